@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Say why the last commit cannot be released yet; exit with 1 where there is a reason. `scripts/release` asks this first.
+"""Say why the last commit cannot be released yet, and exit with 1. `scripts/release` asks this first.
 
     scripts/release_ready.py [--dry-run] [FOLDER]
 
@@ -13,11 +13,18 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 LINKS = ("Source", "Documentation", "Issues", "Changelog")
 """The entries of `[project.urls]` that the package index shows."""
+
+
+OTHER_VERSIONS = {
+    "reader/rawpack/__init__.py": r'^__version__ = "(.*)"$',
+    "CITATION.cff": r'^version: "?([^"\n]*)"?$',
+}
+"""Files that have the version besides pyproject.toml -> where."""
 
 
 class Reason(NamedTuple):
@@ -57,23 +64,17 @@ def _versions(root: Path) -> list[Reason]:
             Reason(f"CHANGELOG.md: no heading `## [{version}] - YYYY-MM-DD`, and pyproject.toml has {version}")
         )
     elif not re.fullmatch(r"\d{4}-\d\d-\d\d", heading[1]):
-        found.append(
-            Reason(f"CHANGELOG.md: {version} has `{heading[1]}` where its date belongs", known_on_the_day=True)
-        )
-    for name, pattern in (
-        ("reader/rawpack/__init__.py", r'^__version__ = "(.*)"$'),
-        ("CITATION.cff", r'^version: "?([^"\n]*)"?$'),
-    ):
+        why = f"CHANGELOG.md: {version} has `{heading[1]}` where its date belongs"
+        found.append(Reason(why, known_on_the_day=True))
+    for name, pattern in OTHER_VERSIONS.items():
         there = re.search(pattern, _text(root / name), re.MULTILINE)
         if there is None or there[1] != version:
-            found.append(
-                Reason(f"{name}: version {there[1] if there else 'missing'}, and pyproject.toml has {version}")
-            )
+            other = there[1] if there else "missing"
+            found.append(Reason(f"{name}: version {other}, and pyproject.toml has {version}"))
     tagged = _git(root, "rev-parse", "--verify", "--quiet", f"refs/tags/v{version}^{{commit}}").strip()
     if tagged and tagged != _git(root, "rev-parse", "HEAD").strip():
-        found.append(
-            Reason(f"git: the tag v{version} is another commit, {tagged[:12]}; raise the version in pyproject.toml")
-        )
+        why = f"git: the tag v{version} is another commit, {tagged[:12]}; raise the version in pyproject.toml"
+        found.append(Reason(why))
     return found
 
 
@@ -84,8 +85,8 @@ def _tree(root: Path) -> list[Reason]:
     return [Reason(f"git: {len(changed)} files are not as committed, such as {changed[0][3:]}; commit or remove them")]
 
 
-def _project(root: Path) -> dict[str, str | dict[str, str]]:
-    project: dict[str, str | dict[str, str]] = tomllib.loads(_text(root / "pyproject.toml"))["project"]
+def _project(root: Path) -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads(_text(root / "pyproject.toml"))["project"]
     return project
 
 

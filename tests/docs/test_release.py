@@ -197,7 +197,7 @@ def test_two_builds_give_the_same_bytes(built: list[Path]) -> None:
 
 
 def test_the_sdist_has_what_builds_and_tests_and_nothing_else(built: list[Path]) -> None:
-    """All that pyproject.toml includes: packages, tests, scripts, pages. What else lies about in a checkout is left out."""
+    """All that pyproject.toml includes: packages, tests, scripts, pages. Other files of a checkout are left out."""
     with tarfile.open(built[1] / f"rawpack-{VERSION}.tar.gz") as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     wanted = {path.relative_to(ROOT).as_posix() for path in included() if "__pycache__" not in path.parts}

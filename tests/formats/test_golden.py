@@ -36,7 +36,7 @@ def manifests() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("version", "name"), STORES)
 def test_a_golden_store_gives_what_it_gave(version: Path, name: str) -> None:
-    """Its digest, and every value of every sample, are what they were when it was packed; verification finds no fault."""
+    """Its digest, and every value of every sample, are what they were when it was packed; it is sound."""
     gave = expected(version)["stores"][name]
     assert f"xxh3-128:{by_docs.read_sealed(version / name / 'store.json')[1]}" == gave["digest"]
     assert golden.in_one(golden.sums_of(version / name)) == gave["sums"]

@@ -1,4 +1,4 @@
-"""What a public host reads of the checkout: workflows, templates, how to cite and how to report; and the hook of git."""
+"""What a public host reads of the checkout: workflows, templates, how to cite and how to report; the hook of git."""
 
 from __future__ import annotations
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import files_of, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from folders import files_of, states_of
 from pictures import encoded, picture, save
 from running import run_command
 

@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import signal
-import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Collection, Mapping
@@ -100,8 +99,8 @@ def kinds(keep: bool, without: Collection[str]) -> dict[str, Any]:
     """What the fields of `every_field` are declared as."""
     from rawpack_packer.sources import FieldKind
 
-    found: dict[str, Any] = {name: "mask" for name in ("mask", "colors")}
-    found |= {name: "image" for name in ("target", "gray", "wide", "depth", "heat")}
+    found: dict[str, Any] = dict.fromkeys(("mask", "colors"), "mask")
+    found |= dict.fromkeys(("target", "gray", "wide", "depth", "heat"), "image")
     if keep:
         found |= {"target": FieldKind("uint8", (None, None, 3), "image")}
     found |= {
@@ -159,8 +158,9 @@ def _every(keep: bool, without: Collection[str] = (), **options: Any) -> Callabl
 
 def _files(store: Path) -> None:
     """JPEG files as Pillow writes them: progressive, gray, with all chroma; they are kept byte for byte."""
-    import rawpack_packer
     from pictures import encoded
+
+    import rawpack_packer
 
     how: list[dict[str, Any]] = [{"progressive": True}, {"subsampling": 0}, {"quality": 40}, {}]
     pixels = [grown((*shape, 3), i) for i, shape in enumerate(SHAPES)]
@@ -233,8 +233,9 @@ def _splits(store: Path) -> None:
 
 def _video(store: Path) -> None:
     """Frames of a video."""
-    import rawpack_packer
     from videos import encode
+
+    import rawpack_packer
 
     encode(store.with_name("clips") / "walk.mp4", "mpeg4", 4)
     rawpack_packer.pack(store.with_name("clips"), store, format="lmdb", size="keep", workers=0)
@@ -283,8 +284,8 @@ AGAIN: Mapping[str, Callable[[Path], None]] = {
 
 
 def sum_of(value: Any, dtype: str) -> str:
-    """The SHA-256 of one value of a field: its shape as JSON, a line feed, and its bytes, little-endian, in C order; of a text UTF-8;
-    of several texts, their JSON without blanks."""
+    """The SHA-256 of one value of a field: its shape as JSON, a line feed, and its bytes, little-endian, in C order;
+    of a text UTF-8; of several texts, their JSON without blanks."""
     if isinstance(value, str):
         shape, data = (), value.encode("utf-8")
     elif isinstance(value, list):
