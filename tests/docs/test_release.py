@@ -151,16 +151,27 @@ def test_other_arguments_are_refused(ready: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------- what is built
 
-JUNK = ("notes.txt", ".venv/lib/x.py", "build/x.py", "dist/old.whl", "reader/rawpack/__pycache__/x.pyc", ".env")
+JUNK = (
+    "notes.txt",
+    ".venv/lib/x.py",
+    "build/x.py",
+    "dist/old.whl",
+    "tests/__pycache__/x.pyc",
+    "scripts/.ruff_cache/x",
+    ".env",
+)
 
 
 def included() -> Iterator[Path]:
-    """Every file of the checkout that a release has, from the root on."""
+    """Every file of the checkout that a release has: what pyproject.toml includes, but for caches."""
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["sdist"]
     for entry in entries["include"]:
-        path = ROOT / entry.lstrip("/")
-        assert path.exists(), f"pyproject.toml includes {entry}, which is not there"
-        yield from (one for one in ([path] if path.is_file() else sorted(path.rglob("*"))) if one.is_file())
+        top = ROOT / entry.lstrip("/")
+        assert top.exists(), f"pyproject.toml includes {entry}, which is not there"
+        for path in [top, *sorted(top.rglob("*"))]:
+            inner = path.relative_to(top).parts
+            if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in inner):
+                yield path
 
 
 @pytest.fixture(scope="module")
@@ -171,11 +182,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for turn, umask in enumerate((0o022, 0o077)):
         copy = tmp_path_factory.mktemp(f"copy {turn}") / "rawpack"
         for path in included():
-            if "__pycache__" not in path.parts:
-                (copy / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, copy / path.relative_to(ROOT))
-                (copy / path.relative_to(ROOT)).chmod(path.stat().st_mode & (0o700 if turn else 0o755))
-                os.utime(copy / path.relative_to(ROOT), (1_700_000_000 + turn, 1_700_000_000 + turn))
+            to = copy / path.relative_to(ROOT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, to)
+            to.chmod(path.stat().st_mode & (0o700 if turn else 0o755))
+            os.utime(to, (1_700_000_000 + turn, 1_700_000_000 + turn))
         shutil.copy(ROOT / "pyproject.toml", copy)
         shutil.copy(ROOT / ".gitignore", copy)
         for name in JUNK if turn else ():
@@ -200,7 +211,7 @@ def test_the_sdist_has_what_builds_and_tests_and_nothing_else(built: list[Path])
     """All that pyproject.toml includes: packages, tests, scripts, pages. Other files of a checkout are left out."""
     with tarfile.open(built[1] / f"rawpack-{VERSION}.tar.gz") as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    wanted = {path.relative_to(ROOT).as_posix() for path in included() if "__pycache__" not in path.parts}
+    wanted = {path.relative_to(ROOT).as_posix() for path in included()}
     assert names == wanted | {"PKG-INFO", "pyproject.toml", ".gitignore"}
 
 
