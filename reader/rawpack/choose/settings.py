@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
 """More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
 _COPYING_THREADS = 8
-"""Threads that copy rows, where their number is left open. More of them share one memory, and wait for each other: on 16
-CPUs, 4 copied 93,700 images/s of 256 px, 8 copied 94,800, and 16 copied 56,200."""
+"""Threads that copy rows, where their number is left open. More of them are slower: on 16 CPUs, 4 copied 93,700
+images/s of 256 px, 8 copied 94,800, and 16 copied 56,200."""
 _TIMEOUT_S = 120.0
 _TINY_BYTES = 4096
 """Copying a sample this small takes less time than a message to a worker."""
