@@ -2,7 +2,7 @@
 
 A field is inferred from a value, or declared by a word: "float32", "float32[?,5]", "image", "mask", "xyxy". "array"
 says of a field that it is no image, so that it stays as it is where the image moves. What it holds is inferred, or
-follows: "array:float32[4,4]".
+follows: "array:float32[4,4]". "per-box:int64[?]" is a value for each box.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import DTYPES, FIELD_NAME
+from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 
@@ -89,6 +90,20 @@ class FieldKind:
     array: bool = False
     """Whether the user says that it is no image, though it may have the image's height and width: it does not move with
     the image."""
+
+    @classmethod
+    def of(cls, field: Field) -> FieldKind:
+        """What a field of a store is."""
+        return cls(
+            field.dtype,
+            field.shape,
+            image=None if field.kind != "image" else "values" if field.exact else "picture",
+            mask=field.kind == "mask",
+            boxes="xyxy" if field.is_boxes else None,
+            follows=None if field.follows is msgspec.UNSET else field.follows,
+            mirror=() if field.mirror is msgspec.UNSET else field.mirror,
+            array=field.is_array,
+        )
 
     def __post_init__(self) -> None:
         if self.array and (self.is_pixels or self.boxes or self.follows or self.dtype == "str"):
@@ -244,7 +259,7 @@ Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 """How a caller declares a field: a word; dtype and shape; or all of it."""
 Fields = Mapping[str, Declared] | Sequence[str]
 """How a caller declares several: by name, or as the command has them, "NAME:DTYPE"."""
-ARRAY = "array"
+ARRAY, _PER_BOX = "array", "per-box:"
 PixelWord = Literal["image", "mask"]
 DeclaredKind = FieldKind | PixelWord
 """What a declaration says: see `declared_kind`."""
@@ -269,6 +284,11 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     if isinstance(declared, tuple):
         dtype, shape = declared
         return FieldKind(plain_dtype(dtype), tuple(shape))
+    if isinstance(declared, str) and declared.startswith(_PER_BOX):
+        kind = declared_kind(name, declared.removeprefix(_PER_BOX))
+        if isinstance(kind, FieldKind) and kind.ragged and not kind.boxes and kind.dtype != "str":
+            return replace(kind, follows="rows")
+        raise UsageError(f"field {name}: {declared!r}: write {_PER_BOX}int64[?], a value for each row of `boxes`")
     match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(

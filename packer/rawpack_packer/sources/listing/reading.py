@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import (
     RESERVED,
     Declared,
@@ -36,6 +38,7 @@ from rawpack_packer.sources.listing.lines import (
     READERS,
     SUFFIXES,
     USUAL,
+    BadListingError,
     CellPosition,
     Lines,
     ListingRows,
@@ -62,14 +65,12 @@ from rawpack_packer.sources.table.choose import (
     Labels,
     choose,
     classes_of,
-    empty_classes,
     named_file,
-    no_classes,
     number_labels,
     numbered_classes,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
-from rawpack_packer.sources.table.objects import two_classes
+from rawpack_packer.sources.table.objects import BOXES, lists_of_boxes, two_classes, unused_classes, with_followers
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
@@ -136,7 +137,7 @@ class ListingSource(TableSource):
             classes=named_file(classes),
         )
         typed, arrays = split_arrays(fields)
-        declared = declared_fields(typed)
+        given = declared_fields(typed)
         names = None if classes is None else classes_of(classes)
         rows_by: RowReader
         if found is None:
@@ -148,12 +149,14 @@ class ListingSource(TableSource):
         else:
             file, root, rows_by = found.path, found.root, found.rows
             where, path_column = plain(os.fsencode(file)), path_column or found.path_column
-        given = sorted(declared.items(), key=lambda item: item[0]), names
+        exported = exported_beside(file)
         with reading(where), file.open("rb") as opened, long_cells():
-            said = repr((*given, *([path_column] if path_column else [])))
+            rows = rows_by(opened, where, root, given)
+            key_column = key_column or (exported.key if exported.key in rows.names else None)
+            declared = exported.declared(rows.names, given, (path_column, label_column, key_column))
+            said = repr((sorted(declared.items()), names, *([path_column] if path_column else [])))
             others = () if found is None else found.others
             state = np.concatenate([state_of(one, said) for one in (file, *others)])
-            rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
             path_of = path_column or _path(rows.names)
             of_boxes = None if key_column else box_columns(rows.names, path_of, label_column, declared)
@@ -190,7 +193,13 @@ class ListingSource(TableSource):
             of_column = classes if chosen.label is None else None
             if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
                 (objects, left_out), _ = lists, fields_of.pop(name)
+        if names is None and exported.classes is not None:
+            label = raw.get(chosen.label or "")
+            texts = {*chain.from_iterable(label or ())} - {None, ""}
+            of_export = texts <= {*exported.classes} if label else BOXES in fields_of and BOXES in exported.kinds
+            names = exported.classes if of_export else None
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
+        kinds = with_followers(with_arrays(kinds, arrays, where), _followers(kinds, columns))
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
         problems = [*hints(kinds, declared), *left_out]
         if objects is not None:
@@ -203,12 +212,13 @@ class ListingSource(TableSource):
         elif LABEL in columns and labels is None and names is not None:
             raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
         elif LABEL not in columns and names is not None and boxes:
-            empty = _empty_classes_of_boxes(boxes, raw, names)
+            empty = unused_classes(
+                names, [(one.classes(), partial(_of_box, raw[name], one)) for name, one in boxes.items()]
+            )
         elif LABEL not in columns and names is not None:
             labels = _labels_of_folders(self.images.paths, names, place, lines)
             kinds = {LABEL: LABEL_KIND, **kinds}
         counts[EMPTY] = len(empty)
-        kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
             root=where,
@@ -409,17 +419,20 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     return number_labels(found, classes, where=place.where)
 
 
-def _empty_classes_of_boxes(
-    boxes: Mapping[str, RaggedColumn], raw: Mapping[str, RawColumn], names: Sequence[str]
-) -> tuple[str, ...]:
-    """The classes without a box, where there are no labels. Raises BadListingError for a box with a number that is no
-    class."""
-    for name, column in boxes.items():
-        numbers = column.classes()
-        for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
-            what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
-            raise raw[name].fault(int(np.searchsorted(column.ends, i, "right")) - 1, what)
-    return empty_classes(names, np.concatenate([column.classes() for column in boxes.values()]))
+def _followers(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> list[str]:
+    """The fields that have a value for each box."""
+    found = {name: columns[name] for name in lists_of_boxes(kinds)}
+    boxes = columns[BOXES] if found else None
+    return [
+        name
+        for name, one in found.items()
+        if isinstance(one, RaggedColumn) and isinstance(boxes, RaggedColumn) and np.array_equal(one.ends, boxes.ends)
+    ]
+
+
+def _of_box(raw: RawColumn, boxes: RaggedColumn, i: int, what: str) -> BadListingError:
+    """The error for box i of all."""
+    return raw.fault(int(np.searchsorted(boxes.ends, i, "right")) - 1, what)
 
 
 def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:

@@ -19,6 +19,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import (
     FieldKind,
     Fields,
@@ -33,6 +34,7 @@ from rawpack_packer.sources.fields import (
 )
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.parquet import features_beside, files_of
+from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
     Features,
     Leaf,
@@ -60,13 +62,14 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     Labels,
     choose,
+    classes_of,
     labels_of_column,
     named_columns,
     named_file,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
-from rawpack_packer.sources.table.objects import ObjectLists, two_classes
+from rawpack_packer.sources.table.objects import BOXES, ObjectLists, two_classes, with_followers
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
@@ -217,8 +220,9 @@ class ParquetSource(TableSource):
         names = named_columns(columns)
         wanted = ColumnChoice(image_column, label_column, key_column, names, declared_fields(typed))
         paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
-        scan = _Scan(wanted, named_files(path, spool) if far else files_at(paths), progress)
-        chosen = scan.chosen
+        given = None if classes is None else classes_of(classes)
+        scan = _Scan(wanted, given, named_files(path, spool) if far else files_at(paths), progress)
+        chosen, wanted = scan.chosen, scan.wanted
         if chosen is None or not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         keys = scan.keys(root)
@@ -243,7 +247,10 @@ class ParquetSource(TableSource):
             of_objects, values = objects.fields()
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
             problems += [*left_out, *two_classes(labels, of_boxes)]
-        kinds = with_arrays(kinds, arrays, root)
+        kinds = with_followers(with_arrays(kinds, arrays, root), scan.boxes.lists)
+        of_boxes_names, empty = (of_boxes.names, of_boxes.empty) if of_boxes else (None, ())
+        if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
+            of_boxes_names, empty = scan.classes, scan.boxes.unused_classes(scan.classes, root)
         info = SourceInfo(
             kind="parquet",
             root=root,
@@ -258,11 +265,11 @@ class ParquetSource(TableSource):
                 label_column=label_column,
                 columns=None if names is None else ",".join(names),
             ),
-            classes=of_boxes.names if of_boxes else None,
-            empty_classes=of_boxes.empty if of_boxes else (),
+            classes=of_boxes_names,
+            empty_classes=empty,
             counts={
                 **NO_COUNTS,
-                EMPTY: len(of_boxes.empty) if of_boxes else 0,
+                EMPTY: len(empty),
                 "columns_left_out": len(chosen.left_out),
                 **scan.no_file,
             },
@@ -294,15 +301,20 @@ class _FoundColumns:
 class _Scan:
     """Files one after another, and the columns that are read when a source is opened."""
 
-    def __init__(self, wanted: ColumnChoice, files: NamedFiles, progress: Scanning) -> None:
-        """Raises UsageError."""
+    def __init__(
+        self, wanted: ColumnChoice, classes: tuple[str, ...] | None, files: NamedFiles, progress: Scanning
+    ) -> None:
+        """classes: as the user names them. Raises UsageError."""
         self.chosen: ChosenColumns | None = None
         self.kinds: dict[str, FieldKind | None] = {}
         """Of each field; None for a mask or a further image."""
         self.rows = 0
         self.outside: dict[str, dict[int, tuple[int, int]]] = {}
         """Column of images -> see `ArrowImages.outside`."""
-        self._wanted, self._files = wanted, files
+        self.wanted, self._files = wanted, files
+        """What the user says of the columns, and then what the file says."""
+        self.classes = classes
+        self.boxes = BoxScan({}, {})
         self._starts: dict[int, int] = {}
         """The first row of each file that has any."""
         self._keys: list[pa.Array] = []
@@ -344,7 +356,7 @@ class _Scan:
         """The keys; None where samples are numbered. Raises UsageError where --key-column names one without keys."""
         if not self._keys:
             return None
-        named = self._wanted.key is not None
+        named = self.wanted.key is not None
         try:
             values = pa.chunked_array(self._keys).cast(pa.large_string()).to_pylist()
         except pa.ArrowInvalid:
@@ -358,8 +370,15 @@ class _Scan:
 
     def _choose(self, schema: pa.Schema, features: Features, where: str) -> _FoundColumns:
         """The columns of a file, which must be those of the first one. Raises UsageError."""
-        infos = column_infos(schema, features, self._wanted.declared, where)
-        chosen, by_name = choose(infos, self._wanted, where, habits()), {one.name: one for one in infos}
+        if self._found is None:
+            said = exported((schema.metadata or {}).get(OF_TABLES), where)
+            names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
+            roles = (self.wanted.image, self.wanted.label, self.wanted.key)
+            self.wanted = replace(self.wanted, declared=said.declared(names, self.wanted.declared, roles))
+            if self.classes is None and BOXES in said.kinds:
+                self.classes = said.classes
+        infos = column_infos(schema, features, self.wanted.declared, where)
+        chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
         as_boxes = [name for name, kind in kinds.items() if isinstance(kind, FieldKind) and kind.boxes]
@@ -371,7 +390,7 @@ class _Scan:
             tuple(
                 column
                 for name, column in chosen.fields.items()
-                if are_pixels(self._wanted.declared.get(name)) and "path" in image_entries(schema, column)
+                if are_pixels(self.wanted.declared.get(name)) and "path" in image_entries(schema, column)
             ),
             None if label is None else label.classes,
             label is not None and label.is_whole,
@@ -381,6 +400,8 @@ class _Scan:
         )
         if self._found is None:
             self.chosen, self.kinds, self._found = chosen, dict(found.kinds), found
+            fields = {name: column for name, column in chosen.fields.items() if column != objects}
+            self.boxes = BoxScan(found.kinds, fields)
             if objects is not None:
                 self.objects = ObjectLists(objects, where, lambda row: f"row {row}")
         elif found != self._found:
@@ -416,7 +437,8 @@ class _Scan:
         """The label of each sample. Raises UsageError."""
         assert self._found is not None
         if self._found.chosen.label is None:
-            return labels_of_column(None, classes if self.objects is None else None, root)
+            no_boxes = self.objects is None and not self.boxes.have_classes
+            return labels_of_column(None, classes if no_boxes else None, root)
         values = pa.chunked_array(self._labels)
         found = values.fill_null(-1).to_numpy() if self._found.whole_labels else values.to_pylist()
         return labels_of_column(found, classes, root, self._found.classes)
@@ -433,6 +455,7 @@ class _Scan:
         if has_path:
             leaves.append((chosen.image, "path"))
         leaves += [*((column, "path") for column in found.further), *found.object_leaves]
+        leaves += [(column, None) for column in self.boxes.columns]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
         beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
         if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
@@ -441,10 +464,12 @@ class _Scan:
         row = 0
         for all_rows in table.scan(leaves) if leaves else ():
             batch = all_rows
+            rows = self.rows + row + np.arange(all_rows.num_rows)
             if self._kept is not None:
                 done = pc.equal(batch.column(_OF_DOWNLOADS[0]), "success")
-                self._kept.append(self.rows + row + np.flatnonzero(done))
-                batch = batch.filter(done)
+                rows, batch = rows[np.flatnonzero(done)], batch.filter(done)
+                self._kept.append(rows)
+            self.boxes.add(batch, rows)
             for name in whole:
                 if batch.column(name).null_count:
                     first = row + batch.column(name).is_null().index(True).as_py()
@@ -456,11 +481,11 @@ class _Scan:
                 self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
-                self._labels.append(_flat(batch.column(chosen.label)).cast(kind))
+                self._labels.append(flat(batch.column(chosen.label)).cast(kind))
             if chosen.key is not None:
-                self._keys.append(_bytes(_flat(batch.column(chosen.key))))
+                self._keys.append(_bytes(flat(batch.column(chosen.key))))
             for column, there in files.items():
-                paths = _bytes(_flat(pc.struct_field(batch.column(column), "path")))
+                paths = _bytes(flat(pc.struct_field(batch.column(column), "path")))
                 if chosen.key is None and column == chosen.image:
                     self._keys.append(paths)
                 for i, one in enumerate(paths.to_pylist(), row):
@@ -488,13 +513,6 @@ def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     except (OSError, ValueError):
         found = None
     return UNKNOWN if found is None else (found.st_size, found.st_mtime_ns)
-
-
-def _flat(column: pa.Array) -> pa.Array:
-    """A column without dictionary or extension."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
 
 def _bytes(column: pa.Array) -> pa.Array:

@@ -6,7 +6,7 @@ A table may have them as a row for each box, as lists in a column, or in files o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import BoxForm, FieldKind, check_names
-from rawpack_packer.sources.table.choose import Classes, Labels, number_labels
+from rawpack_packer.sources.table.choose import Classes, Labels, empty_classes, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
 from rawpack_packer.text import listed, plain
 
@@ -181,6 +181,32 @@ def as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
     except ValueError:
         return None
     return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
+
+
+def lists_of_boxes(kinds: Mapping[str, FieldKind]) -> list[str]:
+    """The fields that may have a value for each box: lists of numbers, where boxes are `boxes`."""
+    boxes = kinds.get(BOXES)
+    if boxes is None or not boxes.boxes:
+        return []
+    lists = {name: kind for name, kind in kinds.items() if kind.ragged and kind.dtype != "str"}
+    return [name for name, kind in lists.items() if not (kind.boxes or kind.follows)]
+
+
+def with_followers(kinds: Mapping[str, FieldKind], names: Iterable[str]) -> dict[str, FieldKind]:
+    """Fields, of which those named have a value for each box, unless the user says that they do not move."""
+    return {**kinds, **{name: replace(kinds[name], follows="rows") for name in names if not kinds[name].array}}
+
+
+def unused_classes(
+    names: Sequence[str], boxes: Sequence[tuple[NDArray[Any], Callable[[int, str], UsageError]]]
+) -> tuple[str, ...]:
+    """The classes without a box. boxes: the class numbers of each field of boxes, and what makes the error for one by
+    its position, which is raised for a number that is no class."""
+    for numbers, fault in boxes:
+        for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
+            what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
+            raise fault(int(i), what)
+    return empty_classes(names, np.concatenate([numbers for numbers, _ in boxes]))
 
 
 def two_classes(of_images: Labels | None, of_boxes: Labels | None) -> list[str]:
