@@ -46,6 +46,8 @@ from rawpack_packer.sources.video import seconds
 
 _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
+_BOX = 4
+"""Numbers of the shortest box."""
 _EXACT = 1 << 53
 """float64 holds every whole number below this one."""
 
@@ -337,7 +339,10 @@ class _NumberColumn:
             if any(isinstance(one, list) for one in array.flat):
                 return f"{shown(raw)} is not an array: its rows differ in length; {keep}"
             wanted = ("?", *self._axes) if self._declared is None else self._declared.shape
-            return f"has shape {_by(array.shape)}; the column's is {_by(wanted)}"
+            cure, form = "", self._declared.boxes if self._declared else None
+            if form in ("xyxy", "xywh") and array.shape[-1] >= _BOX:
+                cure = f": {opt.fields(f'{self._column.place.name}:{form}[{array.shape[-1]}]')} says so of all boxes"
+            return f"has shape {_by(array.shape)}; the column's is {_by(wanted)}{cure}"
         if self._boolean:
             return f"{shown(raw)} is neither true nor false, as the values before are: write 1 and 0 in those"
         if bool in types and not self._single:

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.errors import reading
+from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import RawColumn
-from rawpack_packer.sources.listing.lines import Lines
+from rawpack_packer.sources.listing.lines import Lines, of_cells, shown
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -77,7 +78,7 @@ def box_columns(
         return None  # whoever chooses columns says so
     if not images or not {*images, *([label] if label else [])} <= {*names}:
         return None  # whoever chooses columns says so
-    label = label or named_in([name for name in names if name not in images], CLASS_NAMES)
+    label = label or named_in([name for name in names if name not in {*images, *declared}], CLASS_NAMES)
     for sides, form in _SIDES.items():
         found = tuple(lower[side] for side in sides if side in lower)
         if len(found) == len(sides) and not declared.keys() & {*found}:
@@ -129,7 +130,6 @@ def by_image(
             continue
         if name == found.label:
             labels, files = _labels(column.pick(there), classes, beside)
-            left_out += [name] if labels is None else []
         elif isinstance(kind, str) or (kind is not None and (kind.is_pixels or kind.dtype == "str")):
             kept[name] = column.pick(firsts)
         elif kind is not None or (isinstance(column.first(), int | float) and name.lower() not in _OF_IMAGE):
@@ -188,8 +188,9 @@ def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:
     return values.values
 
 
-def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels | None, list[Path]]:
-    """The classes of boxes; those of Open Images by the names in the file next to it, which is named, too."""
+def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels, list[Path]]:
+    """The classes of boxes; those of Open Images by the names in the file next to it, which is named, too. Raises
+    BadListingError."""
     first = column.first()
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
         with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8") as rows:
@@ -199,7 +200,18 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
             names = [*of_id.values()]  # a name may be that of two classes
             unique = [one if names.count(one) == 1 else f"{one} {number}" for number, one in of_id.items()]
             return replace(found, names=tuple(unique)), [file]
-    return column.labels(None, classes)[2], []
+    if (labels := column.labels(None, classes)[2]) is None:
+        values = [*chain.from_iterable(column)]
+        values = of_cells(values) if column.place.cells else values
+        row = next((i for i, one in enumerate(values) if not _may_be_class(one)), 0)
+        what = "is no class of a box, as names and whole numbers are"
+        number = opt.fields(f"{column.place.name}:float64")
+        raise column.fault(row, f"{shown(values[row])} {what}; {number} makes it a number of each box")
+    return labels, []
+
+
+def _may_be_class(value: Any) -> bool:
+    return value is None or type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
 def _are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
@@ -222,8 +234,8 @@ def object_lists(
 ) -> tuple[Objects, list[str]] | None:
     """The objects in a column of JSON, and what is left out of them; None where it has none. kind: as it is declared.
     taken: names of other fields. Raises UsageError."""
-    first = column.first()
-    some = first[0] if isinstance(first, list) and first else first
+    first = next((value for block in column for value in block if value), None)
+    some = first[0] if isinstance(first, list) else first
     declared = kind.boxes if isinstance(kind, FieldKind) else None
     if not isinstance(some, dict) or named_in(some, BOX_NAMES) is None or (kind is not None and declared is None):
         return None

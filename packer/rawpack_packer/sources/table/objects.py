@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import BoxForm, FieldKind, check_names
+from rawpack_packer.sources.fields import RESERVED, BoxForm, FieldKind, check_names
 from rawpack_packer.sources.table.choose import Classes, Labels, empty_classes, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
 from rawpack_packer.text import listed, plain
@@ -98,6 +98,7 @@ class ObjectLists:
         self._name, self._where, self._row_name = name, where, row_name
         self._lists: dict[str, list[Any]] = {}
         self._lengths: list[int] = []
+        self._cure = f"{opt.fields(f'{plain(name)}:str')} keeps all as text"
 
     def add(self, values: Iterable[Any]) -> None:
         """The objects of the next images. Raises UsageError for what is none."""
@@ -135,10 +136,10 @@ class ObjectLists:
             boxes = np.array(self._lists.pop(of_boxes or "", []), np.float64).reshape(-1, 4)
         except (TypeError, ValueError):
             raise UsageError(
-                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: "
-                f"{opt.fields(f'{plain(self._name)}:str')} keeps all as text"
+                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: {self._cure}"
             ) from None
-        ends, labels, others, taken = ends_of(self._lengths), None, dict[str, NDArray[Any]](), {*taken, BOXES}
+        ends, labels, others = ends_of(self._lengths), None, dict[str, NDArray[Any]]()
+        apart = {one.lower() for one in (*taken, *RESERVED, BOXES)}
         if (name := named_in(self._lists, CLASS_NAMES)) is not None:
             labels = number_labels(
                 self._lists.pop(name), classes, where=self._where, known=known,
@@ -147,17 +148,24 @@ class ObjectLists:
         left_out = list[str]()
         for name, values in self._lists.items():
             array = None if None in values else as_numbers(values)
+            if (i := _lost(values, array)) is not None:
+                row = self._row_name(int(np.searchsorted(ends, i, "right")) - 1)
+                what = f"{name} is {values[i]}, which no number can hold that holds the others"
+                raise UsageError(f"{self._where}: {plain(self._name)} of {row}: {what}: {self._cure}")
             if array is None:
                 left_out.append(name)
-            else:
-                others[f"{self._name}_{name}" if name in taken else name] = array
+                continue
+            others[f"{self._name}_{name}" if name.lower() in apart else name] = array
+        try:
+            check_names(others)
+        except UsageError as error:
+            raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from None
         chosen = form_of(boxes, form, self._name, self._where)
         return Objects(boxes, chosen, ends, labels, others), of_objects(left_out)
 
     def _fault(self, what: str) -> UsageError:
-        name = plain(self._name)
-        keep = f"{opt.fields(f'{name}:str')} keeps all as text"
-        return UsageError(f"{self._where}: {name} of {self._row_name(len(self._lengths))}: {what}: {keep}")
+        row = self._row_name(len(self._lengths))
+        return UsageError(f"{self._where}: {plain(self._name)} of {row}: {what}: {self._cure}")
 
 
 def _is_box(value: Any) -> bool:
@@ -207,6 +215,15 @@ def unused_classes(
             what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
             raise fault(int(i), what)
     return empty_classes(names, np.concatenate([numbers for numbers, _ in boxes]))
+
+
+def _lost(values: Sequence[Any], array: NDArray[Any] | None) -> int | None:
+    """The position of the first whole number that is another one in an array of floats, or too large for any array."""
+    if array is None and all(type(value) in (int, float) for value in values):
+        return next(i for i, value in enumerate(values) if not -(1 << 63) <= value < 1 << 64)
+    if array is None or array.dtype.kind != "f":
+        return None
+    return next((i for i, value in enumerate(values) if type(value) is int and int(array[i]) != value), None)
 
 
 def two_classes(of_images: Labels | None, of_boxes: Labels | None) -> list[str]:
