@@ -293,6 +293,24 @@ def test_boxes_of_four_numbers_that_were_declared_with_five(photos: Path) -> Non
     assert [(one["bbox"].tolist(), one["label"]) for one in reader] == [([[1, 2, 4, 6]], 0), ([[5, 6, 12, 14]], 1)]
 
 
+@pytest.mark.parametrize("typed", [(), ("--field", "objects:xywh")])
+@pytest.mark.parametrize("column", ["objects", "bbox"])
+def test_an_append_follows_the_boxes_of_the_store(photos: Path, column: str, typed: tuple[str, ...]) -> None:
+    """If the boxes that are appended do not show whether they end with right and bottom or width and height, they are
+    as those that the store was packed from, whether these showed it or the user said it."""
+    typed = tuple(word.replace("objects", column) for word in typed)
+    for name, image, box in (("a", "0.png", [9, 9, 4, 5]), ("b", "1.png", [1, 2, 3, 4])):
+        objects = [{"bbox": box}]
+        text = json.dumps({"path": image, "objects": objects})
+        (photos / f"{name}.jsonl").write_text(text)
+        (photos / f"{name}.csv").write_text(f'image_id,bbox,label\n{image},"{box}",x\n')
+    end = "jsonl" if column == "objects" else "csv"
+    store = pack(photos / f"a.{end}", photos.parent / "store", "--size", "keep", *typed)
+    ran = run_here("append", "--quiet", "--workers", 0, photos / f"b.{end}", store)
+    assert ran.code == 0, ran.err
+    assert [rows[0][:4] for rows in boxes_of(Reader(store))] == [[9, 9, 13, 14], [1, 2, 4, 6]]
+
+
 # ---------------------------------------------------------------------------------------------- labelme
 
 

@@ -118,7 +118,7 @@ def by_image(
     is_video = os.path.splitext(str(raw[found.images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
     if is_video or (not found.sure and len(firsts) == len(lines)):
         return None
-    boxes, form, there = _boxes(raw, found)
+    boxes, form, there, shown = _boxes(raw, found)
     image_of_box = image_of[there]
     order = np.argsort(image_of_box, kind="stable")
     ends = ends_of(np.bincount(image_of_box, minlength=len(firsts)))
@@ -139,7 +139,7 @@ def by_image(
         else:
             left_out.append(name)
     labels = labels and replace(labels, numbers=labels.numbers[order])
-    objects = Objects(boxes[order], form, ends, labels, others)
+    objects = Objects(boxes[order], form, ends, labels, others, shown=shown)
     return ByImage(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
@@ -153,8 +153,11 @@ def _images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
     return image_of, np.array(firsts)
 
 
-def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.float64], BoxForm, Lines]:
-    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows. Raises BadListingError."""
+def _boxes(
+    raw: Mapping[str, RawColumn], found: BoxColumns
+) -> tuple[NDArray[np.float64], BoxForm, Lines, tuple[str, ...]]:
+    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows; `Objects.shown`. Raises
+    BadListingError."""
     # A row without a box is an image without boxes.
     if len(found.sides) == 1:
         column = raw[found.sides[0]]
@@ -169,10 +172,11 @@ def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.
         there = np.flatnonzero(~missing.all(axis=1))
         boxes = boxes[there]
     form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
+    shown = () if found.form else (f"{found.sides[0]}:{form}",)
     if form in ("xyxy", "xywh") and len(boxes) and _are_shares(boxes):
         corners = boxes if form == "xyxy" else np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
-        return halves(corners), "yolo", there
-    return boxes, form, there
+        return halves(corners), "yolo", there, shown
+    return boxes, form, there, shown
 
 
 def _are_shares(sides: NDArray[np.float64]) -> bool:

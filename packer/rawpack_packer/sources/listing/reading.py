@@ -128,8 +128,8 @@ class ListingSource(TableSource):
 
         Raises BadListingError with the first fault, its line and column.
         """
-        options = given_options(
-            field=words_of(fields),
+        said_of = partial(
+            given_options,
             path=path_column,
             label_column=label_column,
             key_column=key_column,
@@ -226,7 +226,7 @@ class ListingSource(TableSource):
             fields=kinds,
             classes=names,
             empty_classes=empty,
-            options=options,
+            options=said_of(field=(*words_of(fields), *(objects.shown if objects else ()))),
             counts=counts,
             problems=tuple(problems),
         )

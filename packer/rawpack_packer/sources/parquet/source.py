@@ -239,12 +239,12 @@ class ParquetSource(TableSource):
             reads = (partial(files.value, i) for i in range(scan.count))
             kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
         problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
-        of_boxes = None
+        of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
             declared = wanted.declared.get(str(scan.objects_in))
             form = declared.boxes if isinstance(declared, FieldKind) else None
             objects, left_out = lists.finish(form, None if labels else classes, scan.box_classes, kinds)
-            of_objects, values = objects.fields()
+            (of_objects, values), shown = objects.fields(), objects.shown
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
             problems += [*left_out, *two_classes(labels, of_boxes)]
         kinds = with_followers(with_arrays(kinds, arrays, root), scan.boxes.lists)
@@ -258,7 +258,7 @@ class ParquetSource(TableSource):
             fields=kinds,
             numbered=keys is None,
             options=given_options(
-                field=words_of(fields),
+                field=(*words_of(fields), *shown),
                 key_column=key_column,
                 classes=named_file(classes),
                 image_column=image_column,

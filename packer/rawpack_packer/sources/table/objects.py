@@ -49,6 +49,8 @@ class Objects:
     """Name of a field -> its value for each object."""
     sizes: Rows | None = None
     """See `RaggedColumn`."""
+    shown: tuple[str, ...] = ()
+    """The declaration that says of the column what its boxes show, if the user did not say it."""
 
     def fields(self) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """`boxes` and the others. Raises UsageError for names that no fields can have."""
@@ -70,18 +72,27 @@ class Objects:
         return kinds, columns
 
 
+class UnknownFormError(UsageError):
+    """Nothing says how boxes are written."""
+
+    def __init__(self, where: str, column: str) -> None:
+        name = plain(column)
+        super().__init__(
+            f"{where}: the numbers of {name!r} may be left, top, right, bottom or left, top, width, height: say which, "
+            f"{opt.fields(f'{name}:xyxy')} or {name}:xywh"
+        )
+        self.column = column
+
+
 def form_of(boxes: NDArray[np.float64], declared: BoxForm | None, name: str, where: str) -> BoxForm:
     """How boxes of which nobody says more than four numbers are written: as declared; or as left, top, width, height,
-    if some would otherwise end before they begin. Raises UsageError where both are possible. boxes: (m, 4). name: of
-    their column. where: the source, printable."""
+    if some would otherwise end before they begin. Raises UnknownFormError where both are possible. boxes: (m, 4).
+    name: of their column. where: the source, printable."""
     if declared is not None:
         return declared
     if (boxes[:, 2:] < boxes[:, :2]).any():
         return "xywh"
-    raise UsageError(
-        f"{where}: the numbers of {plain(name)!r} may be left, top, right, bottom or left, top, width, height: say "
-        f"which, {opt.fields(f'{plain(name)}:xyxy')} or {plain(name)}:xywh"
-    )
+    raise UnknownFormError(where, name)
 
 
 def halves(sides: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -161,7 +172,8 @@ class ObjectLists:
         except UsageError as error:
             raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from None
         chosen = form_of(boxes, form, self._name, self._where)
-        return Objects(boxes, chosen, ends, labels, others), of_objects(left_out)
+        shown = () if form else (f"{self._name}:{chosen}",)
+        return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects(left_out)
 
     def _fault(self, what: str) -> UsageError:
         row = self._row_name(len(self._lengths))
