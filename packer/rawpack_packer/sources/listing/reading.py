@@ -256,6 +256,8 @@ class KeyedFields:
     columns: Mapping[str, Column]
     names: tuple[str, ...] | None
     """What the numbers of `label` mean; None where the file has numbers itself."""
+    unlabelled: NDArray[np.bool_]
+    """(n,): whether a sample's value of `label` is empty; False where there is no such column."""
 
 
 def read_keyed(
@@ -297,7 +299,10 @@ def read_keyed(
     keys = raw[found].keys()
     _check_unique(keys, lines, raw[found].place, "name each sample once")
     kinds, columns, labels = _converted(raw, chosen.label, chosen.fields, wanted, None, "")
-    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names)
+    of_label = raw.get(chosen.label or LABEL)
+    values = chain.from_iterable(of_label or ()) if LABEL in kinds else ()
+    unlabelled = [of_label is not None and of_label.place.empty(value) for value in values] or [False] * len(lines)
+    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
 
 
 def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> None:
