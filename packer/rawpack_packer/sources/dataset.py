@@ -43,6 +43,7 @@ from rawpack_packer.sources.dataset_forms import (
     renamed,
     size_of,
 )
+from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.fields import (
     Boxes,
@@ -211,6 +212,8 @@ class DatasetSource(BaseSource):
         declared = {**(_attribute(dataset, "fields", Mapping) or {}), **(fields or {})}
         if classes is not None:
             classes = classes_of(classes if isinstance(classes, str | os.PathLike) else [str(one) for one in classes])
+        objects = with_objects(dataset, declared, classes, root)
+        dataset, declared = objects.dataset, objects.declared
         if isinstance(called_as, tuple):
             for name in called_as:
                 if called_as.count(name) > 1:
@@ -224,7 +227,7 @@ class DatasetSource(BaseSource):
         elif _is_empty(first.get(LABEL)):  # an image without annotations shows no fields
             next_ones = (_sample_of(dataset, i, called_as) for i in range(1, min(count, _TRIED)))
             first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
-        declared = {**target_kinds(first), **declared}
+        declared = {**({} if objects.found else target_kinds(first)), **declared}
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in declared:
@@ -244,7 +247,7 @@ class DatasetSource(BaseSource):
             for name, value in first.items()
             if name != "image"
         }
-        of_dataset = _attribute(dataset, "classes", (list, tuple))
+        of_dataset = (objects.classes if LABEL not in kinds else None) or _attribute(dataset, "classes", (list, tuple))
         in_samples = called_as.get(LABEL, LABEL) if isinstance(called_as, Mapping) else LABEL
         of_dataset = of_dataset or class_names(getattr(dataset, "features", None), in_samples)
         ids: tuple[int, ...] = ()
@@ -272,7 +275,7 @@ class DatasetSource(BaseSource):
             image=kind,
             classes=named,
             numbered=keys is None,
-            problems=tuple(hints(kinds, declared, kind)),
+            problems=(*hints(kinds, declared, kind), *objects.problems),
         )
         targets = as_array(getattr(dataset, "targets", None))
         whole = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
