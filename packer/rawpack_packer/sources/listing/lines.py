@@ -128,13 +128,14 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
 
 
 def delimiter_of(names: str, usual: str) -> str:
-    """What is between the names of columns: the usual character, or else a comma, semicolon or tab that is there."""
-    return next((one for one in (usual, ",", ";", "\t") if one in names), usual)
+    """What is between the names of columns: the usual character, or else a comma, semicolon, tab or bar that is
+    there."""
+    return next((one for one in (usual, ",", ";", "\t", "|") if one in names), usual)
 
 
 def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Each row with the number of its first line, without empty lines."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == "|")
     line = 1
     try:
         for row in reader:

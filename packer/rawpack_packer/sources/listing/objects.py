@@ -114,7 +114,7 @@ def by_image(
 ) -> ByImage | None:
     """The images in the order of their first rows; None where they are videos, or may have one row each. beside: the
     folder of the listing. Raises BadListingError."""
-    image_of, firsts = _images_of([raw[name] for name in found.images], len(lines))
+    image_of, firsts = images_of([raw[name] for name in found.images], len(lines))
     is_video = os.path.splitext(str(raw[found.images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
     if is_video or (not found.sure and len(firsts) == len(lines)):
         return None
@@ -134,7 +134,7 @@ def by_image(
             kept[name] = column.pick(firsts)
         elif kind is not None or (isinstance(column.first(), int | float) and name.lower() not in _OF_IMAGE):
             others[name] = _numbers(column.pick(there), kind)[order]
-        elif _are_alike(column, image_of, firsts):
+        elif are_alike(column, image_of, firsts):
             kept[name] = column.pick(firsts)
         else:
             left_out.append(name)
@@ -143,7 +143,7 @@ def by_image(
     return ByImage(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
-def _images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
+def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
     """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them."""
     numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(rows, np.int64), list[int]()
     for row, one in enumerate(zip(*map(chain.from_iterable, names), strict=True)):
@@ -218,7 +218,7 @@ def _may_be_class(value: Any) -> bool:
     return value is None or type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
-def _are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
+def are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
     """Whether all rows of each image have the same value."""
     values = [*chain.from_iterable(column)]
     return all(values[first] == value for first, value in zip(firsts[image_of].tolist(), values, strict=True))

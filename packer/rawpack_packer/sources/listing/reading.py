@@ -32,7 +32,8 @@ from rawpack_packer.sources.fields import (
     with_arrays,
     words_of,
 )
-from rawpack_packer.sources.listing.columns import RawColumn, read_columns
+from rawpack_packer.sources.listing.captions import by_caption
+from rawpack_packer.sources.listing.columns import RawColumn, one_hot_column, read_columns
 from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
@@ -68,6 +69,7 @@ from rawpack_packer.sources.table.choose import (
     named_file,
     number_labels,
     numbered_classes,
+    one_hot_name,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.objects import BOXES, lists_of_boxes, two_classes, unused_classes, with_followers
@@ -152,6 +154,11 @@ class ListingSource(TableSource):
         exported = exported_beside(file)
         with reading(where), file.open("rb") as opened, long_cells():
             rows = rows_by(opened, where, root, given)
+            label_column, hot = _one_hot(label_column, rows.names, where)
+            names_of = [
+                *(name for name in rows.names if name not in hot),
+                *([label_column] if hot and label_column else []),
+            ]
             key_column = key_column or (exported.key if exported.key in rows.names else None)
             declared = exported.declared(rows.names, given, (path_column, label_column, key_column))
             said = repr((sorted(declared.items()), names, *([path_column] if path_column else [])))
@@ -159,12 +166,21 @@ class ListingSource(TableSource):
             state = np.concatenate([state_of(one, said) for one in (file, *others)])
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
             path_of = path_column or _path(rows.names)
-            of_boxes = None if key_column else box_columns(rows.names, path_of, label_column, declared)
-            choice = None if of_boxes else _chosen(rows.names, wanted, where)
+            of_boxes = None if key_column or hot else box_columns(rows.names, path_of, label_column, declared)
+            choice = None if of_boxes else _chosen(names_of, wanted, where)
             lines, raw = read_columns(rows, where)
         if not len(lines):
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
         objects, left_out = None, list[str]()
+        if hot and label_column:
+            made = one_hot_column(raw, hot, where)
+            raw = {**{name: one for name, one in raw.items() if name not in hot}, label_column: made}
+        if choice and not key_column:
+            single = {*declared, choice[1].label or LABEL}
+            of_path = [choice[1].image] if choice[0] is None else choice[0].columns
+            if grouped := by_caption(lines, raw, of_path, single):
+                lines, raw, left_out = grouped
+                choice = _chosen([*raw], wanted, where)
         if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes, file.parent)):
             lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
             state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
@@ -327,6 +343,19 @@ def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[Pat
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+
+
+def _one_hot(label: str | None, names: Sequence[str], where: str) -> tuple[str | None, list[str]]:
+    """What the column of labels is called, and the columns of which it is made if they are one-hot. Raises
+    UsageError."""
+    name, onehot = one_hot_name(label)
+    if not onehot:
+        return label, []
+    found = [one.strip() for one in (name or LABEL).split(",")] if name not in names else [str(name)]
+    for one in found:
+        if one not in names:
+            raise UsageError(f"{opt.label_column(plain(str(label)))}: {where} has no column {one!r}: {_listed(names)}")
+    return found[0] if len(found) == 1 else LABEL, found
 
 
 def _path(names: Sequence[str]) -> str | None:

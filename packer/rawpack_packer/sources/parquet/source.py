@@ -56,6 +56,7 @@ from rawpack_packer.sources.parquet.tables import (
 from rawpack_packer.sources.table.choose import (
     EMPTY,
     KEY,
+    LABEL,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -66,6 +67,8 @@ from rawpack_packer.sources.table.choose import (
     labels_of_column,
     named_columns,
     named_file,
+    one_hot_name,
+    one_hot_numbers,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
@@ -218,7 +221,9 @@ class ParquetSource(TableSource):
         root, far = source_name(path), is_url(path)
         typed, arrays = split_arrays(fields)
         names = named_columns(columns)
-        wanted = ColumnChoice(image_column, label_column, key_column, names, declared_fields(typed))
+        label, onehot = one_hot_name(label_column)
+        label = label or (LABEL if onehot else None)
+        wanted = ColumnChoice(image_column, label, key_column, names, declared_fields(typed), onehot=onehot)
         paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
         given = None if classes is None else classes_of(classes)
         scan = _Scan(wanted, given, named_files(path, spool) if far else files_at(paths), progress)
@@ -378,6 +383,9 @@ class _Scan:
             if self.classes is None and BOXES in said.kinds:
                 self.classes = said.classes
         infos = column_infos(schema, features, self.wanted.declared, where)
+        if self.wanted.onehot:  # lists, of which each becomes a number
+            hot = self.wanted.label
+            infos = [replace(one, is_label=True, is_whole=True) if one.name == hot else one for one in infos]
         chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
@@ -481,7 +489,8 @@ class _Scan:
                 self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
-                self._labels.append(flat(batch.column(chosen.label)).cast(kind))
+                labels = flat(batch.column(chosen.label))
+                self._labels.append(_of_one_hot(labels, str(path)) if self.wanted.onehot else labels.cast(kind))
             if chosen.key is not None:
                 self._keys.append(_bytes(flat(batch.column(chosen.key))))
             for column, there in files.items():
@@ -513,6 +522,15 @@ def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     except (OSError, ValueError):
         found = None
     return UNKNOWN if found is None else (found.st_size, found.st_mtime_ns)
+
+
+def _of_one_hot(column: pa.Array, where: str) -> pa.Array:
+    """The numbers of classes in one-hot lists. Raises UsageError."""
+    try:
+        rows = np.array(column.to_pylist())
+        return pa.array(one_hot_numbers(rows if rows.dtype.kind in "biuf" else rows[:, None, None], plain(where)))
+    except ValueError:
+        raise UsageError(f"{plain(where)}: one-hot labels are lists of one length") from None
 
 
 def _bytes(column: pa.Array) -> pa.Array:
