@@ -31,7 +31,8 @@ from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
-from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
+from rawpack_packer.sources.declared import declared_fields
+from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, TextLists, Texts
 from rawpack_packer.text import Block, Shown, count, listed, plain

@@ -45,24 +45,10 @@ from rawpack_packer.sources.dataset_forms import (
 )
 from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
-from rawpack_packer.sources.fields import (
-    Boxes,
-    Declared,
-    FieldKind,
-    ImageKind,
-    Value,
-    are_texts,
-    array_of,
-    as_array,
-    as_text,
-    declared_kind,
-    first_pixels,
-    hints,
-    inferred_kind,
-    inferred_pixels,
-    with_arrays,
-)
+from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
+from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.frames import class_names, frame_columns, named_features, named_path, whole_labels
+from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
 from rawpack_packer.sources.table.objects import BOXES

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rawpack_packer.sources.dataset_forms import ColumnDataset
-from rawpack_packer.sources.fields import Declared, FieldKind, declared_kind
+from rawpack_packer.sources.declared import declared_kind
+from rawpack_packer.sources.fields import Declared, FieldKind
 from rawpack_packer.sources.table.choose import LABEL
 from rawpack_packer.sources.table.columns import Column
 from rawpack_packer.sources.table.objects import BOX_NAMES, CLASS_NAMES, ObjectLists, named_in

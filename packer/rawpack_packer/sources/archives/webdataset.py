@@ -20,8 +20,9 @@ from rawpack_packer.sources.archives.opened import Pass
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, Shards, is_shard
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
-from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields, array_of, declared_kind, words_of
+from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, Labels, named_file, number_labels

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, PixelWord, first_pixels
+from rawpack_packer.sources.fields import FieldKind, PixelWord
+from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 

@@ -19,19 +19,10 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.exported import exported_beside
-from rawpack_packer.sources.fields import (
-    RESERVED,
-    Declared,
-    DeclaredKind,
-    FieldKind,
-    PixelWord,
-    declared_fields,
-    hints,
-    split_arrays,
-    with_arrays,
-    words_of,
-)
+from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
+from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
 from rawpack_packer.sources.listing.columns import RawColumn, one_hot_column, read_columns
 from rawpack_packer.sources.listing.lines import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +18,12 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, unseen
+from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.exported import OF_TABLES, exported
-from rawpack_packer.sources.fields import (
-    FieldKind,
-    Fields,
-    Value,
-    are_pixels,
-    declared_fields,
-    first_pixels,
-    hints,
-    split_arrays,
-    with_arrays,
-    words_of,
-)
+from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
+from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
@@ -56,7 +47,6 @@ from rawpack_packer.sources.parquet.tables import (
 from rawpack_packer.sources.table.choose import (
     EMPTY,
     KEY,
-    LABEL,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -65,14 +55,12 @@ from rawpack_packer.sources.table.choose import (
     choose,
     classes_of,
     labels_of_column,
-    named_columns,
-    named_file,
-    one_hot_name,
     one_hot_numbers,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
 from rawpack_packer.sources.table.objects import BOXES, ObjectLists, two_classes, with_followers
+from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
@@ -200,33 +188,23 @@ class ParquetSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Fields = (),
-        key_column: str | None = None,
-        classes: Classes | None = None,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        columns: str | Sequence[str] | None = None,
         spool: Spool | None = None,
         progress: Scanning = unseen,
+        **options: Any,
     ) -> None:
-        """fields: what columns hold, where their types do not show it, as of `ListingSource`. key_column: of keys.
-        classes: names of labels that are numbers without names. image_column, label_column: needed where there are
-        several. columns: those that become fields; None for all that can. spool: for files behind URLs. progress:
-        called with the number of rows looked at so far.
+        """spool: for files behind URLs. progress: called with the number of rows looked at so far. options: of
+        `TableOptions`.
 
         Raises UsageError where the files cannot be read, have no images, or differ in their columns.
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
         root, far = source_name(path), is_url(path)
-        typed, arrays = split_arrays(fields)
-        names = named_columns(columns)
-        label, onehot = one_hot_name(label_column)
-        label = label or (LABEL if onehot else None)
-        wanted = ColumnChoice(image_column, label, key_column, names, declared_fields(typed), onehot=onehot)
+        said = TableOptions(**options)
+        classes = said.classes
         paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
         given = None if classes is None else classes_of(classes)
-        scan = _Scan(wanted, given, named_files(path, spool) if far else files_at(paths), progress)
+        scan = _Scan(said.choice(one_hot=True), given, named_files(path, spool) if far else files_at(paths), progress)
         chosen, wanted = scan.chosen, scan.wanted
         if chosen is None or not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
@@ -252,7 +230,7 @@ class ParquetSource(TableSource):
             (of_objects, values), shown = objects.fields(), objects.shown
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
             problems += [*left_out, *two_classes(labels, of_boxes)]
-        kinds = with_followers(with_arrays(kinds, arrays, root), scan.boxes.lists)
+        kinds = with_followers(with_arrays(kinds, said.arrays, root), scan.boxes.lists)
         of_boxes_names, empty = (of_boxes.names, of_boxes.empty) if of_boxes else (None, ())
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
             of_boxes_names, empty = scan.classes, scan.boxes.unused_classes(scan.classes, root)
@@ -262,14 +240,7 @@ class ParquetSource(TableSource):
             paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *paths])),
             fields=kinds,
             numbered=keys is None,
-            options=given_options(
-                field=(*words_of(fields), *shown),
-                key_column=key_column,
-                classes=named_file(classes),
-                image_column=image_column,
-                label_column=label_column,
-                columns=None if names is None else ",".join(names),
-            ),
+            options=said.given(shown),
             classes=of_boxes_names,
             empty_classes=empty,
             counts={
