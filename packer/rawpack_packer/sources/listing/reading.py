@@ -20,7 +20,7 @@ from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
-from rawpack_packer.sources.exported import exported_beside
+from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
@@ -200,19 +200,16 @@ class ListingSource(TableSource):
             of_column = classes if chosen.label is None else None
             if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
                 (objects, left_out), _ = lists, fields_of.pop(name)
-        if names is None and exported.classes is not None:
-            label = raw.get(chosen.label or "")
-            texts = {*chain.from_iterable(label or ())} - {None, ""}
-            of_export = texts <= {*exported.classes} if label else BOXES in fields_of and BOXES in exported.kinds
-            names = exported.classes if of_export else None
+        if names is None:
+            names = _exported_classes(exported, raw.get(chosen.label or ""), fields_of)
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
-        kinds = with_followers(with_arrays(kinds, arrays, where), _followers(kinds, columns))
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
         problems = [*hints(kinds, declared), *left_out]
         if objects is not None:
             problems += two_classes(labels, objects.labels)
             of_objects, values = objects.fields()
             kinds, columns = {**kinds, **of_objects}, {**columns, **values}
+        kinds = with_followers(with_arrays(kinds, arrays, where), _followers(kinds, columns))
         boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
         if labels is None and objects is not None and objects.labels is not None:
             names, empty = objects.labels.names, objects.labels.empty
@@ -334,6 +331,15 @@ def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[Pat
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+
+
+def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Container[str]) -> tuple[str, ...] | None:
+    """The classes that an export says of the labels, or else of the boxes; None where these are others by now."""
+    if exported.classes is None:
+        return None
+    if label is None:
+        return exported.classes if BOXES in fields and BOXES in exported.kinds else None
+    return exported.classes if {*chain.from_iterable(label)} - {None, ""} <= {*exported.classes} else None
 
 
 def _one_hot(label: str | None, names: Sequence[str], where: str) -> tuple[str | None, list[str]]:
