@@ -33,7 +33,7 @@ class ObjectFields:
     problems: list[str] = field(default_factory=list)
 
 
-class _Rows:
+class _WithoutColumn:
     """Rows of a Hugging Face dataset, with fields in place of a column."""
 
     def __init__(self, dataset: Any, without: str, columns: Mapping[str, Column]) -> None:
@@ -79,7 +79,7 @@ def with_objects(
         values = {name: [column.value(i) for i in range(len(dataset))] for name, column in columns.items()}
         made: Any = ColumnDataset({**rest, **values})
     else:
-        made = _Rows(dataset, found, columns)
+        made = _WithoutColumn(dataset, found, columns)
     return ObjectFields(made, {**kinds, **others}, True, list(boxes) if boxes else None, left_out)
 
 
