@@ -111,7 +111,7 @@ def call(python: Path, asked: argparse.Namespace, do: str, variant: str = "") ->
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Medians, and ratios to LeRobot in each round."""
-    rates = {(row["subject"], row["round"]): row for row in rows}
+    rates = {(row["subject"], row["round"]): row["images_per_s"] for row in rows if "error" not in row}
     lines = [
         "| | images/s | CPU ms an image | times LeRobot, torchcodec | times LeRobot, pyav |",
         "|---|---|---|---|---|",
@@ -125,8 +125,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = [f"{statistics.median(row['images_per_s'] for row in good):,.0f}"]
         cells.append(f"{statistics.median(row['cpu_ms'] for row in good):.3g}")
         for other in ("LeRobot, torchcodec", "LeRobot, pyav"):
-            pairs = [(row, rates[other, row["round"]]) for row in good if other != name]
-            ratios = [row["images_per_s"] / base["images_per_s"] for row, base in pairs if "error" not in base]
+            pairs = [(row["images_per_s"], rates.get((other, row["round"]))) for row in good if other != name]
+            ratios = [rate / base for rate, base in pairs if base]
             middle = statistics.median(ratios) if ratios else 0.0
             cells.append(f"{middle:.3g} ({min(ratios):.3g} to {max(ratios):.3g})" if ratios else "")
         lines.append(f"| {name} | {' | '.join(cells)} |")

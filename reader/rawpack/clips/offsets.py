@@ -66,7 +66,7 @@ class Offsets(FieldRows):
         return rows.reshape(-1)
 
     def of_any(self, names: Sequence[str], samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.concatenate([self.of(name, samples) for name in names])
+        return np.concatenate([samples[:0], *(self.of(name, samples) for name in names)])
 
     def by_sample(self, name: str, values: Any, samples: NDArray[np.int64]) -> Any:
         return framewise(values, len(samples), len(self.steps[name])) if name in self.steps else values

@@ -163,7 +163,8 @@ class SampleSet:
             raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
         self.look_at_files()
         if clips is None or name in clips.once:
-            rows = np.arange(len(self)) if self.rows is None else self.rows
+            rows = self.rows
+            rows = np.arange(len(self)) if rows is None else rows
             return self._values(name, rows) if clips is None else self.library.values(name, rows)
         if clips.shape.per_video is not None:
             raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
