@@ -195,16 +195,21 @@ def test_several_stores_and_mixes(reader: Reader, tmp_path: Path) -> None:
 
 
 def test_videos_behind_a_url(tmp_path: Path) -> None:
-    """A frame may be in another shard than its sample: it is fetched before the batch is made."""
-    rawpack_packer.pack(Episodes([range(150)] * 2, fps=FPS), tmp_path / "s", workers=0, shard_size=1, fields=FIELDS)
-    asked: dict[str, Any] = {"image": [-5.0, 0.0, 6.4]}
-    options: dict[str, Any] = {"shuffle": Blocks(block=4, window=4), "fields": ["image"]}
-    expected = [batch["image"].copy() for batch in Reader(tmp_path / "s").clips(offsets=asked).batches(4, **options)]
+    """A frame may be in another shard than its sample: it is fetched before the batch is made, also where the cache
+    holds a part of the shards."""
+    rawpack_packer.pack(Frames([range(1280)], fps=FPS, small=True), tmp_path / "s", workers=0, shard_size=1)
+    offsets: dict[str, list[float]] = {"image": [-64.0, 0.0, 64.0]}
+    local = Reader(tmp_path / "s").clips(offsets=offsets)
+    expected = [batch["image"].copy() for batch in local.batches(16, fields=["image"])]
     with serving() as server:
         server.put_folder("bucket/s", files_of(tmp_path / "s"))
-        remote = Reader(f"{server.url}/bucket/s", cache=Cache(tmp_path / "cache", timeout=20))
-        found = [batch["image"].copy() for batch in remote.clips(offsets=asked).batches(4, workers=2, **options)]
-    assert len(found) == len(expected) == 75
+        shards = [len(data) for name, data in server.files.items() if "/shard-" in name]
+        limit = sum(map(len, server.files.values())) - sum(shards) + 8 * max(shards)
+        remote = Reader(f"{server.url}/bucket/s", cache=Cache(tmp_path / "cache", limit, timeout=20))
+        batches = remote.clips(offsets=offsets).batches(16, fields=["image"], **WAYS["processes"])
+        found = [batch["image"].copy() for batch in batches]
+    assert len(shards) > 16
+    assert len(found) == len(expected) == 80
     assert all(map(np.array_equal, found, expected))
 
 
