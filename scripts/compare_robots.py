@@ -139,7 +139,7 @@ def counted(batches: Iterable[Any], asked: argparse.Namespace) -> dict[str, Any]
     images = 0
     for batch in batches:
         for camera in CAMERAS:
-            batch[camera][..., ::37].sum()  # whoever takes the batch looks at it
+            batch[camera].reshape(-1)[::4099].sum()  # whoever takes the batch looks at it
         now = time.perf_counter()
         first = first or now
         if began:

@@ -18,7 +18,7 @@ from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import Field
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.former import batches_now, mix_now, reader_now
+from rawpack.former import batches_now, clips_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
@@ -312,7 +312,7 @@ class Reader:
             samples.clips.check_known(None, condition, where)
         return positions_of(self._library, samples.rows, None, None, None, condition)
 
-    @suggests()
+    @suggests(clips_now)
     def clips(
         self,
         frames: int | Sequence[int] | None = None,

@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from reading import WAYS, rows_of
 from store_server import serving
 
 import rawpack_packer
-from rawpack import Blocks, Cache, Ranks, Reader, UsageError
+from rawpack import Cache, Ranks, Reader, UsageError
 from rawpack.transforms import BatchLambda, Lambda, RandomCrop, RandomHorizontalFlip, ToCHW
 
 FPS = 10
@@ -447,6 +448,11 @@ def test_what_cannot_be_is_refused(reader: Reader, tmp_path: Path) -> None:
     for asked, words in wrong:
         with pytest.raises(UsageError, match=words):
             reader.clips(**asked)
+    for called in (reader.clips, partial(Reader, "s")):
+        with pytest.raises(
+            TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is now .*offsets=\{'image': \[0\.0\]\}"
+        ):
+            called(delta_timestamps={"image": [0.0]})  # type: ignore[operator]
     samples = reader.clips(offsets={"image": [0.0]})
     for again in ({"frames": 4}, {"offsets": {"image": [0.0]}}):
         with pytest.raises(UsageError, match="reader of clips already"):
