@@ -298,7 +298,7 @@ def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
     (batch,) = Reader(tmp_path / "s").batches(3, workers=0, decode="planes")
     found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
     expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
-    guide = (Path(__file__).parents[2] / "docs/how-to/halve-raw-pixels.md").read_text("utf-8")
+    guide = (Path(__file__).parents[2] / "docs/how-to/choose-a-format-and-size.md").read_text("utf-8")
     for text, pattern in ((Reader.batches.__doc__ or "", r"the planes (\w+), (\w+) and (\w+)\s+of"), (guide, WORDS)):
         names = re.search(pattern, text)
         assert names
