@@ -8,6 +8,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.choose.settings import Settings, check_travels, copied, sides
@@ -91,7 +94,9 @@ class Making:
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers, settings.texts)
+        self._ragged_fields = RaggedFields(
+            library, ragged_fields, settings.ragged, settings.movers, settings.texts, samples.field_rows
+        )
         clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
@@ -103,8 +108,8 @@ class Making:
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         self._spec = WorkSpec(
-            files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory, samples.once,
-            library.groups,
+            files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory,
+            samples.field_rows, library.groups,
         )  # fmt: skip
         if settings.workers and settings.backend == "process" and settings.pipeline is not None:
             check_travels(settings.pipelines)
@@ -128,6 +133,15 @@ class Making:
             )  # fmt: skip
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
+
+    def pads(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """What a batch of these rows has besides: see `Offsets.pads`."""
+        return self._samples.pads(self.settings.fields, rows)
+
+    @property
+    def _pads(self) -> dict[str, tuple[int, ...]]:
+        """Name -> axes of the same."""
+        return {name: flags.shape[1:] for name, flags in self.pads(np.empty(0, np.int64)).items()}
 
     def worker_set(self, held: int) -> WorkerSet:
         """New workers, and slots for them. held: batches that the caller is expected to hold at a time."""
@@ -162,7 +176,7 @@ class Making:
             described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in self._ragged_fields.names:
             stored, length = self._library.fields[name], self.settings.ragged
-            axes = described[INDEX].axes if self._samples.clips is not None else ()
+            axes = self._axes(name, 0) if self._samples.clips is None else described[INDEX].axes
             assert axes is not None
             if stored.kind == "text" or length == "list":
                 one_text = stored.kind == "text" and (not stored.is_texts or name in self.settings.texts)
@@ -173,6 +187,7 @@ class Making:
             described[f"{name}.length"] = BatchField("number", "int64", False, axes)
         if self.valid:
             described[VALID] = BatchField("number", "bool", False, ())
+        described |= {name: BatchField("number", "bool", False, axes) for name, axes in self._pads.items()}
         return described
 
     def table(self) -> list[tuple[str, str, str]]:
@@ -182,6 +197,7 @@ class Making:
         fields |= {name: Field(kind="text", dtype="str") for name in self.settings.texts}
         fields |= {field.name: field for field in self._spec.layout.fields}
         fields |= {VALID: SlotField(VALID, "bool", ())} if self.valid else {}
+        fields |= {name: SlotField(name, "bool", axes) for name, axes in self._pads.items()}
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 
@@ -214,9 +230,8 @@ class Making:
 
     def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        lengths = self._samples.lengths
-        frames = lengths[bucket if len(lengths) > 1 else 0]
-        return () if frames is None or name in self._samples.once else (frames,)
+        frames = self._samples.frames(name, bucket if len(self._samples.lengths) > 1 else 0)
+        return () if frames is None else (frames,)
 
 
 class PoolCache:
