@@ -3,7 +3,6 @@
 
     scripts/draw.py results.json                             print the tables
     scripts/draw.py results.json --out docs/explanation      update the pages and plots there
-    scripts/draw.py results.json --readme README.md          update the short table in README
 
 The pages are compared.md for `python scripts/compare`; performance.md, and growth.svg, for the benchmark.
 """
@@ -24,20 +23,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("results", type=Path, help="the JSON file of either")
     parser.add_argument("--out", type=Path, help="folder of the pages and plots")
-    parser.add_argument("--readme", type=Path, help="page with the markers `compared`")
     asked = parser.parse_args()
     if not asked.results.is_file():
         parser.error(f"{asked.results} does not exist: name the file that --json wrote")
     result: Result = json.loads(asked.results.read_text())
     if "tables" in result:
-        if asked.readme:
-            parser.error(f"{asked.results} is of the benchmark: --readme needs a result of scripts/compare")
         draw_benchmark(result, asked.out)
     else:
-        draw_comparison(result, asked.out, asked.readme)
+        draw_comparison(result, asked.out)
 
 
-def draw_comparison(result: Result, out: Path | None, readme: Path | None) -> None:
+def draw_comparison(result: Result, out: Path | None) -> None:
     for title, text in [*results.everything(result), ("machine", results.about(result))]:
         print(f"{title}\n\n{text}\n")
     if out:
@@ -47,8 +43,6 @@ def draw_comparison(result: Result, out: Path | None, readme: Path | None) -> No
         replace(page, "about", results.about(result))
         plots.draw_cores(result, out / "compared-cores.svg")
         plots.draw_disk(result, out / "compared-disk.svg")
-    if readme:
-        replace(readme, "compared", results.lines(result))
 
 
 def draw_benchmark(result: Result, out: Path | None) -> None:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measure the trade of size against speed on a folder of photographs; put the figures into README.md and a picture.
+"""Measure the trade of size against speed on a folder of photographs; put the figures into the pages and a picture.
 
     python scripts/make_trade_off.py PHOTOS [--name "what the photographs are"] [--budget 5min] [--torch SITE_PACKAGES]
 
 `rawpack plan` measures the stores; scripts/compare_stores.py reads the folder itself, by plain workers and by torch's
-DataLoader. --torch names the folder that torch is in, if another Python has it. Run it on an idle machine. Replaced in
-README.md is what is between the markers `gain` and `trade-off`; the picture is docs/frontier.svg.
+DataLoader. --torch names the folder that torch is in, if another Python has it. Run it on an idle machine. Replaced is
+what is between the markers `gain` and `size` of README.md, and `trade-off` of docs/explanation/performance.md; the
+picture is docs/frontier.svg. Then draw README's chart again, with scripts/make_chart.py.
 """
 
 from __future__ import annotations
@@ -30,6 +31,13 @@ from measuring.counters import total_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "frontier.svg"
+PERFORMANCE = ROOT / "docs" / "explanation" / "performance.md"
+_SHORT = {
+    "memmap 256": "raw pixels",
+    "memmap 256 ycgco420": "half the bytes of RGB",
+    "lmdb 256 q90": "JPEG",
+}
+"""The stores of README -> what they hold."""
 _OPTIONS = ["--color", "rgb", "--color", "ycgco420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "per core", "first batch", "cold", "PSNR, SSIM")
 _ROUNDS = 3
@@ -51,10 +59,10 @@ def main() -> None:
     command = [sys.executable, "-m", "rawpack", "plan", "--json", *options, str(asked.photos)]
     plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     file_bytes = total_bytes(asked.photos)
+    name = asked.name or f"{plan['samples']:,} photographs"
     replace(README, "gain", gain(plan, files, file_bytes))
-    replace(
-        README, "trade-off", table(plan, files, file_bytes, asked.name or f"{plan['samples']:,} photographs", options)
-    )
+    replace(README, "size", short_table(plan, files, file_bytes))
+    replace(PERFORMANCE, "trade-off", table(plan, files, file_bytes, name, options))
     draw(plan, files, file_bytes)
 
 
@@ -87,9 +95,27 @@ def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     sentence = (
         f"On {plan['machine']['cpus']} CPU cores, with all files in memory, raw pixels arrive {against}. They take "
         f"{larger} times the space of the files; the smallest store takes {smallest['store_bytes'] / file_bytes:.0%} "
-        f"of that space, and is {small} times as fast. ([Measured](#size-against-speed).)"
+        f"of that space, and is {small} times as fast."
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int) -> str:
+    """Three stores, and the files."""
+    found = {one["name"]: one for one in plan["candidates"]}
+    rows = []
+    for name, holds in _SHORT.items():
+        one = found[name]
+        loss = "none" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB"
+        rows.append((f"`{name}`", holds, f"{one['store_bytes'] / 1e6:,.1f} MB", rounded(best_rate(one)), loss))
+    way = "torch" if "torch" in files else "pool"
+    told = (
+        f"The {plan['samples']:,} photographs take {file_bytes / 1e6:,.1f} MB as files, of which "
+        f"{'a `DataLoader` reads' if way == 'torch' else 'plain workers read'} {rounded(files[way][1])} a second ([all "
+        "stores](docs/explanation/performance.md#size-against-speed))."
+    )
+    shown = markdown(("store", "holds", "whole set", "images/s", "loss"), rows)
+    return f"{shown}\n\n{textwrap.fill(told, 120, break_long_words=False, break_on_hyphens=False)}"
 
 
 def table(

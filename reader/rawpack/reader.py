@@ -15,7 +15,7 @@ from rawpack.batches import Batches
 from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, flag, names
 from rawpack.choose.settings import choose, sides, warn_of_workers
 from rawpack.clips.sample_set import SampleSet, Scope
-from rawpack.disk.manifest import Field
+from rawpack.disk.manifest import CURATED, Field
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, mix_now, reader_now
@@ -240,6 +240,12 @@ class Reader:
 
         self._samples.look_at_files()
         return list(rejects_of(self._library))
+
+    @property
+    def curation(self) -> dict[str, NDArray[Any]]:
+        """What `rawpack pack --curate` measured of each sample, as columns: `phash`, `sharpness`, `brightness`,
+        `entropy` and `one_color`. Empty where the store was packed without it. No image is read."""
+        return {name: self.column(name) for name in CURATED} if {*CURATED} <= {*self.fields} else {}
 
     def view(self, host: str = "127.0.0.1", port: int = 0) -> Any:
         """Serve a page of these samples on this machine, as `rawpack view` does, while the program goes on.

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from drawing.figures import KINDS, WAYS, Result, Row, is_own, median, ordered, ratio, spread, values
+from drawing.figures import KINDS, WAYS, Result, Row, median, ordered, ratio, spread, values
 from drawing.verdicts import checked, kept, killed_packer, killed_worker, plain, resumed, said
 
 
@@ -151,20 +151,3 @@ def about(result: Result) -> str:
         f"`{result['command']}`."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
-
-
-def lines(result: Result) -> str:
-    """The table for README: rawpack and the three fastest of the others."""
-    cells = []
-    for (kind, crop), called in WAYS.items():
-        rows = [
-            row for row in result["rows"] if row["measure"] == "read" and (row["kind"], row["crop"]) == (kind, crop)
-        ]
-        found = [row for row in ordered(rows) if not row.get("limit")]
-        own = [row for row in found if is_own(row)][:1]
-        for row in own + [row for row in found if not is_own(row)][:3]:
-            first = median(rows, row, "first_batch_s", "{:.2f} s")
-            cells.append(
-                (called, row["system"], spread(rows, row, "images_per_s"), ratio(rows, row, limit=False), first)
-            )
-    return markdown(("data", "system", "images/s", "vs. rawpack", "first batch"), cells) + "\n\n" + about(result)

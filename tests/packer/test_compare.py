@@ -195,19 +195,13 @@ def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: py
     """One command puts a result between the markers of the real pages, and draws the plots."""
     pages = COMPARE.parents[1] / "docs" / "explanation"
     (tmp_path / "compared.md").write_text((pages / "compared.md").read_text("utf-8"), "utf-8")
-    (tmp_path / "README.md").write_text("before\n<!-- compared:begin -->\nold\n<!-- compared:end -->\nafter\n")
     (tmp_path / "results.json").write_text(json.dumps(result()))
-    arguments = [tmp_path / "results.json", "--out", tmp_path, "--readme", tmp_path / "README.md"]
+    arguments = [tmp_path / "results.json", "--out", tmp_path]
     monkeypatch.setattr(sys, "argv", ["draw.py", *map(str, arguments)])
     draw.main()
     page = (tmp_path / "compared.md").read_text("utf-8")
     assert "1,750 (500 to 3,000)" in page
     assert "## Where rawpack is not ahead" in page
-    readme = (tmp_path / "README.md").read_text("utf-8")
-    assert readme.startswith("before\n")
-    assert readme.endswith("after\n")
-    assert "old" not in readme
-    assert "Other" in readme
     for name in ("compared-cores.svg", "compared-disk.svg"):
         assert "rawpack memmap" in (tmp_path / name).read_text("utf-8")
 

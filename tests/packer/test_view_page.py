@@ -9,13 +9,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
+from folders import files_of
 from pictures import picture, save
 from PIL import Image
-from running import Packed, pack, run_here
-from videos import encode
+from running import FORMATS, Packed, pack, run_here
+from store_server import serving
+from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
 from rawpack import Reader
@@ -61,8 +64,8 @@ def opened(browser: Any) -> Iterator[Any]:
     """`opened(stores, options)`: a tab that shows stores."""
     ends: list[Any] = []
 
-    def open_stores(*stores: Path | str, state: str = "", **options: Any) -> Any:
-        served = rawpack.view(stores)
+    def open_stores(*stores: Path | str, state: str = "", cache: Path | None = None, **options: Any) -> Any:
+        served = rawpack.view(stores, **({"cache": cache} if cache else {}))
         tab = Tab(browser, served.url + (f"#{state}" if state else ""), **options)
         ends.extend((tab, served))
         return tab.page
@@ -88,6 +91,10 @@ def shown(page: Any, selector: str) -> np.ndarray[Any, Any]:
 def keys_on(page: Any) -> list[str]:
     found: list[str] = page.eval_on_selector_all(".tile", "tiles => tiles.map(tile => tile.dataset.key)")
     return found
+
+
+def state_of(page: Any) -> dict[str, str]:
+    return dict(parse_qsl(page.evaluate("location.hash.slice(1)")))
 
 
 def wait_for_total(page: Any, text: str) -> None:
@@ -223,8 +230,20 @@ def test_a_training_batch(opened: Any, many: Path) -> None:
     loop = iter(Reader(many).batches(16, shuffle=True, seed=4, workers=0))
     next(loop)
     assert next(loop)["index"].tolist() == rows
+    address = page.evaluate("location.hash")
+    page.click("#batch .tile:nth-child(9)")
+    page.wait_for_selector(".stage img")
+    page.click("text=Back")
+    page.wait_for_selector("#batch .tile:nth-child(9):focus")
+    assert page.evaluate("location.hash") == address
+    page.fill("[name=number]", "24")
+    page.press("[name=number]", "Enter")
+    page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
+    page.wait_for_selector('[name="Next batch"]:disabled')
+    assert page.is_enabled('[name="Previous batch"]')
 
 
+@pytest.mark.usefixtures("looked_through_here")
 def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     for k in range(2):
         encode(tmp_path / "in" / f"{k}.mp4", "mpeg4", 12)
@@ -238,12 +257,18 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     page.wait_for_function("() => Number(document.querySelector('#frame').value) > 3")
     page.keyboard.press(" ")
     page.wait_for_function("() => document.querySelector('#play').textContent === 'Play'")
+    row = int(page.input_value("#frame"))
+    assert page.inner_text("#when") == f"frame {row + 1} of 12, {reader.column('pts_seconds')[row]:.3f} s"
     page.click("#screens >> text=Clips")
     page.fill("[name=frames]", "4")
     page.press("[name=frames]", "Enter")
     wait_for_total(page, "6 clips")
     titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
     assert titles == [f"row {row}" for row in reader.clips(4)[1]["index"].tolist()]
+    page.click(".clip >> nth=1 >> button >> nth=2")
+    page.wait_for_selector("#frame")
+    page.keyboard.press("Escape")
+    wait_for_total(page, "6 clips")
 
 
 def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None:
@@ -253,12 +278,132 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     raw, jpeg = (Reader(store)[9]["image"].astype(float) for store in (many, tmp_path / "q60"))
     assert f"PSNR {10 * np.log10(255**2 / np.mean((raw - jpeg) ** 2)):.2f} dB" in page.inner_text("#total")
     assert page.locator("main figure").count() == 3
+    page.click("#stores >> text=q60")
+    page.wait_for_function("() => document.querySelector('main figcaption')?.textContent.startsWith('q60')")
+    assert state_of(page) == {"store": "1", "screen": "compare", "row": "9", "other": "0"}
+    page.click("text=Open this sample")
+    page.wait_for_selector(".stage img")
+    page.click("#stores >> nth=0 >> button >> nth=0")
+    page.wait_for_function("() => !location.hash.includes('store')")
+    assert state_of(page) == {"screen": "sample", "row": "9"}
+    page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=Reader(many)[9]["key"])
     save(tmp_path / "in" / "good.png", picture(20, 20, 0))
     (tmp_path / "in" / "<b>bad.jpg").write_bytes(b"no image")
     page = opened(pack_some(tmp_path / "in", tmp_path / "some"))
     page.click("#screens >> text=Rejects")
     wait_for_total(page, "1 reject")
     assert "<b>bad.jpg" in page.inner_text("main table")
+
+
+def test_two_stores_whose_images_differ_in_shape(opened: Any, tmp_path: Path) -> None:
+    """Each keeps its proportions; no difference is made up."""
+    for k in range(2):
+        save(tmp_path / "in" / f"{k}.png", picture(40, 120, k))
+    stores = [pack(tmp_path / "in", tmp_path / str(size), "--size", size) for size in ("keep", 32)]
+    page = opened(*stores, state="screen=compare&row=1")
+    page.wait_for_selector("#total")
+    boxes = [page.locator(".stage img").nth(k).bounding_box() for k in range(2)]
+    assert [box["width"] / box["height"] for box in boxes] == pytest.approx([3, 1], rel=0.02)
+    assert page.locator("main figure").count() == 2
+    assert "the images differ in shape" in page.inner_text("#total")
+    assert "120 x 40" in page.inner_text("figcaption >> nth=0")
+
+
+def test_every_format_and_split(opened: Any, packed: Packed, tmp_path: Path) -> None:
+    """A sample keeps its place as one turns from store to store, and is shown as it is stored."""
+    stores = [packed(form, "--size", 40) for form in FORMATS]
+    page = opened(*stores, state="screen=sample&row=33")
+    for k, store in enumerate(stores):
+        page.click(f"#stores >> button >> nth={k}")
+        page.wait_for_function("k => document.querySelector('.stage img')?.src.includes(`store=${k}&row=33`)", arg=k)
+        np.testing.assert_array_equal(shown(page, ".stage img"), Reader(store)[33]["image"])
+    for k in range(12):
+        save(tmp_path / "in" / "a" / f"{k}.png", picture(20, 20, k))
+    run_here("pack", "--quiet", "-j", 0, "--size", 20, "--holdout", "val=3", tmp_path / "in", tmp_path / "sets")
+    page = opened(tmp_path / "sets")
+    wait_for_total(page, "9 samples")
+    page.click("#stores >> text=val")
+    wait_for_total(page, "3 samples")
+    assert keys_on(page) == Reader(tmp_path / "sets", split="val").column("key")
+
+
+def test_many_small_samples(opened: Any, tmp_path: Path) -> None:
+    """20,000: only the first tiles are made, and a sort and a search give the samples of all of them."""
+    scores = np.random.default_rng(0).permutation(20_000)
+    images = np.zeros((20_000, 4, 4, 3), np.uint8)
+    images[:, 0, 0, 0] = scores % 251
+    rawpack.pack({"image": images, "score": scores}, tmp_path / "store", size="keep", workers=0)
+    page = opened(tmp_path / "store", state="sort=score&descending=1")
+    wait_for_total(page, "20,000 samples")
+    assert len(keys_on(page)) < 1000
+    assert [int(key) for key in keys_on(page)[:50]] == np.argsort(-scores)[:50].tolist()
+    assert "score 19999" in page.inner_text(".tile >> nth=0")
+    page.fill("input[name=key]", "1234")
+    page.press("input[name=key]", "Enter")
+    found = [k for k in np.argsort(-scores).tolist() if "1234" in str(k)]
+    wait_for_total(page, f"{len(found)} samples of 20,000")
+    assert [int(key) for key in keys_on(page)] == found
+    page.click(".tile >> nth=0")
+    np.testing.assert_array_equal(shown(page, ".stage img"), images[found[0]])
+
+
+def test_a_store_behind_a_url(opened: Any, many: Path, tmp_path: Path) -> None:
+    with serving() as server:
+        server.put_folder("store", files_of(many))
+        page = opened(f"{server.url}/store", cache=tmp_path / "cache")
+        page.wait_for_selector(".tile img")
+        assert "is behind a URL" in page.inner_text("#warning")
+        page.click(".tile >> nth=7")
+        np.testing.assert_array_equal(shown(page, ".stage img"), Reader(many)[7]["image"])
+
+
+def test_addresses_that_do_not_fit_are_said(opened: Any, many: Path) -> None:
+    """What does not fit the store is left out, and named; the rest is shown."""
+    page = opened(many, state="class=77&sort=gone&store=9&row=1e9&side=x&zoom=-1&where=index+%3C+9&screen=nowhere")
+    wait_for_total(page, "9 samples of 400")
+    said = page.inner_text("#note")
+    for part in ("class=77", "sort=gone", "store=9", "row=1e9", "side=x", "zoom=-1", "screen=nowhere"):
+        assert part in said
+    assert state_of(page) == {"where": "index < 9"}
+    page.evaluate("location.hash = 'where=gone+%3E+1'")
+    page.wait_for_selector(".error")
+    assert "gone" in page.inner_text(".error")
+    assert page.is_hidden("#note")
+    page.evaluate("location.hash = '%%%&=&&x=%00'")
+    wait_for_total(page, "400 samples")
+
+
+def test_a_page_whose_server_ended_says_how_to_start_it(browser: Any, many: Path) -> None:
+    served = rawpack.view(many)
+    tab = Tab(browser, served.url)
+    wait_for_total(tab.page, "400 samples")
+    served.close()
+    tab.page.evaluate("location.hash = 'sort=label&descending=1'")
+    tab.page.wait_for_selector(".error")
+    assert f"rawpack view {many} --at 'sort=label&descending=1'" in tab.page.inner_text(".error")
+    tab.wrong.clear()  # that nobody answered
+    tab.close()
+
+
+def test_a_store_that_changed_is_a_warning(opened: Any, tmp_path: Path) -> None:
+    save(tmp_path / "in" / "0.png", picture(16, 16, 0))
+    store = pack(tmp_path / "in", tmp_path / "store", "--size", 16)
+    page = opened(store)
+    page.wait_for_selector(".tile img")
+    assert page.is_hidden("#warning")
+    shutil.rmtree(store)
+    page.click(".tile")
+    page.wait_for_function("() => document.querySelector('#warning').textContent.includes('was removed')")
+
+
+def test_tiny_images_are_squares(opened: Any, tmp_path: Path) -> None:
+    """One pixel is enlarged without smoothing, in the grid and alone."""
+    rawpack.pack({"image": np.full((2, 1, 1, 3), 200, np.uint8)}, tmp_path / "store", size="keep", workers=0)
+    page = opened(tmp_path / "store")
+    page.wait_for_selector(".tile img.small")
+    assert page.eval_on_selector(".tile img", "one => getComputedStyle(one).imageRendering") == "pixelated"
+    page.click(".tile")
+    assert page.locator(".stage img").bounding_box()["width"] == 256
 
 
 def pack_some(source: Path, store: Path) -> Path:
@@ -269,20 +414,28 @@ def pack_some(source: Path, store: Path) -> Path:
 def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tmp_path: Path) -> None:
     page = opened(many)
     page.wait_for_selector(".tile")
-    for n in (2, 5):
+    for n in (2, 105):
         page.focus(f".tile >> nth={n}")
         page.keyboard.press("m")
-    keys = [keys_on(page)[n] for n in (2, 5)]
+    keys = [keys_on(page)[n] for n in (2, 105)]
     assert page.inner_text("#marked") == "2 samples marked"
     with page.expect_download() as begun:
         page.click("text=Download keys")
     begun.value.save_as(tmp_path / "keys.txt")
     ran = run_here("subset", "--quiet", "--keys-from", tmp_path / "keys.txt", many, tmp_path / "marked")
     assert (ran.code, Reader(tmp_path / "marked").column("key")) == (0, sorted(keys)), ran.err
+    names = [Reader(many).classes[Reader(many)[n]["label"]] for n in (2, 105)]
+    assert names == ["class-0", "class-1"]
+    assert page.is_disabled("text=Download CSV")
+    page.fill("#marks-label", names[0])
     with page.expect_download() as begun:
         page.click("text=Download CSV")
     begun.value.save_as(tmp_path / "marks.csv")
-    assert (tmp_path / "marks.csv").read_text() == "key,label\n" + "".join(f"{key},\n" for key in keys)
+    shutil.copytree(many, tmp_path / "copy")
+    ran = run_here("relabel", "--from", tmp_path / "marks.csv", tmp_path / "copy")
+    assert "replaced label of 1 sample " in ran.out, ran
+    reader = Reader(tmp_path / "copy")
+    assert [reader.classes[reader[n]["label"]] for n in (2, 105)] == [names[0]] * 2
     page.reload()
     page.wait_for_selector(".tile.marked")
     page.click("text=Clear")

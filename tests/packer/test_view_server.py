@@ -7,9 +7,11 @@ import gc
 import http.client
 import io
 import json
+import shutil
 import signal
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,12 +23,15 @@ import pytest
 from folders import files_of
 from pictures import picture, save
 from PIL import Image
+from reading import wait_until
 from running import Packed, command, environment, pack, run_here
 from store_server import serving
+from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
 from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+from rawpack_packer.view import server, training
 
 
 class Client:
@@ -103,8 +108,9 @@ def test_the_token_is_traded_for_a_cookie(client: Client) -> None:
 
 def test_only_names_of_this_machine_are_answered(client: Client) -> None:
     """A page elsewhere can point a name of its own at 127.0.0.1, and would then be of the same origin."""
-    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "["):
-        assert client.get("/api/stores", Host=f"{host}:{client.port}").status in (400, 403), host
+    for host in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "", "[",
+                 "evil.example@127.0.0.1", "user:word@localhost", "127.0.0.1/"):  # fmt: skip
+        assert client.get("/api/stores", Host=f"{host}:{client.port}").status == 403, host
     assert client.get("/api/stores", Host=f"127.0.0.1:{client.port + 1}").status == 403
     for host in ("localhost", "127.0.0.1", "[::1]"):
         assert client.get("/api/stores", Host=f"{host}:{client.port}").status == 200
@@ -112,12 +118,15 @@ def test_only_names_of_this_machine_are_answered(client: Client) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH"])
 def test_it_only_reads(client: Client, method: str) -> None:
-    assert client.get("/api/stores", method=method).status == 501
+    answer = client.get("/api/stores", method=method)
+    assert (answer.status, answer.headers["Connection"]) == (501, "close")
+    assert b"samples" not in answer.body
 
 
-def test_every_answer_forbids_frames_and_foreign_scripts(client: Client) -> None:
+@pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
+def test_every_answer_forbids_frames_and_foreign_scripts(client: Client, method: str) -> None:
     for path in ("/", "/view.js", "/api/stores", "/image?row=0", "/nothing", "/api/rows?where=("):
-        headers = client.get(path).headers
+        headers = client.get(path, method=method).headers
         rules = dict(rule.strip().split(" ", 1) for rule in headers["Content-Security-Policy"].split(";"))
         assert (rules["default-src"], rules["script-src"]) == ("'none'", "'self'")
         assert (rules["frame-ancestors"], rules["form-action"]) == ("'none'", "'none'")
@@ -152,7 +161,10 @@ def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
         ("/api/rows", {"where": "nothing > 1"}, "nothing"),
         ("/api/rows", {"sort": "key"}, "no number field"),
         ("/api/rows", {"count": 10**6}, "from 0 to 500"),
-        ("/api/batch", {"steps": "open('x')"}, "a step such as"),
+        ("/api/batch", {"steps": "open('x')"}, "transform=\"open('x')\": a step such as"),
+        ("/api/batch", {"size": "x"}, "image_size='x'"),
+        ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
+        ("/api/batch", {"steps": "Resize((4096, 4096))", "batch": 4096, "epoch": 3}, "75 samples would be 3.5 GiB"),
         ("/api/batch", {"number": 10**6}, "the last one is number"),
         ("/api/batch", {"rank": 2, "world": 2}, "less than the number of ranks"),
         ("/api/clips", {"frames": 2}, "video"),
@@ -269,7 +281,9 @@ def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_pa
     for row in rows:
         there = client.json("/api/pair", store=0, other=1, row=row)["row"]
         assert keys[there] == Reader(store).column("key")[row]
+        assert client.json("/api/same", store=0, other=1, row=row) == there
     assert client.json("/api/pair", store=0, other=1, row=4)["row"] is None
+    assert client.json("/api/same", store=0, other=1, row=4) is None
     page.close()
 
 
@@ -351,22 +365,85 @@ def test_a_hundred_requests_at_once(several: tuple[Client, list[Path]]) -> None:
         assert all(pool.map(ask, range(100)))
 
 
-def test_a_client_that_stops_reading_keeps_nobody_waiting(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One image of 7 MB, as a PNG too: more than sockets keep for a client."""
+    store = tmp_path_factory.mktemp("large") / "store"
+    noise = np.random.default_rng(0).integers(0, 255, (1, 1500, 1500, 3), dtype=np.uint8)
+    rawpack.pack({"image": noise}, store, size="keep", workers=0)
+    return store
+
+
+def test_a_client_that_stops_reading_keeps_nobody_waiting(large: Path) -> None:
     """Neither one that sends half a request, nor many that take no byte of large answers."""
-    save(tmp_path / "in" / "large.png", np.random.default_rng(0).integers(0, 255, (1500, 1500, 3), dtype=np.uint8))
-    page = rawpack.view(pack(tmp_path / "in", tmp_path / "store", "--size", "keep"))
+    page = rawpack.view(large)
     client = Client(page.url)
     stuck = []
-    for k in range(20):
+    for k in range(8):
         connection = socket.create_connection(("127.0.0.1", client.port))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         text = f"GET /image?row=0 HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n"
-        connection.sendall((text + "\r\n" * (k < 18)).encode())
+        connection.sendall((text + "\r\n" * (k < 6)).encode())
         stuck.append(connection)
     assert client.json("/api/stores")[0]["samples"] == 1
     assert client.picture("/image", row=0, side=64).shape == (64, 64, 3)
     for connection in stuck:
         connection.close()
+    page.close()
+
+
+def test_a_batch_that_is_being_made_keeps_nobody_waiting(
+    packed: Packed, monkeypatch: pytest.MonkeyPatch, several: tuple[Client, list[Path]]
+) -> None:
+    """Nor do many who ask for it: all other questions are answered, and so are pictures of batches that were made."""
+    client, _ = several
+    read, go_on = training._read, threading.Event()
+    known = client.picture("/batch-image", batch=2, seed=77, k=1)
+
+    def slowly(*args: Any) -> Any:
+        assert go_on.wait(100)
+        return read(*args)
+
+    monkeypatch.setattr(training, "_read", slowly)
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(client.json, "/api/batch", batch=3, seed=k // 6) for k in range(12)]
+        assert client.json("/api/rows")["count"] == 75
+        np.testing.assert_array_equal(client.picture("/batch-image", batch=2, seed=77, k=1), known)
+        assert not any(one.done() for one in asked)
+        go_on.set()
+        assert all(len(one.result()["samples"]) == 3 for one in asked)
+
+
+def test_slow_readers_get_no_more_than_is_allowed(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers that nobody takes are bounded in bytes, and connections in number."""
+    monkeypatch.setattr(server, "_UNSENT", 1 << 20)
+    monkeypatch.setattr(server, "_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "_WAITING_S", 0.1)
+    page = rawpack.view(large)
+    client = Client(page.url)
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.connect(("127.0.0.1", client.port))
+    text = f"GET /image?row=0 HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n"
+    slow.sendall(text.encode())
+    assert slow.recv(15) == b"HTTP/1.1 200 OK"
+    assert client.refused("/image", row=0) == (
+        503,
+        "Other clients take their answers too slowly: ask again in a while.",
+    )
+    silent = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(2)]
+    with pytest.raises(ConnectionError):
+        client.get("/api/stores")
+    for connection in (slow, *silent):
+        connection.close()
+
+    def is_answered() -> bool:
+        try:
+            return bool(client.get("/image?row=0").status == 200)
+        except ConnectionError:
+            return False
+
+    wait_until(is_answered, "those who left make room")
     page.close()
 
 
@@ -380,6 +457,23 @@ def test_two_viewers_do_not_share_cookies(packed: Packed) -> None:
     with pytest.raises(ConnectionError):
         first.get("/api/stores")
     other.close()
+
+
+def test_a_store_that_changes_says_so(images: Path, tmp_path: Path) -> None:
+    """What was opened is shown as it was."""
+    store = pack(images, tmp_path / "store", "--size", 24)
+    page = rawpack.view(store)
+    client = Client(page.url)
+    before = client.picture("/image", row=74)
+    assert client.json("/api/changed") == ""
+    save(tmp_path / "more" / "dogs" / "new.png", picture(24, 24, 1))
+    assert run_here("append", "--quiet", tmp_path / "more", store).code == 0
+    assert "has changed since it was opened" in client.json("/api/changed")
+    assert client.json("/api/rows")["count"] == 75
+    shutil.rmtree(store)
+    assert f"{store} was removed" in client.json("/api/changed")
+    np.testing.assert_array_equal(client.picture("/image", row=74), before)
+    page.close()
 
 
 def test_a_port_that_is_taken(packed: Packed) -> None:
@@ -429,6 +523,27 @@ def test_a_store_behind_a_url(packed: Packed, tmp_path: Path) -> None:
         assert any("shard" in path for _, path in server.log)
         assert client.json("/api/found") == {"groups": [], "leaks": [], "extremes": []}
         page.close()
+
+
+def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
+    """Of a set whose val has an image of train, which has the darkest one twice."""
+    images = {"train/a/dark": picture(48, 48, 0) // 4, "train/a/again": picture(48, 48, 0) // 4}
+    images |= {f"train/a/{k}": picture(48, 48, k) for k in range(1, 9)} | {"val/a/leak": picture(48, 48, 5)}
+    for name, image in images.items():
+        save(tmp_path / "in" / f"{name}.png", image)
+    ran = run_here("pack", "--quiet", "-j", 0, "--size", 48, "--curate", "--splits", "train,val", tmp_path / "in",
+                   tmp_path / "sets")  # fmt: skip
+    assert ran.code == 0, ran
+    page = rawpack.view(tmp_path / "sets")
+    found = Client(page.url).json("/api/found")
+    page.close()
+    reader = Reader(tmp_path / "sets", split="train")
+    assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
+    assert [(leak["tile"]["key"], leak["split"], leak["other"]) for leak in found["leaks"]] == [("a/5.png", "val", 0)]
+    darkest = next(one["tiles"] for one in found["extremes"] if one["title"] == "Darkest")
+    brightness = reader.curation["brightness"]
+    assert [tile["value"] for tile in darkest] == [f"brightness {brightness[tile['row']]}" for tile in darkest]
+    assert {tile["key"] for tile in darkest[:2]} == {"a/again.png", "a/dark.png"}
 
 
 def test_polygons_and_keypoints(tmp_path: Path) -> None:
@@ -505,6 +620,55 @@ def test_boxes_without_a_place_are_not_drawn(tmp_path: Path) -> None:
     (tile,) = client.json("/api/rows")["tiles"]
     assert tile["layers"][0]["items"] == [[5, 6, 7, 8]]
     assert "nan" in client.json("/api/sample", row=0)["values"]["boxes"]
+    page.close()
+
+
+def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path) -> None:
+    scores = np.array([3, np.nan, -np.inf, 1, np.nan, np.finfo(np.float32).max], np.float32)
+    numbers = {
+        "score": scores,
+        "signed": np.full(6, np.iinfo(np.int64).min),
+        "unsigned": np.full(6, np.iinfo(np.uint64).max),
+        "pair": np.full((6, 2), 1 / 3, np.float64),
+    }
+    rawpack.pack({"image": np.zeros((6, 8, 8, 3), np.uint8), **numbers}, tmp_path / "store", size="keep", workers=0)
+    page = rawpack.view(tmp_path / "store")
+    client = Client(page.url)
+    up = client.json("/api/rows", sort="score")["tiles"]
+    down = client.json("/api/rows", sort="score", descending=1)["tiles"]
+    page.close()
+    assert [one["row"] for one in up[:4]] == [2, 3, 0, 5]
+    assert [one["row"] for one in down[:4]] == [5, 0, 3, 2]
+    assert [{one["row"] for one in tiles[4:]} for tiles in (up, down)] == [{1, 4}, {1, 4}]
+    assert [one["value"] for one in down] == ["score 3.4028235e+38", "score 3.0", "score 1.0", "score -inf"] + 2 * [
+        "score nan"
+    ]
+    page = rawpack.view(tmp_path / "store")
+    values = Client(page.url).json("/api/sample", row=5)["values"]
+    page.close()
+    assert (values["signed"], values["unsigned"]) == ("-9223372036854775808", "18446744073709551615")
+    assert np.float32(values["score"]) == scores[5]
+    assert values["pair"] == "float64 (2,)\n[0.3333333333333333, 0.3333333333333333]"
+
+
+@pytest.mark.usefixtures("looked_through_here")
+def test_frames_of_a_video(tmp_path: Path) -> None:
+    """Their times, and clips by name; videos that are too short for clips are counted, and nothing warns of them."""
+    for name, frames in (("a/long.mp4", 9), ("b/short.mp4", 3)):
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        encode(tmp_path / "in" / name, "mpeg4", frames)
+    store = pack(tmp_path / "in", tmp_path / "store", "--size", 32)
+    reader = Reader(store)
+    page = rawpack.view([store, reader.select(range(0, 12, 2))])
+    client = Client(page.url)
+    times = reader.column("pts_seconds").tolist()
+    assert client.json("/api/frames", row=10) == {"first": 9, "last": 11, "times": times[9:]}
+    assert client.json("/api/frames", store=1, row=1) == {"first": 0, "last": 4, "times": times[:9:2]}
+    found = client.json("/api/clips", frames=4)
+    assert (found["count"], found["left_out"]) == (2, 1)
+    assert [(clip["rows"], clip["label"]) for clip in found["clips"]] == [([0, 1, 2, 3], "a"), ([4, 5, 6, 7], "a")]
+    assert found["clips"][1]["key"] == reader.column("key")[4]
+    assert client.refused("/api/clips", frames=10)[0] == 400
     page.close()
 
 

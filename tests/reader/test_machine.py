@@ -7,7 +7,9 @@ import platform
 from pathlib import Path
 
 import pytest
+from running import Packed
 
+from rawpack import Reader, Workers
 from rawpack.system import machine
 
 GIB = 1 << 30
@@ -214,3 +216,21 @@ def test_this_machine() -> None:
     assert 0 <= available <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert limit <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert platform.release() in str(facts["os"])
+
+
+@pytest.mark.parametrize(
+    ("layout", "asked", "expected"),
+    [
+        ("memmap", None, 8),
+        ("memmap", Workers(backend="process"), 32),
+        ("memmap", Workers(20), 20),
+        ("lmdb", None, 32),
+    ],
+)
+def test_more_threads_than_memory_feeds_are_not_started(
+    packed: Packed, layout: str, asked: Workers | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a machine with many cores, copies use a few, unless asked; decoding uses all."""
+    monkeypatch.setattr(machine, "cpus", lambda: 32)
+    batches = Reader(packed(layout, "--size", 192)).batches(75, workers=asked)
+    assert batches._feed.settings.workers == expected

@@ -87,6 +87,19 @@ def test_shapes(packed: Packed) -> None:
             reader.shapes("label")
 
 
+def test_curation_is_what_was_measured(tmp_path: Path) -> None:
+    images = [picture(30, 30, k) for k in range(4)]
+    for k, image in enumerate(images):
+        save(tmp_path / "in" / f"{k}.png", image)
+    plain = pack(tmp_path / "in", tmp_path / "plain", "--size", "keep")
+    assert Reader(plain).curation == {}
+    reader = Reader(pack(tmp_path / "in", tmp_path / "store", "--size", "keep", "--curate"))
+    assert [*reader.curation] == ["phash", "sharpness", "brightness", "entropy", "one_color"]
+    wanted = [np.asarray(Image.fromarray(image).convert("L")).mean() for image in images]
+    np.testing.assert_allclose(reader.curation["brightness"], wanted, atol=1)
+    assert reader.select([2]).curation["sharpness"].tolist() == reader.column("sharpness")[2:3].tolist()
+
+
 def test_rejects_are_those_of_the_file(tmp_path: Path) -> None:
     save(tmp_path / "in" / "good.png", picture(20, 20, 0))
     (tmp_path / "in" / "bad\u202e.jpg").write_bytes(b"no image")

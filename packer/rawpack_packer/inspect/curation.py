@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import CURATED
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import split_names
 from rawpack.store.store import Store
-from rawpack_packer.recipe.fields import CURATED
 
 NEAR = 4
 """Bits of 64 in which the perceptual hashes of near duplicates differ, at most."""
@@ -38,6 +38,8 @@ class Extremes:
     """The images of a store that have the least, or the most, of a measure."""
 
     title: str
+    field: str
+    """The measure."""
     words: str
     """What is measured."""
     rows: list[int]
@@ -181,7 +183,7 @@ def _extremes(store: Store, title: str, name: str, *, least: bool) -> Extremes:
     shown = [row for row in order[:_SHOWN].tolist() if values[row] != rest]
     limit = int(values[shown[-1]]) if shown else rest
     command = _command(store, f"{name} {'>' if least else '<'} {limit}", f"without-{title.split()[0].lower()}")
-    return Extremes(title, _WORDS[name], shown, values[shown].tolist(), command)
+    return Extremes(title, name, _WORDS[name], shown, values[shown].tolist(), command)
 
 
 def _without(store: Store, rows: list[int], name: str) -> str:

@@ -45,7 +45,7 @@ class Named:
     def __call__(self, value: object) -> str:
         """With a value as the command takes it, in quotes where a message shows a user's text."""
         text = str(value)
-        if len(text) > 1 and text[0] == text[-1] == "'":
+        if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
             text = text[1:-1]
         shown = text if re.fullmatch("-?[0-9.]+", text) else repr(_TAKES.get(self.name, str)(text))
         return either(f"{self} {value}", f"{self}{shown}")

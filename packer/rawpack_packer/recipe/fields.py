@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from rawpack.disk.manifest import Field
+from rawpack.disk.manifest import CURATED, Field
 from rawpack.disk.tables import codec_of
 from rawpack.errors import DecodeError, UsageError
 from rawpack.transforms.followers import BOXES
@@ -23,14 +23,6 @@ from rawpack_packer.text import either
 
 IMAGE = "image"
 Size = tuple[int, int]
-CURATED = {
-    "phash": Field(kind="number", dtype="uint64"),
-    "sharpness": Field(kind="number", dtype="int32"),
-    "brightness": Field(kind="number", dtype="uint8"),
-    "entropy": Field(kind="number", dtype="int32"),
-    "one_color": Field(kind="number", dtype="int32"),
-}
-"""The fields that `--curate` adds: see `samples.curation`."""
 _RESIZABLE = ("uint8", "uint16", "float32")
 """Dtypes that OpenCV resizes."""
 _MIN_SIDE = 16

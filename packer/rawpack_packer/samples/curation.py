@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.recipe.fields import CURATED
+from rawpack.disk.manifest import CURATED
 
 _SIDE, _KEPT = 32, 8
 """A perceptual hash is made of the 8 x 8 lowest frequencies of 32 x 32 means."""

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import Field
+from rawpack.disk.manifest import CURATED, Field
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size
@@ -24,7 +24,7 @@ from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
 from rawpack_packer.images.png import decode_values
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import CURATED, IMAGE, left_behind, size_of, times_of, unlike
+from rawpack_packer.recipe.fields import IMAGE, left_behind, size_of, times_of, unlike
 from rawpack_packer.recipe.tables import encoder_of, is_jpeg
 from rawpack_packer.samples.fields import BAD_FIELD, as_stored, boxes_by_recipe, follower_by_recipe
 from rawpack_packer.sources import Item

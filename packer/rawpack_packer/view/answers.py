@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Semaphore
 from typing import Any
 
 import numpy as np
 
 from rawpack.errors import RawpackError, UsageError
+from rawpack_packer.text import speaking_python
 from rawpack_packer.view import drawn
 from rawpack_packer.view.looked_at import LookedAt, Question
 from rawpack_packer.view.training import Training, TrainingLoop
 
+_AT_ONCE = 4
+"""Answers that are made at the same time; others wait."""
+_ENDING_S = 5
 _MOST_TILES, _MOST_SIDE, _MOST_CLIPS = 500, 1024, 60
 _MOST_PIXELS = 1 << 27
 """Of an image that is shown: 128 million."""
@@ -59,25 +65,49 @@ class Answers:
 
     def __init__(self, stores: Sequence[LookedAt]) -> None:
         self._stores, self._training = list(stores), Training()
+        self._turns, self._ended = Semaphore(_AT_ONCE), False
         self._of: dict[str, Callable[[Query], Answer]] = {
             "/api/stores": lambda asked: _json([store.about() for store in self._stores]),
             "/api/rows": self._rows,
             "/api/sample": lambda asked: _json(self._store(asked).sample(self._row(asked))),
             "/api/clips": self._clips,
-            "/api/batch": lambda asked: _json(self._training.batch(self._store(asked), _loop(asked))[1]),
+            "/api/same": lambda asked: _json(self._same(asked)[-1]),
             "/api/pair": self._pair,
             "/api/rejects": lambda asked: _json(self._store(asked).rejects()),
             "/api/found": lambda asked: _json(self._store(asked).found()),
+            "/api/frames": lambda asked: _json(self._store(asked).frames(self._row(asked))),
+            "/api/changed": lambda asked: _json(self._store(asked).changed()),
             "/image": self._image,
             "/mask": self._mask,
-            "/batch-image": self._batch_image,
             "/difference": self._difference,
         }
+        self._of_batches = {"/api/batch": self._batch, "/batch-image": self._batch_image}
+        """These may wait for a batch that is being made, and take a turn only afterwards."""
 
     def answer(self, path: str, words: Mapping[str, str]) -> Answer | None:
         """None where there is no such question. Raises RawpackError for what cannot be answered."""
-        found = self._of.get(path)
-        return None if found is None else found(Query(words))
+        with speaking_python():
+            if path in self._of_batches:
+                return self._of_batches[path](Query(words))
+            if path not in self._of:
+                return None
+            with self._turn():
+                return self._of[path](Query(words))
+
+    def close(self) -> None:
+        """Make no more answers, and wait for those that are being made: a process that ends meanwhile may crash."""
+        self._ended = True
+        taken = [self._turns.acquire(timeout=_ENDING_S) for _ in range(_AT_ONCE)]
+        self._training.close(_ENDING_S)
+        for _ in range(sum(taken)):
+            self._turns.release()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._turns:
+            if self._ended:
+                raise UsageError("rawpack view has ended")
+            yield
 
     def _store(self, asked: Query, name: str = "store") -> LookedAt:
         return self._stores[asked.whole(name, 0, most=len(self._stores) - 1)]
@@ -95,7 +125,8 @@ class Answers:
         )
         rows, start = store.rows(question), asked.whole("start", 0)
         some = rows[start : start + asked.whole("count", 100, most=_MOST_TILES)]
-        return _json({"count": len(rows), "tiles": store.tiles(some) if len(some) else []})
+        value = question.sort if question.sort in store.numbers else ""
+        return _json({"count": len(rows), "tiles": store.tiles(some, value) if len(some) else []})
 
     def _clips(self, asked: Query) -> Answer:
         per_video = asked.whole("per_video", 0, most=1000) or None
@@ -106,10 +137,14 @@ class Answers:
             )
         )  # fmt: skip
 
-    def _pair(self, asked: Query) -> Answer:
-        """The sample with the same key in another store, and how far its first image is from this one's."""
+    def _same(self, asked: Query) -> tuple[LookedAt, LookedAt, int, int | None]:
+        """A store, another one, a row of the first, and the row in the other of the sample with the same key."""
         one, other, row = self._store(asked), self._store(asked, "other"), self._row(asked)
-        there = one.same(other, row)
+        return one, other, row, one.same(other, row)
+
+    def _pair(self, asked: Query) -> Answer:
+        """Where the sample with the same key is in another store, and how far its first image is from this one's."""
+        one, other, row, there = self._same(asked)
         if there is None:
             return _json({"row": None})
         here, found = (_pixels(store, at, store.images[0]) for store, at in ((one, row), (other, there)))
@@ -118,6 +153,7 @@ class Answers:
         return _json({
             "row": there, "alike": alike, "compared": compared, "equal": bool(np.array_equal(here, found)),
             "psnr": drawn.psnr(here, found) if compared else None,
+            "sizes": [drawn.size_of(image) for image in (here, found)],
             "bytes": [sum(place.bytes for place in store.reader.where_is(at).values())
                       for store, at in ((one, row), (other, there))],
         })  # fmt: skip
@@ -132,10 +168,14 @@ class Answers:
         store, row = self._store(asked), self._row(asked)
         return Answer(*drawn.mask_layer(_pixels(store, row, asked.text("field"), "mask")), lasts=True)
 
+    def _batch(self, asked: Query) -> Answer:
+        return _json(self._training.batch(self._store(asked), _loop(asked))[1])
+
     def _batch_image(self, asked: Query) -> Answer:
         store, k = self._store(asked), asked.whole("k", most=1 << 16)
         image = self._training.image(store, _loop(asked), asked.text("field") or store.images[0], k)
-        return Answer(*drawn.png(image), lasts=True)
+        with self._turn():
+            return Answer(*drawn.png(image), lasts=True)
 
     def _difference(self, asked: Query) -> Answer:
         one, other = self._store(asked), self._store(asked, "other")
@@ -154,8 +194,9 @@ def _pixels(store: LookedAt, row: int, name: str, kind: str = "image") -> Any:
     known = store.reader.fields.get(name)
     if known is None or known.kind != kind:
         raise UsageError(f"there is no {kind} {name!r:.60} in the store")
-    if known.uniform and int(np.prod([int(n or 0) for n in known.shape[:2]])) > _MOST_PIXELS:
-        raise UsageError(f"{name!r} has {known.shape[0]} x {known.shape[1]} pixels, too many for a page")
+    height, width = store.reader.select([row]).shapes(name)[0, :2].tolist()
+    if height * width > _MOST_PIXELS:
+        raise UsageError(f"{name!r} has {height} x {width} pixels, too many for a page")
     return store.reader[row][name]
 
 

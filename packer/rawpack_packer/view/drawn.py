@@ -21,15 +21,24 @@ _PALETTE = cv2.cvtColor(_HUES, cv2.COLOR_HSV2RGB)[0]
 """Colors (256, 3) of the values of masks; neighbors differ much in hue."""
 
 
-def as_pixels(image: NDArray[Any]) -> Pixels:
-    """An image (H, W, C) or (C, H, W) of any dtype as (H, W, 1 or 3). uint8 values stay as they are; others are scaled
-    from their least to their greatest finite one. Channels beyond the third are left out."""
+def size_of(image: NDArray[Any]) -> tuple[int, int]:
+    """(height, width) of its picture."""
+    height, width, _ = _channels_last(image).shape
+    return height, width
+
+
+def _channels_last(image: NDArray[Any]) -> NDArray[Any]:
     if image.ndim == 2:
         image = image[..., None]
     if image.ndim != 3:
         image = image.reshape(image.shape[0] if image.ndim else 1, -1, 1)
-    if image.shape[2] not in (1, 2, 3, 4) and image.shape[0] in (1, 3):
-        image = image.transpose(1, 2, 0)
+    return image.transpose(1, 2, 0) if image.shape[2] not in (1, 2, 3, 4) and image.shape[0] in (1, 3) else image
+
+
+def as_pixels(image: NDArray[Any]) -> Pixels:
+    """An image (H, W, C) or (C, H, W) of any dtype as (H, W, 1 or 3). uint8 values stay as they are; others are scaled
+    from their least to their greatest finite one. Channels beyond the third are left out."""
+    image = _channels_last(image)
     return np.ascontiguousarray(visible(image[..., : 3 if image.shape[2] >= 3 else 1]))
 
 

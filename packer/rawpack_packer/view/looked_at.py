@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -15,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import Reader
+from rawpack.disk.manifest import NAME as MANIFEST
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.inspect.contact_sheet import class_name
 from rawpack_packer.inspect.curation import Curation, curation_of
-from rawpack_packer.inspect.describe import open_store
 from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
@@ -27,7 +29,9 @@ _KEPT = 8
 """Orders of rows that are kept: those of the last questions."""
 _MOST_VALUES = 64
 """Of an array, so many are written out."""
-_MOST_REJECTS = 2000
+_MOST_REJECTS, _MOST_LEAKS = 2000, 100
+_quiet = Lock()
+"""`catch_warnings` is for one thread at a time."""
 _MOST_DRAWN, _MOST_OF_TILE = 20_000, 200
 """Boxes, points of polygons, and sets of keypoints that are drawn."""
 
@@ -54,6 +58,8 @@ class LookedAt:
     reader: Reader
     said: str
     """The reader in Python."""
+    _opened: tuple[int, ...] | None = None
+    """What its manifest was, see `_written`."""
     _orders: OrderedDict[Question, Rows] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
@@ -61,7 +67,8 @@ class LookedAt:
     def open(cls, name: str, path: str | os.PathLike[str], **options: Any) -> LookedAt:
         """The store in a folder or behind a URL. options: of `Reader`."""
         where = shown(str(path)) if is_url(path) else os.fspath(path)
-        return cls(name, where, Reader(path, **options), f"rawpack.Reader({where!r})")
+        opened = _written(where)
+        return cls(name, where, Reader(path, **options), f"rawpack.Reader({where!r})", opened)
 
     @classmethod
     def of(cls, reader: Reader) -> LookedAt:
@@ -70,7 +77,7 @@ class LookedAt:
             raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
         origin = reader._library.stores[0].origin
         path = str(reader._library.stores[0].path) if origin is None else shown(origin.remote.url)
-        return cls(path.rstrip("/").rpartition("/")[2] or path, path, reader, "reader")
+        return cls(path.rstrip("/").rpartition("/")[2] or path, path, reader, "reader", _written(path))
 
     @cached_property
     def version(self) -> str:
@@ -84,8 +91,17 @@ class LookedAt:
 
     @cached_property
     def curation(self) -> Curation | None:
-        """Duplicates and extremes; None where the store was packed without measures, or is behind a URL."""
-        return None if is_url(str(self.path)) else curation_of(open_store(self.path))
+        """Duplicates and extremes; None where the store was packed without measures."""
+        return curation_of(self._store)
+
+    def changed(self) -> str:
+        """What has become of the store's folder since it was opened, in words; "" where it is as it was."""
+        if self._store.origin is not None or (now := _written(self.path)) == self._opened:
+            return ""
+        path = plain(self.path)
+        if now is None:
+            return f"{path} was removed, or is out of reach: what is not in memory cannot be shown."
+        return f"{path} has changed since it was opened. This page shows it as it was: start rawpack view again."
 
     @cached_property
     def is_whole(self) -> bool:
@@ -105,13 +121,17 @@ class LookedAt:
         """The image fields, the first one first."""
         return self._of_kind("image")
 
+    @property
+    def numbers(self) -> list[str]:
+        """The fields that samples can be sorted by."""
+        return [name for name in self._of_kind("number") if self.reader.fields[name].shape == ()]
+
     def _of_kind(self, kind: str) -> list[str]:
         return [name for name, one in self.reader.fields.items() if one.kind == kind]
 
     def about(self) -> dict[str, Any]:
         """What the page shows around the samples."""
         fields, reader = self.reader.fields, self.reader
-        numbers = [name for name in self._of_kind("number") if fields[name].shape == ()]
         manifest = self._store.manifest
         return {
             "name": plain(self.name),
@@ -125,7 +145,7 @@ class LookedAt:
             "images": self.images,
             "masks": self._of_kind("mask"),
             "boxes": [name for name, one in fields.items() if one.is_boxes],
-            "numbers": numbers,
+            "numbers": self.numbers,
             "classes": self._classes(),
             "keys": "key" in fields,
             "video": "video" in fields,
@@ -162,28 +182,33 @@ class LookedAt:
         if asked.sort == "random":
             rows = rows[np.random.default_rng(asked.seed).permutation(len(rows))]
         elif asked.sort:
-            known = self.reader.fields.get(asked.sort)
-            if known is None or known.kind != "number" or known.shape != ():
+            if asked.sort not in self.numbers:
                 raise UsageError(f"samples cannot be sorted by {asked.sort!r}: it is no number field")
-            order = np.argsort(self.reader.column(asked.sort)[rows], kind="stable")
-            rows = rows[order]
+            values = self.reader.column(asked.sort)[rows]
+            without = values != values  # NaN, which has no place in an order: last, whatever the order is
+            order = np.argsort(values, kind="stable")
+            order = order[::-1] if asked.descending else order
+            order = np.concatenate([order[~without[order]], order[without[order]]])
+            sorted_rows: Rows = rows[order]
+            return sorted_rows
         return rows[::-1] if asked.descending else rows
 
-    def tiles(self, rows: Rows) -> list[dict[str, Any]]:
-        """What the grid shows of these samples, besides their pictures."""
+    def tiles(self, rows: Rows, value: str = "") -> list[dict[str, Any]]:
+        """What the grid shows of these samples, besides their pictures. value: the number field that it shows, too."""
         some, fields = self.reader.select(rows), self.reader.fields
         keys = some.column("key") if "key" in fields else [""] * len(rows)
-        labels = some.column("label").tolist() if self.reader.classes and "label" in fields else [None] * len(rows)
-        names = self.reader.classes or ()
+        labels = some.column("label") if "label" in fields else [None] * len(rows)
         boxes = {name: some.column(name) for name, one in fields.items() if one.is_boxes}
+        values = some.column(value) if value else [None] * len(rows)
         sizes = some.shapes(self.images[0])[:, :2].tolist() if boxes and self.images else [[]] * len(rows)
         return [
             {
                 "row": row,
                 "key": key,
-                "label": None if label is None else plain(class_name(names, label)),
+                "label": self._class(label),
                 "layers": list(self.layers({name: found[k] for name, found in boxes.items()}, _MOST_OF_TILE)),
                 "shape": sizes[k],
+                "value": "" if not value else f"{value} {values[k]!s}",
             }
             for k, (row, key, label) in enumerate(zip(rows.tolist(), keys, labels, strict=True))
         ]
@@ -195,6 +220,7 @@ class LookedAt:
         found: dict[str, Any] = {
             "row": row,
             "key": sample.get("key", ""),
+            "label": self._class(sample.get("label")),
             "images": [{"name": name, "height": pixels[name][0], "width": pixels[name][1]} for name in self.images],
             "masks": self._of_kind("mask"),
             "values": {name: self._in_words(name, sample[name]) for name in fields if name not in pixels},
@@ -205,10 +231,19 @@ class LookedAt:
             },
             "line": f"{self.said}[{row}]",
         }
-        if "video" in fields and np.ndim(sample["video"]) == 0:
-            frames = self.reader.find(f"video == {int(sample['video'])}")
-            found["frames"] = {"first": int(frames[0]), "last": int(frames[-1])}
         return found
+
+    def frames(self, row: int) -> dict[str, Any] | None:
+        """The frames of the video that a sample is from: the first and the last row, and the time of each in seconds.
+        None for what is no video, and where other samples are between its frames."""
+        if "video" not in self.reader.fields:
+            return None
+        some = self.reader.select([row])
+        frames = self.reader.find(f"video == {int(some.column('video')[0])}")
+        if len(frames) != frames[-1] - frames[0] + 1:
+            return None
+        times = self.reader.column("pts_seconds")[frames].tolist() if "pts_seconds" in self.reader.fields else None
+        return {"first": int(frames[0]), "last": int(frames[-1]), "times": times}
 
     def layers(self, sample: Mapping[str, Any], most: int = _MOST_DRAWN) -> Iterator[dict[str, Any]]:
         """Boxes, polygons and keypoints of a sample, in pixels of its first image, at most so many of each, and without
@@ -231,13 +266,24 @@ class LookedAt:
 
     def clips(self, frames: int, stride: int, per_video: int | None, start: int, count: int) -> dict[str, Any]:
         """Clips start <= k < start + count of `reader.clips(...)`: the rows of each."""
-        clips = self.reader.clips(frames, stride=stride, per_video=per_video)
+        with _quiet, warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of videos that are left out: the page says how many
+            clips = self.reader.clips(frames, stride=stride, per_video=per_video)
         some = clips.select(np.arange(start, min(start + count, len(clips))))
         batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
         rows = [] if batch is None else self.numbers_of(batch["index"]).tolist()
         words = f"clips({frames}, stride={stride}" + (f", per_video={per_video})" if per_video else ")")
         line = f"{self.said}.{words}"
-        return {"count": len(clips), "clips": rows, "left_out": clips.left_out, "line": line}
+        firsts = self.tiles(np.array([clip[0] for clip in rows], np.int64)) if rows else []
+        named = [
+            {"rows": clip, "key": one["key"], "label": one["label"]} for clip, one in zip(rows, firsts, strict=True)
+        ]
+        return {
+            "count": len(clips),
+            "clips": named,
+            "left_out": clips.left_out,
+            "line": line,
+        }
 
     def rejects(self) -> list[dict[str, str]]:
         """The first rejects, as words."""
@@ -251,11 +297,11 @@ class LookedAt:
         return {
             "groups": [self.tiles(np.array(group[:24])) for group in curation.groups[:100]],
             "leaks": [
-                {"row": leak.row, "split": plain(leak.split), "other": leak.other} for leak in curation.leaks[:500]
+                {"tile": self.tiles(np.array([leak.row]))[0], "split": plain(leak.split), "other": leak.other}
+                for leak in curation.leaks[:_MOST_LEAKS]
             ],
             "extremes": [
-                {"title": one.title, "tiles": self.tiles(np.array(one.rows)), "values": one.values}
-                for one in curation.extremes
+                {"title": one.title, "tiles": self.tiles(np.array(one.rows), one.field)} for one in curation.extremes
             ],
         }
 
@@ -268,6 +314,11 @@ class LookedAt:
                 return int(candidate)
         return None
 
+    def _class(self, label: Any) -> str | None:
+        """The name of a sample's class; None where the store has no classes."""
+        names = self.reader.classes
+        return plain(class_name(names, int(label))) if names and label is not None and np.ndim(label) == 0 else None
+
     def _in_words(self, name: str, value: Any) -> str:
         """A value, written out; a class by its name too."""
         if isinstance(value, str):
@@ -275,10 +326,21 @@ class LookedAt:
         if isinstance(value, list):  # of texts
             return "\n".join(map(plain, value))
         array = np.asarray(value)
-        if name == "label" and self.reader.classes and array.ndim == 0:
-            return f"{int(array)} ({plain(class_name(self.reader.classes, int(array)))})"
-        words = np.array2string(array, threshold=_MOST_VALUES, precision=6, separator=", ")
-        return words if array.ndim == 0 else f"{array.dtype} {array.shape}\n{words}"
+        if name == "label" and (named := self._class(value)) is not None:
+            return f"{int(array)} ({named})"
+        if array.ndim == 0:
+            return str(array[()])  # all digits that tell it from others of its type
+        words = np.array2string(array, threshold=_MOST_VALUES, floatmode="unique", separator=", ")
+        return f"{array.dtype} {array.shape}\n{words}"
+
+
+def _written(path: str) -> tuple[int, ...] | None:
+    """What changes when a store in a folder is written to; None where there is none."""
+    try:
+        status = (Path(path) / MANIFEST).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _outlines(points: NDArray[np.float64]) -> Iterator[list[list[float]]]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,10 +41,16 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_STUCK_S = 30
-"""A client that neither sends nor takes a byte for so long is given up."""
-_AT_ONCE = 4
-"""Answers that are made at the same time; others wait."""
+_ASKING_S, _TAKING_S = 30, 120
+"""How long a client may take to ask its next question, and to take an answer: then it is given up."""
+_CONNECTIONS = 100
+"""Each has a thread. More wait, for `_WAITING_S` at most."""
+_WAITING_S = 2
+_UNSENT = 1 << 28
+"""Bytes of answers that clients have yet to take, of all clients together."""
+_BUSY = b"Other clients take their answers too slowly: ask again in a while."
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:(?P<port>[0-9]{1,5}))?")
+"""As browsers write it: without a user."""
 _FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -57,7 +65,8 @@ class Viewer(ThreadingHTTPServer):
         """host, port: where to listen; port 0 takes a free one. Raises PackError where that cannot be."""
         self.stores, self.answers = list(stores), Answers(stores)
         self.token, self.host = secrets.token_urlsafe(24), host
-        self.turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._places, self._open = threading.Semaphore(_CONNECTIONS), set[socket.socket]()
+        self._unsent, self._lock = 0, threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
@@ -81,6 +90,39 @@ class Viewer(ThreadingHTTPServer):
         """The name of the cookie: cookies do not tell ports apart."""
         return f"rawpack-{self.port}"
 
+    def server_close(self) -> None:
+        """End it and all connections, when `serve_forever` has ended."""
+        super().server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self.answers.close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection."""
+        if self._places.acquire(timeout=_WAITING_S):
+            self._open.add(request)
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer the questions of a connection, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.discard(request)
+            self._places.release()
+
+    def holds(self, size: int) -> bool:
+        """Count bytes of an answer as held until `size` is given back as a negative number. False where clients that
+        take theirs slowly hold so much already that there is no room for it."""
+        with self._lock:
+            if size > 0 and self._unsent and self._unsent + size > _UNSENT:
+                return False
+            self._unsent += size
+            return True
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no error of this program."""
         if not isinstance(sys.exception(), OSError):
@@ -92,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "rawpack", ""
-    timeout = _STUCK_S
+    timeout = _ASKING_S
     server: Viewer
 
     def do_GET(self) -> None:
@@ -116,8 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, path: str, words: dict[str, str]) -> None:
         try:
-            with self.server.turns:
-                found = self.server.answers.answer(path, words)
+            found = self.server.answers.answer(path, words)
         except Exception as error:
             status, said = error_of(error)
             self._refuse(HTTPStatus(status), said)
@@ -129,16 +170,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _names_this_server(self) -> bool:
         """Whether `Host` is this machine, or an address, on this port: no name that somebody else owns."""
-        try:
-            host = urlsplit(f"//{self.headers.get('Host', '')}")
-            if (host.port or 80) != self.server.port or not host.hostname:
-                return False
-        except ValueError:
+        named = _HOST.fullmatch(self.headers.get("Host", "").lower())
+        if named is None or int(named["port"] or 80) != self.server.port:
             return False
-        if host.hostname in ("localhost", self.server.host.lower(), socket.gethostname().lower()):
+        if named["name"] in ("localhost", self.server.host.lower(), socket.gethostname().lower()):
             return True
         try:
-            ipaddress.ip_address(host.hostname)
+            ipaddress.ip_address(named["name"].strip("[]"))
         except ValueError:
             return False
         return True
@@ -156,10 +194,26 @@ class _Handler(BaseHTTPRequestHandler):
         cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Strict"
         self._send(HTTPStatus.SEE_OTHER, Answer("text/plain", b""), {"Location": "/", "Set-Cookie": cookie})
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What is no GET of HTTP, refused with the headers that every answer has."""
+        self.close_connection = True
+        self._refuse(HTTPStatus(code), message or HTTPStatus(code).phrase)
+
     def _refuse(self, status: HTTPStatus, said: str) -> None:
         self._send(status, Answer("text/plain; charset=utf-8", said.encode("utf-8", "replace")))
 
     def _send(self, status: HTTPStatus, answer: Answer, more: dict[str, str] | None = None) -> None:
+        size = len(answer.data)
+        if not self.server.holds(size):
+            status, answer, size = HTTPStatus.SERVICE_UNAVAILABLE, Answer("text/plain", _BUSY), 0
+        try:
+            self.connection.settimeout(_TAKING_S)
+            self._write(status, answer, more or {})
+            self.connection.settimeout(_ASKING_S)
+        finally:
+            self.server.holds(-size)
+
+    def _write(self, status: HTTPStatus, answer: Answer, more: dict[str, str]) -> None:
         self.send_response_only(status)
         headers = {
             **_HEADERS,
@@ -167,12 +221,14 @@ class _Handler(BaseHTTPRequestHandler):
             "Content-Type": answer.kind,
             "Content-Length": str(len(answer.data)),
             "Cache-Control": _FOREVER if answer.lasts and status == HTTPStatus.OK else "no-store",
-            **(more or {}),
+            **({"Connection": "close"} if self.close_connection else {}),
+            **more,
         }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(answer.data)
+        if self.command != "HEAD":
+            self.wfile.write(answer.data)
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged: the first has the token."""

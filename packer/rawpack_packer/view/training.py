@@ -4,6 +4,7 @@ no batch before it is read."""
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -67,23 +68,36 @@ class TrainingLoop:
         )
 
 
+Read = tuple[dict[str, Any], dict[str, Any]]
+"""A batch, and what is said of it."""
+
+
 class Training:
-    """Batches of stores, the last few of which are kept."""
+    """Batches of stores, the last few of which are kept. Several threads may ask."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, TrainingLoop], tuple[dict[str, Any], dict[str, Any]]] = OrderedDict()
-        self._lock = Lock()
+        self._kept: OrderedDict[tuple[str, TrainingLoop], Read] = OrderedDict()
+        self._reading = Lock()
 
-    def batch(self, store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str, Any]]:
+    def batch(self, store: LookedAt, loop: TrainingLoop) -> Read:
         """The batch, and what is said of it. Raises UsageError where the epoch has no such batch."""
-        with self._lock:  # one at a time: each may need much memory
-            name = (store.version, loop)
-            if name not in self._kept:
-                self._kept[name] = _read(store, loop)
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(name)
-            return self._kept[name]
+        name = (store.version, loop)
+        if (known := self._kept.get(name)) is not None:
+            return known
+        with self._reading:  # one at a time: each may need much memory
+            if (known := self._kept.get(name)) is not None:
+                return known
+            found = self._kept[name] = _read(store, loop)
+            while len(self._kept) > 1 and sum(_size(batch) for batch, _ in self._kept.values()) > _MOST_BYTES:
+                self._kept.popitem(last=False)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return found
+
+    def close(self, seconds: float) -> None:
+        """Wait for a batch that is being made."""
+        if self._reading.acquire(timeout=seconds):
+            self._reading.release()
 
     def image(self, store: LookedAt, loop: TrainingLoop, field: str, k: int) -> NDArray[Any]:
         """Sample k of the batch. Raises UsageError where there is none, or no such field."""
@@ -105,20 +119,13 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
         "image_size": parse_side(loop.size) if loop.size else None,
         "ranks": (loop.rank, loop.world),
     }  # fmt: skip
-    height, width = options["image_size"] or (0, 0)
-    if loop.batch * height * width * 3 * len(store.images) > _MOST_BYTES:
-        raise UsageError("the batch would have more than 1 GiB of images: choose a smaller batch or size")
     batches = reader.batches(loop.batch, **options)
     if loop.number >= len(batches):
         raise UsageError(f"the epoch has {len(batches):,} batches: the last one is number {len(batches) - 1:,}")
     state = batches.state_dict() | {"epoch": loop.epoch, "position": loop.number * loop.batch * loop.world}
+    _check_size(reader.batches(1, **options | {"ranks": (0, 1)}), state, min(loop.batch, len(reader)))
     batches.load_state_dict(state)
     batch = next(iter(batches))
-    if (
-        sum(np.asarray(batch[name]).nbytes for name in store.images if isinstance(batch[name], np.ndarray))
-        > _MOST_BYTES
-    ):
-        raise UsageError("the batch has more than 1 GiB of images: choose a smaller batch or size")
     rows = store.numbers_of(np.asarray(batch["index"]))
     tiles = store.tiles(rows)
     for k, tile in enumerate(tiles):
@@ -134,3 +141,21 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
         "lines": loop.lines(store.said, names if ragged else None, state),
     }
     return batch, said
+
+
+def _check_size(one: Any, state: dict[str, Any], samples: int) -> None:
+    """Raise UsageError where a batch of so many samples is too large, before it is made.
+
+    one: the same loop in batches of one sample. state: before the batch, whose samples are all as large as the first.
+    """
+    one.load_state_dict(state)
+    if (size := _size(next(iter(one))) * samples) > _MOST_BYTES:
+        raise UsageError(
+            f"{samples:,} samples would be {size / 2**30:.1f} GiB, and the page shows batches of at most "
+            f"{_MOST_BYTES >> 30} GiB: choose a smaller batch or image size"
+        )
+
+
+def _size(batch: Mapping[str, Any]) -> int:
+    """Bytes of the fields of a batch whose samples are alike, such as images."""
+    return sum(values.nbytes for values in batch.values() if isinstance(values, np.ndarray))

@@ -143,6 +143,16 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.codec.stored_shape(tuple(n or 0 for n in self.shape))
 
 
+CURATED = {
+    "phash": Field(kind="number", dtype="uint64"),
+    "sharpness": Field(kind="number", dtype="int32"),
+    "brightness": Field(kind="number", dtype="uint8"),
+    "entropy": Field(kind="number", dtype="int32"),
+    "one_color": Field(kind="number", dtype="int32"),
+}
+"""The fields that `--curate` adds, all or none of them."""
+
+
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of the store, with its size and checksums."""
 

@@ -29,8 +29,18 @@ function query(words) {
   return new URLSearchParams(Object.entries(words).filter(([, value]) => value !== "" && value !== undefined)).toString();
 }
 
+const inShell = (text) => (/^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+
+/** What to do where nobody answers anymore. */
+function ended() {
+  const state = location.hash.length > 1 ? ` --at ${inShell(location.hash.slice(1))}` : "";
+  return stores.length ? `rawpack view has ended. Start it again to see this page: rawpack view ${
+    [...new Set(stores.map((store) => inShell(store.path)))].join(" ")}${state}` : "rawpack view has ended.";
+}
+
 async function ask(path, words = {}) {
-  const answer = await fetch(`${path}?${query(words)}`);
+  let answer;
+  try { answer = await fetch(`${path}?${query(words)}`); } catch { throw new Error(ended()); }
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
@@ -63,6 +73,35 @@ const at = () => stores[Number(state.store || 0)] || stores[0];
 const number = (name, otherwise) => Number(state[name] ?? otherwise);
 const imageOf = (row, words = {}) => `/image?${query({store: state.store || 0, row, v: at().version, ...words})}`;
 
+const whole = (least, most) => (value) => /^\d+$/.test(value) && Number(value) >= least && Number(value) <= most;
+
+/** What the address may say -> whether a store has that. */
+const FITS = {
+  store: (value) => whole(0, stores.length - 1)(value),
+  screen: (value) => value === "sample" || screens().includes(value),
+  from: (value) => screens().includes(value),
+  class: (value) => value === "-1" || (whole(0, 1e9)(value) && at().classes.some(([name], k) => name && k === Number(value))),
+  sort: (value) => value === "random" || at().numbers.includes(value),
+  row: (value) => whole(0, at().samples - 1)(value),
+  other: (value) => whole(0, stores.length - 1)(value) && stores[value] !== at(),
+  side: whole(64, 512), gain: whole(1, 255), zoom: whole(0, 64), seed: whole(0, Number.MAX_SAFE_INTEGER),
+};
+
+/** The state without what does not fit the stores, and that in words. */
+function checked(found) {
+  const left = [];
+  state = found;
+  for (const [name, fits] of Object.entries(FITS)) {
+    if (state[name] !== undefined && !fits(state[name])) {
+      left.push(`${name}=${plain(state[name]).slice(0, 60)}`);
+      delete state[name];
+    }
+  }
+  if (state.screen === "sample" && state.row === undefined) delete state.screen;
+  if (left.length) history.replaceState(null, "", `#${new URLSearchParams(state)}`);
+  return left.length ? `Left out of the address, because ${at().name} does not have it: ${left.join(", ")}` : "";
+}
+
 const stateOf = (hash) => Object.fromEntries(new URLSearchParams(hash.slice(1)));
 
 /** Change what is looked at: only what is named. `replace` leaves no entry in the history. */
@@ -78,13 +117,16 @@ function go(changes, replace = false) {
 /** An image that says why it is not there. */
 function picture(source, alt) {
   const image = make("img", {alt, loading: "lazy", decoding: "async", src: source});
+  image.addEventListener("load", () => {  // pixels of small images are shown as squares
+    image.classList.toggle("small", image.naturalWidth < image.clientWidth && image.naturalHeight < image.clientHeight);
+  });
   image.addEventListener("error", async () => {
     let said = "it cannot be shown";
     try {
       const answer = await fetch(source);
       if (answer.ok) { image.src = URL.createObjectURL(await answer.blob()); return; }
       said = await answer.text();
-    } catch { said = "rawpack view has ended"; }
+    } catch { said = ended(); }
     image.replaceWith(make("span", {className: "broken"}, said));
   }, {once: true});
   return image;
@@ -123,25 +165,28 @@ const failed = (error) => make("p", {className: "error", role: "alert"}, error.m
 
 // ------------------------------------------------------------------------------------------------ marks
 
-/** Keys of marked samples of a store, in the order in which they were marked. */
+/** Marked samples of a store, in the order in which they were marked: key -> name of the class, "" where it has none. */
 const marks = {
-  name: () => `marks-${at().digest}`,
-  keys() {
-    try { return JSON.parse(localStorage.getItem(this.name()) || "[]"); } catch { return []; }
+  name: () => `marked-${at().digest}`,
+  all() {
+    try { return new Map(JSON.parse(localStorage.getItem(this.name()) || "[]")); } catch { return new Map(); }
   },
-  has(key) { return this.keys().includes(key); },
-  toggle(key) {
-    const keys = this.keys();
-    const where = keys.indexOf(key);
-    if (where < 0) keys.push(key); else keys.splice(where, 1);
-    localStorage.setItem(this.name(), JSON.stringify(keys));
+  has(key) { return this.all().has(key); },
+  toggle(key, label) {
+    const all = this.all();
+    const was = all.delete(key);
+    if (!was) all.set(key, label || "");
+    localStorage.setItem(this.name(), JSON.stringify([...all]));
     this.show();
-    return where < 0;
+    return !was;
   },
+  /** Keys of those whose class this label would change. */
+  changed(label) { return [...this.all()].filter(([, old]) => label && old !== label).map(([key]) => key); },
   show() {
-    const keys = this.keys();
-    $("marks").hidden = !keys.length;
-    $("marked").textContent = `${count(keys.length, "sample")} marked`;
+    const marked = this.all().size;
+    $("marks").hidden = !marked;
+    $("marked").textContent = `${count(marked, "sample")} marked`;
+    $("marks-csv").disabled = !this.changed($("marks-label").value.trim()).length;
   },
 };
 
@@ -161,6 +206,7 @@ function tile(one, open, words = {}) {
   const button = make("button", {type: "button", className: "tile", title: `${plain(one.key)}\nrow ${one.row}`});
   button.dataset.key = one.key;
   button.dataset.row = one.row;
+  button.dataset.label = one.label || "";
   button.classList.toggle("marked", at().keys && marks.has(one.key));
   const side = Math.min(1024, Math.ceil(number("side", 160) * devicePixelRatio));
   const source = words.source || imageOf(one.row, {side});
@@ -170,6 +216,7 @@ function tile(one, open, words = {}) {
   if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
   button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
+  if (one.value) button.append(make("span", {className: "label"}, one.value));
   button.append(make("span", {className: "name"}, make("bdi", {}, plain(one.key || one.row))));
   button.addEventListener("click", () => open(one.row));
   return button;
@@ -189,7 +236,12 @@ const question = () => ({
   descending: state.descending || "", seed: state.sort === "random" ? state.seed || 0 : "",
 });
 
-const openSample = (row) => go({screen: "sample", row});
+const openSample = (row) => go({screen: "sample", row, from: state.screen});
+
+/** Back to the screen from which a sample was opened. */
+const leaveSample = () => go({
+  screen: state.from, from: "", row: state.from === "compare" ? state.row : "", zoom: "", off: "",
+});
 
 async function showGrid(main) {
   const mine = shown;
@@ -242,8 +294,6 @@ async function showGrid(main) {
     if (asking) await new Promise((done) => { setTimeout(done, 30); });
     else await more();
   }
-  if (mine === shown && found() && document.activeElement === document.body) found().focus();
-  opened = null;
 }
 
 // ------------------------------------------------------------------------------------------------ a sample
@@ -284,7 +334,7 @@ function drawing(layers, width, height) {
 /** An image at a zoom, with its layers. zoom: 0 fits it into the window. */
 function stage(source, alt, width, height, layers, masks, zoom, off) {
   const fit = Math.min(1, (innerWidth - 80) / width, innerHeight * 0.72 / height) || 1;
-  const scale = zoom || Math.max(fit, Math.min(4, 256 / Math.max(width, height)));
+  const scale = zoom || Math.max(fit, Math.min(256, innerWidth - 80) / Math.max(width, height));
   const stack = make("div", {className: "stack"});
   stack.style.width = `${width * scale}px`;
   stack.style.height = `${height * scale}px`;
@@ -325,6 +375,7 @@ async function step(by) {
   }
   const next = step.rows[where + by];
   if (next !== undefined) go({row: next}, true);
+  else if (where < 0) say("this sample is not among those of the grid");
 }
 
 async function showSample(main) {
@@ -332,8 +383,10 @@ async function showSample(main) {
   const row = number("row", 0);
   opened = row;
   let sample;
+  let frames = null;
   try {
     sample = await ask("/api/sample", {store: state.store || 0, row});
+    if (at().video) frames = await framesOf(row);
   } catch (error) {
     if (mine === shown) main.replaceChildren(sampleControls(null), failed(error));
     return;
@@ -369,7 +422,7 @@ async function showSample(main) {
     line(`${name} is in`, `${place.file}, ${count(place.bytes, "byte")} at ${place.offset.toLocaleString("en")}`);
   }
   main.replaceChildren(sampleControls(sample), layers, pictures, table);
-  if (sample.frames) main.insertBefore(scrubber(sample, row), layers);
+  if (frames) main.insertBefore(scrubber(frames, row), layers);
 }
 
 function sampleControls(sample) {
@@ -379,7 +432,7 @@ function sampleControls(sample) {
     return made;
   };
   const controls = make("div", {className: "row"},
-    button("← Back", () => go({screen: "grid", row: "", zoom: "", off: ""}), "Escape"),
+    button("← Back", leaveSample, "Escape"),
     button("Previous", () => step(-1), "left arrow"), button("Next", () => step(1), "right arrow"));
   if (!sample) return controls;
   controls.append(
@@ -388,7 +441,7 @@ function sampleControls(sample) {
     button("Copy Python", () => copy(sample.line), sample.line));
   if (at().keys) {
     const mark = button(marks.has(sample.key) ? "Unmark" : "Mark", () => {
-      mark.textContent = marks.toggle(sample.key) ? "Unmark" : "Mark";
+      mark.textContent = marks.toggle(sample.key, sample.label) ? "Unmark" : "Mark";
     }, "m");
     mark.id = "mark";
     controls.append(mark);
@@ -402,21 +455,29 @@ function choiceOf(label, options, value, act) {
   return made;
 }
 
+/** The frames of a sample's video, asked for once. */
+async function framesOf(row) {
+  const known = framesOf.known;
+  if (known && known.version === at().version && row >= known.first && row <= known.last) return known;
+  const found = await ask("/api/frames", {store: state.store || 0, row});
+  framesOf.known = found && {...found, version: at().version};
+  return framesOf.known;
+}
+
 /** A slider through the frames of a video; space plays. */
-function scrubber(sample, row) {
-  const {first, last} = sample.frames;
+function scrubber({first, last, times}, row) {
   const range = make("input", {type: "range", min: first, max: last, value: row, id: "frame", "aria-label": "frame"});
-  const where = make("span", {className: "muted"}, `frame ${row - first + 1} of ${last - first + 1}`);
-  const time = sample.values.pts_seconds ? make("span", {className: "muted"}, `${sample.values.pts_seconds} s`) : null;
+  const words = (at) => `frame ${at - first + 1} of ${last - first + 1}${times ? `, ${times[at - first].toFixed(3)} s` : ""}`;
+  const where = make("span", {className: "muted", id: "when"}, words(row));
   range.addEventListener("change", () => go({row: range.value}, true));
   range.addEventListener("input", () => {
-    where.textContent = `frame ${range.value - first + 1} of ${last - first + 1}`;
+    where.textContent = words(range.value);
     const image = document.querySelector("main .stage img");
     if (image) image.src = imageOf(range.value, {field: at().images[0]});
   });
   const play = make("button", {type: "button", id: "play", title: "space"}, player.timer ? "Pause" : "Play");
   play.addEventListener("click", player.toggle);
-  return make("div", {className: "row"}, play, range, where, time);
+  return make("div", {className: "row"}, play, range, where);
 }
 
 const player = {
@@ -469,15 +530,19 @@ async function showTraining(main) {
   const turn = (by) => {
     const words = by < 0 ? "Previous batch" : "Next batch";
     const button = make("button", {type: "button", name: words}, words);
-    button.addEventListener("click", () => change({...loop, number: String(Math.max(0, Number(loop.number) + by))}));
+    button.addEventListener("click", () => change({...loop, number: String(Number(loop.number) + by)}));
     return button;
   };
+  const [before, after] = [turn(-1), turn(1)];
+  before.disabled = !(Number(loop.number) > 0);
   const place = make("div", {}, make("p", {className: "muted"}, "reading…"));
-  main.replaceChildren(controls, make("div", {className: "row"}, turn(-1), turn(1)), place);
+  main.replaceChildren(controls, make("div", {className: "row"}, before, after), place);
   const words = {store: state.store || 0, ...loop};
   try {
     const batch = await ask("/api/batch", words);
     if (mine !== shown) return;
+    after.disabled = Number(loop.number) + 1 >= batch.batches;
+    controls.elements.number.max = batch.batches - 1;
     const grid = make("div", {className: "grid", id: "batch"});
     batch.samples.forEach((one, k) => {
       const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
@@ -526,15 +591,17 @@ async function showClips(main) {
           count(found.count, "clip") + (found.left_out ? `; ${count(found.left_out, "video")} too short` : "")),
         make("pre", {className: "line"}, found.line));
       }
-      found.clips.forEach((rows, k) => {
+      found.clips.forEach((clip, k) => {
         const strip = make("div", {className: "row clip", "aria-label": `clip ${start + k}`});
-        for (const row of rows) {
+        for (const row of clip.rows) {
           const image = picture(imageOf(row, {side: 96}), `row ${row}`);
           const button = make("button", {type: "button", title: `row ${row}`}, image);
+          button.dataset.row = row;
           button.addEventListener("click", () => openSample(row));
           strip.append(button);
         }
-        place.append(make("h2", {}, `Clip ${(start + k).toLocaleString("en")}`), strip);
+        const name = [`Clip ${(start + k).toLocaleString("en")}`, clip.label, plain(clip.key)].filter(Boolean).join(", ");
+        place.append(make("h2", {}, name), strip);
       });
       start += found.clips.length;
       more.remove();
@@ -557,7 +624,7 @@ async function showCompare(main) {
   const row = number("row", 0);
   const controls = form(
     (found) => go(found, true),
-    choice("other", "beside", others, other),
+    choice("other", "with", others, other),
     field("row", "row", "number", row, {min: 0, max: at().samples - 1}),
     field("gain", "difference times", "number", gain, {min: 1, max: 255}),
   );
@@ -572,21 +639,22 @@ async function showCompare(main) {
       return;
     }
     const there = stores[Number(other)];
-    const size = sample.images[0];
-    const shownAt = (source, words) => make("figure", {},
-      stage(source, words, size.width, size.height, [], [], number("zoom", 0), new Set()), make("figcaption", {}, words));
-    const quality = !pair.alike ? "the images differ in shape" : pair.equal ? "equal in every pixel"
+    const shownAt = (source, words, k) => make("figure", {},
+      stage(source, words, pair.sizes[k][1], pair.sizes[k][0], [], [], 0, new Set()), make("figcaption", {}, words));
+    const facts = (store, k) => `${store.name}, ${pair.sizes[k][1]} x ${pair.sizes[k][0]}, ${count(pair.bytes[k], "byte")}`;
+    const quality = !pair.alike ? "the images differ in shape, so there is no difference to show" : pair.equal ? "equal in every pixel"
       : !pair.compared ? "they differ; only uint8 images are compared" : `PSNR ${pair.psnr.toFixed(2)} dB`;
     const pictures = make("div", {className: "pictures"},
-      shownAt(imageOf(row, {field: size.name}), `${at().name}, ${count(pair.bytes[0], "byte")}`),
-      shownAt(`/image?${query({store: other, row: pair.row, v: there.version})}`,
-        `${there.name}, ${count(pair.bytes[1], "byte")}`));
+      shownAt(imageOf(row), facts(at(), 0), 0),
+      shownAt(`/image?${query({store: other, row: pair.row, v: there.version})}`, facts(there, 1), 1));
     if (pair.compared) {
       pictures.append(shownAt(`/difference?${query({
         store: state.store || 0, other, row, there: pair.row, gain, v: at().version + there.version,
-      })}`, `difference times ${gain}`));
+      })}`, `difference times ${gain}`, 0));
     }
-    place.replaceChildren(make("p", {id: "total"}, `${plain(sample.key)}: ${quality}`), pictures);
+    const look = make("button", {type: "button"}, "Open this sample");
+    look.addEventListener("click", () => openSample(row));
+    place.replaceChildren(make("p", {id: "total"}, `${plain(sample.key)}: ${quality}`), look, pictures);
   } catch (error) {
     if (mine === shown) place.replaceChildren(failed(error));
   }
@@ -618,13 +686,18 @@ async function showFound(main) {
   const parts = [make("h2", {}, `Near duplicates: ${count(found.groups.length, "group")}`)];
   for (const group of found.groups) parts.push(strip(group), make("hr", {}));
   if (found.leaks.length) {
-    const list = make("table", {}, make("tr", {}, make("th", {}, "row"), make("th", {}, "also in")));
+    parts.push(make("h2", {}, `Leaks between splits: ${found.leaks.length}`));
     for (const leak of found.leaks) {
-      const button = make("button", {type: "button"}, String(leak.row));
-      button.addEventListener("click", () => openSample(leak.row));
-      list.append(make("tr", {}, make("td", {}, button), make("td", {}, `${leak.split}, row ${leak.other}`)));
+      const here = strip([{...leak.tile, value: `also in ${leak.split}, row ${leak.other}`}]);
+      const there = stores.findIndex((store) => store.path === at().path.replace(/[^/]+$/, leak.split));
+      if (there >= 0) {
+        const words = `${leak.split}, row ${leak.other}`;
+        const source = `/image?${query({store: there, row: leak.other, side: 112, v: stores[there].version})}`;
+        here.append(tile({row: leak.other, key: words, label: null}, () => go({store: there || "", screen: "sample", row: leak.other}),
+          {source}));
+      }
+      parts.push(here);
     }
-    parts.push(make("h2", {}, `Leaks between splits: ${found.leaks.length}`), list);
   }
   for (const one of found.extremes) parts.push(make("h2", {}, one.title), strip(one.tiles));
   main.replaceChildren(...parts);
@@ -637,6 +710,37 @@ const SHOW = {
   rejects: showRejects, found: showFound,
 };
 
+/** The screens that a store has something for. */
+function screens() {
+  const about = at();
+  const there = {
+    clips: about.video, compare: stores.length > 1 && about.keys && about.images.length > 0, rejects: about.rejects > 0,
+    found: about.measured,
+  };
+  return Object.keys(SCREENS).filter((name) => there[name] !== false);
+}
+
+/** Another store: a sample is shown again if it has one with the same key; settings of training stay. */
+async function turnTo(k) {
+  const now = Number(state.store || 0);
+  const changes = {
+    store: k || "", screen: "", from: "", row: "", where: "", class: "", key: "", sort: "", descending: "", off: "", other: "",
+    "t-number": "",
+  };
+  if (state.screen === "training") changes.screen = "training";
+  if (state.row && at().keys && stores[k].keys && ["sample", "compare"].includes(state.screen)) {
+    const row = await ask("/api/same", {store: now, other: k, row: state.row}).catch(() => null);
+    if (row === null) say(`${stores[k].name} has no sample with this key`);
+    else Object.assign(changes, {screen: state.screen, row, other: state.screen === "compare" ? now || "0" : ""});
+  }
+  go(changes);
+}
+
+function warn(text) {
+  $("warning").hidden = !text;
+  $("warning").textContent = text;
+}
+
 function showAround() {
   const about = at();
   $("path").textContent = `${about.path}: ${count(about.samples, "sample")}, ${about.format}`;
@@ -644,29 +748,27 @@ function showAround() {
   $("stores").replaceChildren(...(stores.length < 2 ? [] : stores.map((store, k) => {
     const button = make("button", {type: "button"}, store.name);
     button.setAttribute("aria-current", String(store === about));
-    button.addEventListener("click", () => go({
-      store: k || "", screen: state.screen === "training" ? "training" : "", row: "", where: "", class: "", key: "",
-      sort: "", descending: "", zoom: "", off: "", other: "", "t-number": "",
-    }));
+    button.addEventListener("click", () => turnTo(k));
     return button;
   })));
-  const there = {
-    clips: about.video, compare: stores.length > 1 && about.keys, rejects: about.rejects > 0, found: about.measured,
-  };
-  const screens = Object.keys(SCREENS).filter((name) => there[name] !== false);
-  $("screens").replaceChildren(...screens.map((name) => {
+  const tab = $("stores").querySelector('[aria-current="true"]');
+  if (tab) $("stores").scrollTop = tab.offsetTop - $("stores").offsetTop;  // where there are many, on a narrow window
+  const current = state.screen === "sample" ? state.from || "grid" : state.screen || "grid";
+  $("screens").replaceChildren(...screens().map((name) => {
     const button = make("button", {type: "button"}, SCREENS[name]);
-    button.setAttribute("aria-current", String((state.screen || "grid") === name
-      || (name === "grid" && state.screen === "sample")));
+    button.setAttribute("aria-current", String(current === name));
     button.addEventListener("click", () => go({
-      screen: name === "grid" ? "" : name, row: name === "compare" && state.row ? state.row : "",
+      screen: name === "grid" ? "" : name, row: name === "compare" && state.row ? state.row : "", from: "",
     }));
     return button;
   }));
-  $("warning").hidden = !about.remote;
-  $("warning").textContent = about.remote
+  const remote = about.remote
     ? "This store is behind a URL: each shard that you look at is fetched into the cache, in random order soon most of "
       + `its ${(about.bytes / 1e9).toLocaleString("en", {maximumSignificantDigits: 2})} GB.` : "";
+  warn(remote);
+  ask("/api/changed", {store: state.store || 0}).then((changed) => {
+    if (changed && about === at()) warn([remote, changed].filter(Boolean).join("\n"));
+  }, () => {});
   const classes = about.classes.filter(([, n]) => n !== null);
   const side = $("side");
   side.hidden = !classes.length || !["grid", "sample"].includes(state.screen || "grid");
@@ -681,15 +783,18 @@ function showAround() {
       return button;
     }));
   }
+  $("classes").replaceChildren(...about.classes.filter(([name]) => name).map(([name]) => make("option", {value: name})));
   for (const button of side.children) button.setAttribute("aria-pressed", String(button.dataset.class === (state.class ?? "")));
   marks.show();
 }
 
 async function show() {
-  state = stateOf(location.hash);
+  const note = checked(stateOf(location.hash));
   shown += 1;
   const mine = shown;
   showAround();
+  $("note").textContent = note;
+  $("note").hidden = !note;
   const main = $("main");
   const focused = document.activeElement && main.contains(document.activeElement) ? document.activeElement.name : "";
   try {
@@ -697,13 +802,16 @@ async function show() {
   } catch (error) {
     if (mine === shown) main.replaceChildren(failed(error));
   }
+  const last = mine === shown && state.screen !== "sample" && opened !== null ? main.querySelector(`[data-row="${opened}"]`) : null;
+  if (last && document.activeElement === document.body) last.focus();
+  if (mine === shown && state.screen !== "sample") opened = null;
   if (focused && mine === shown && !main.contains(document.activeElement)) {
     const again = main.querySelector(`[name="${CSS.escape(focused)}"]`);
     if (again) again.focus();
   }
 }
 
-/** The row of the tile that was opened last: the grid comes back to it. */
+/** The row of the tile that was opened last: its screen comes back to it. */
 let opened = null;
 
 function keyed(event) {
@@ -715,7 +823,7 @@ function keyed(event) {
   } else if (state.screen === "sample") {
     const act = {
       ArrowLeft: () => step(-1), ArrowRight: () => step(1), " ": player.toggle, m: () => $("mark") && $("mark").click(),
-      Escape: () => go({screen: "", row: "", zoom: "", off: ""}),
+      Escape: leaveSample,
     }[event.key];
     if (act && !(event.target.type === "range" && event.key.startsWith("Arrow"))
       && !(event.key === " " && event.target.tagName === "BUTTON")) {
@@ -724,7 +832,7 @@ function keyed(event) {
     }
   } else if (event.key === "m") {
     const tile = document.activeElement && document.activeElement.closest(".tile");
-    if (tile && tile.dataset.key) tile.classList.toggle("marked", marks.toggle(tile.dataset.key));
+    if (tile && tile.dataset.key) tile.classList.toggle("marked", marks.toggle(tile.dataset.key, tile.dataset.label));
   } else if (event.key.startsWith("Arrow")) {
     const tiles = [...document.querySelectorAll(".tile")];
     const where = tiles.indexOf(document.activeElement);
@@ -746,12 +854,15 @@ async function begin() {
   addEventListener("hashchange", show);
   addEventListener("keydown", keyed);
   $("marks-keys").addEventListener("click", () => {
-    const keys = marks.keys();
+    const keys = [...marks.all().keys()];
     if (keys.some((key) => /[\r\n]/.test(key))) download("keys.json", JSON.stringify(keys));
     else download("keys.txt", `${keys.join("\n")}\n`);
   });
-  $("marks-csv").addEventListener("click", () => download("marks.csv",
-    ["key,label", ...marks.keys().map((key) => `${quoted(key)},`)].join("\r\n") + "\r\n"));
+  $("marks-csv").addEventListener("click", () => {
+    const label = $("marks-label").value.trim();
+    download("marks.csv", ["key,label", ...marks.changed(label).map((key) => `${quoted(key)},${quoted(label)}`)].join("\r\n") + "\r\n");
+  });
+  $("marks-label").addEventListener("input", () => marks.show());
   $("marks-clear").addEventListener("click", () => {
     localStorage.removeItem(marks.name());
     for (const one of document.querySelectorAll(".tile.marked")) one.classList.remove("marked");
