@@ -84,25 +84,33 @@ READING_BARS: tuple[Bar, ...] = (
 )
 
 
-def _copies(title: str, changes: Mapping[str, Any], backend: Literal["process", "thread"] = "thread") -> list[Entry]:
+def _copies(title: str, changes: Mapping[str, Any], bar: float = 0.92) -> list[Entry]:
     """The bare limit under settings of its own, and the reader against it."""
     limit = f"copy limit, {title}"
-    if backend == "process":
-        return [Entry("memmap", limit, 0.92, f"memmap, {title}, processes", {**changes, "backend": backend})]
-    return [
-        Entry("copy limit", name=limit, changes=changes),
-        Entry("memmap", limit, 0.92, f"memmap, {title}", changes),
-    ]
+    return [Entry("copy limit", name=limit, changes=changes), Entry("memmap", limit, bar, f"memmap, {title}", changes)]
 
 
+def _batches(small: float) -> tuple[Entry, ...]:
+    """The same by batch size. small: the bar of the smallest."""
+    bars = {64: small, 256: 0.92, 1024: 0.92}
+    return tuple(entry for n, bar in bars.items() for entry in _copies(f"batch {n}", {"batch": n}, bar))
+
+
+_OTHERS: dict[str, dict[str, Any]] = {
+    "batch 64, threads": {"batch": 64, "backend": "thread"},
+    "batch 256, processes": {"batch": 256, "backend": "process"},
+    "batch 64, untouched": {"batch": 64, "consumer": "none"},
+    "batch 256, untouched": {"consumer": "none"},
+}
+"""Other workers than the reader chooses, and a loop that looks at nothing."""
 COPYING = (
-    *(entry for batch in (64, 256, 1024) for entry in _copies(f"batch {batch}", {"batch": batch})),
-    *(entry for batch in (64, 256) for entry in _copies(f"batch {batch}", {"batch": batch}, "process")),
+    *_batches(0.70),
     *(entry for workers in (1, 3, 4) for entry in _copies(f"workers {workers}", {"workers": workers})),
-    Entry("memmap", "copy limit, batch 64", 0.92, "memmap, batch 64, untouched", {"batch": 64, "consumer": "none"}),
-    Entry("memmap", "copy limit, batch 256", 0.92, "memmap, batch 256, untouched", {"consumer": "none"}),
+    *(
+        Entry("memmap", f"copy limit, {title.partition(',')[0]}", None, f"memmap, {title}", changes)
+        for title, changes in _OTHERS.items()
+    ),
 )
-COPYING_BATCHES = tuple(entry for batch in (64, 256, 1024) for entry in _copies(f"batch {batch}", {"batch": batch}))
 NEXT_EPOCH = tuple(Entry(label) for label in _READERS)
 NEXT_EPOCH_BARS: tuple[Bar, ...] = tuple(AtMost(label, "next_epoch_s", 0.050) for label in _READERS)
 _STEP_S = 0.2
@@ -329,9 +337,9 @@ def tables(
     once: dict[str, Any] = {"warm": False, "seconds": 1e-9}
     return [
         Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
-        Table("copying-128", "photos", _larger(photos, 128), COPYING_BATCHES, (), "shuffled, warm"),
+        Table("copying-128", "photos", _larger(photos, 128), _batches(0.60), (), "shuffled, warm"),
         Table("copying-256", "photos", _larger(photos, 256), COPYING, (), "shuffled, warm"),
-        Table("copying-512", "fewer photos", _larger(photos, 512), COPYING_BATCHES, (), "shuffled, warm"),
+        Table("copying-512", "fewer photos", _larger(photos, 512), _batches(0.92), (), "shuffled, warm"),
         Table(
             "next-epoch",
             "fewer photos",

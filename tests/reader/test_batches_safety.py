@@ -75,6 +75,7 @@ def test_array_after_a_shifted_one_begins_after_its_end() -> None:
 def test_copied_batches_are_cut_into_fewer_slices(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of 21 images has 1.6 MB: if they are only copied from memory, that is a single slice, otherwise six."""
     monkeypatch.setattr(fill, "_COPIED_BYTES", 1 << 22)
+    monkeypatch.setattr(fill, "_WHOLE_BYTES", 1 << 24)
     cut: list[int] = []
     submit = WorkerPool.submit
 

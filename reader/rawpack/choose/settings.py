@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
 """More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
-_COPYING_THREADS = 8
-"""Threads that copy rows, where their number is left open. More of them are slower: on 16 CPUs, 4 copied 93,700
+_COPYING_WORKERS = 8
+"""Workers that copy rows, where their number is left open. More threads are slower: on 16 CPUs, 4 copied 93,700
 images/s of 256 px, 8 copied 94,800, and 16 copied 56,200."""
 _TIMEOUT_S = 120.0
 _TINY_BYTES = 4096
 """Copying a sample this small takes less time than a message to a worker."""
+_LARGE_BATCH_BYTES = 1 << 24
+"""Copying a batch this large takes so long that it hardly matters how long threads wait for Python's lock."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +203,16 @@ def choose_workers(
     only_copies = raw and not transformed
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
-        # others no page fault, which in another process takes as long as the copy.
-        backend = "thread" if only_copies or not hasattr(os, "fork") else "process"
+        # others no page fault, which in another process takes as long as the copy. But between small batches they wait
+        # for the GIL, which the loop that reads them has as well.
+        large = only_copies and bytes_of(samples, fields) * options.batch_size >= _LARGE_BATCH_BYTES
+        backend = "thread" if large or not hasattr(os, "fork") else "process"
     if workers is None:
         workers = machine.cpus()
         if only_copies and tiny(samples, fields, planes):
             workers = 0
-        elif only_copies and backend == "thread":
-            workers = min(workers, _COPYING_THREADS)
+        elif only_copies and asked.backend != "process":
+            workers = min(workers, _COPYING_WORKERS)
     timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
     return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
 
@@ -290,8 +294,14 @@ def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> boo
     fields = [samples.library.fields[name] for name in names]
     if not copied(samples.library, names, planes) or not all(field.in_slot and field.uniform for field in fields):
         return False
+    return bytes_of(samples, names) <= _TINY_BYTES
+
+
+def bytes_of(samples: SampleSet, names: Sequence[str]) -> int:
+    """Bytes of one sample, or clip, as it is stored, of those of these fields that have one size."""
+    fields = [field for name in names if (field := samples.library.fields[name]).in_slot and field.uniform]
     size = sum(np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for field in fields)
-    return size * (samples.lengths[-1] or 1) <= _TINY_BYTES
+    return size * (samples.lengths[-1] or 1)
 
 
 def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:

@@ -69,7 +69,7 @@ class Epochs:
         """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
-        self.making = Making(samples, settings, valid=valid)
+        self.making = Making(samples, settings, repeats=order.repeats, valid=valid)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
@@ -119,8 +119,9 @@ class Epochs:
                     ranks = start.split.world_size
                     region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
                     steps = readahead.by_region(steps, start.position, region_end, ranks)
-                for _ in worker_set.begun:
-                    next(steps)
+                for begun, _ in worker_set.begun:
+                    for _ in begun:
+                        next(steps)
             except BaseException:
                 steps.close()
                 if worker_set is not None:

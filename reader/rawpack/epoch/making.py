@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
-from rawpack.choose.settings import Settings, check_travels, sides, tiny
+from rawpack.choose.settings import Settings, check_travels, copied, sides
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
@@ -27,16 +27,19 @@ IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
 _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
-_TOGETHER_BYTES = 1 << 21
-"""Without workers, about this many bytes of small batches are read at once: finding 64 samples of 784 bytes takes
-longer than copying them."""
+_TOGETHER_BYTES = 12 << 20
+"""So many bytes of small batches, at most, are made at once, in one slot, where samples are only copied: for a batch of
+64 images of 128 px, messages and waiting for Python's lock take as long as copying."""
+_TOGETHER_HERE_BYTES = 1 << 21
+"""The same without workers: finding 64 samples of 784 bytes takes longer than copying them, and what is just copied is
+still in the processor's cache."""
 
 _DECODED_SHIFT = 16
 """Of the images that JPEG files are decoded into. libjpeg-turbo writes rows past the cache if their addresses are
 multiples of 32, which takes 3 to 5 % longer."""
 
-Begun = deque[tuple[EpochStep, "Pending"]]
-"""Batches in the making, in order."""
+Begun = deque[tuple[list[EpochStep], "Pending"]]
+"""Batches in the making, in order: those of one slot after another."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ class BatchField:
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, samples: SampleSet, settings: Settings, *, valid: bool = False) -> None:
-        """valid: whether batches have the field `valid`."""
+    def __init__(self, samples: SampleSet, settings: Settings, *, repeats: bool = False, valid: bool = False) -> None:
+        """repeats: whether samples may repeat in an epoch. valid: whether batches have the field `valid`."""
         self.valid = valid
         self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
@@ -97,7 +100,7 @@ class Making:
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
             for k in range(len(settings.pipelines))
         )
-        self.together = self._read_together(slot_fields)
+        self.together = self._read_together(slot_fields, repeats)
         layout = SlotLayout(slot_fields, settings.batch_size * self.together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
@@ -185,15 +188,23 @@ class Making:
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 
-    def _read_together(self, fields: list[SlotField]) -> int:
-        """How many batches are read at once, into one slot: more than one only where tiny samples are copied in this
-        process, and the number of held batches is not limited. Batches of a remote store wait for their own shards."""
-        settings = self.settings
-        if settings.workers or settings.max_held is not None or settings.pipeline is not None or self._library.fetcher:
+    def _read_together(self, fields: list[SlotField], repeats: bool) -> int:
+        """How many batches are made at once, in one slot: more than one only where small samples are copied, or many
+        are transformed in one call, and the number of held batches is not limited. Where samples repeat, random numbers
+        depend on where a batch begins. Batches of a remote store wait for their own shards."""
+        settings, library = self.settings, self._library
+        if settings.max_held is not None or library.fetcher or len(self._samples.lengths) > 1:
             return 1
-        if len(self._samples.lengths) > 1 or not tiny(self._samples, settings.fields, settings.planes):
+        if settings.pipeline is not None and (
+            repeats or len(settings.pipelines) > 1 or not settings.pipeline.takes_many
+        ):
             return 1
-        return max(1, _TOGETHER_BYTES // (sum(field.bytes for field in fields) * settings.batch_size))
+        shown = [field.name for field in fields if field.name in library.fields]
+        if not copied(library, shown, settings.planes):
+            return 1
+        most = _TOGETHER_BYTES if settings.workers else _TOGETHER_HERE_BYTES
+        batches = -(-len(self._samples) // settings.batch_size)
+        return max(1, min(batches, most // (sum(field.bytes for field in fields) * settings.batch_size)))
 
     def _slot_field(self, name: str, bucket: int) -> SlotField:
         field, pipeline = self._library.fields[name], self.settings.pipelines[bucket]

@@ -112,6 +112,11 @@ class Pipeline:
         steps = (step for plan in self.plans.values() for step in plan.steps)
         return any(step.random for step in self.batch_steps) or any(map(draws_at_random, steps))
 
+    @property
+    def takes_many(self) -> bool:
+        """Whether every step takes several samples at a time, of whichever batches."""
+        return not self.batch_steps and all(plan.alone == 0 for plan in self.plans.values())
+
     def target(self, name: str, view: Array) -> Array:
         """Where the samples of a field are made: the slot's array, unless a batch step changes their shape or dtype."""
         if not self.batch_steps or name not in self.plans:

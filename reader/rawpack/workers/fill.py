@@ -40,6 +40,9 @@ _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 _COPIED_BYTES = 1 << 22
 """The same where samples are only copied from memory."""
+_WHOLE_BYTES = 1 << 24
+"""Where they are, and batches are in the making for all workers, one is cut only into slices of this many bytes: a
+worker that makes a whole batch, while another makes the next, sends half as many messages."""
 
 
 @dataclass(frozen=True)
@@ -307,9 +310,12 @@ def serve(
             return
 
 
-def most_slices(batch_bytes: int, filler: BatchFiller, *, in_memory: bool = False) -> int:
-    """How many slices a batch is cut into if there are enough workers. in_memory: whether no worker waits for a disk,
-    which many can do at once."""
-    if filler.whole_batches:
-        return 1
-    return max(1, batch_bytes // (_COPIED_BYTES if in_memory and filler.only_copies else _SLICE_BYTES))
+def most_slices(batch_bytes: int, filler: BatchFiller) -> int:
+    """How many slices a batch is cut into if there are enough workers."""
+    return 1 if filler.whole_batches else max(1, batch_bytes // _SLICE_BYTES)
+
+
+def most_copied_slices(batch_bytes: int, wanted: int) -> int:
+    """The same for samples that are copied, where no worker waits for a disk, which many can do at once. wanted: how
+    many keep all workers busy."""
+    return max(1, batch_bytes // _WHOLE_BYTES, min(wanted, batch_bytes // _COPIED_BYTES))
