@@ -51,12 +51,11 @@ def batches(request: pytest.FixtureRequest, reader: Reader) -> Batches:
 def test_decoded_images_begin_where_libjpeg_writes_through_the_cache(
     packed: Packed, form: str, rest: int, workers: int
 ) -> None:
-    """Images that JPEG files are decoded into begin 16 bytes after a multiple of 32, all other arrays at one; they
-    overlap with no array after them."""
+    """Images that JPEG files are decoded into begin 16 bytes after a multiple of 32, raw images at one;
+    they overlap with no array after them."""
     with Reader(packed(form, "--size", 64)) as reader:
         for batch in reader.batches(5, workers=workers):
             assert batch["image"].ctypes.data % 32 == rest
-            assert batch["label"].ctypes.data % 32 == batch["index"].ctypes.data % 32 == 0
             assert not np.may_share_memory(batch["image"], batch["label"])
             assert not np.may_share_memory(batch["image"], batch["index"])
 
