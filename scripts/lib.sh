@@ -1,4 +1,4 @@
-# What scripts/demo, scripts/test and .ci/run share. Sourced, not run.
+# What scripts/demo, scripts/test, scripts/test_wheel, scripts/release and .ci/run share. Sourced, not run.
 
 fail() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2
@@ -78,4 +78,13 @@ make_venv() {
   [ -z "$requirements" ] || pip_install "$venv" --requirement "$requirements"
   pip_install "$venv" --editable "$checkout$extras"
   echo "$mark" >"$venv/installed"
+}
+
+# build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheel of that sdist, into FOLDER, by an environment VENV.
+build() {
+  "$1" -m venv "$2"
+  pip_install "$2" build
+  "$2/bin/python" -m build --outdir "$4" "$3" >"$2/build.log" 2>&1 ||
+    { cat "$2/build.log" >&2; fail "the wheel could not be built"; }
+  (cd "$4" && ls)
 }

@@ -23,7 +23,7 @@ _INTRODUCTION = """\
 <!-- Made from `--help` by scripts/make_cli_docs.py. Change the help, not this page. -->
 
 `python -m rawpack` is the same as `rawpack`. The Tab key [completes commands and
-options](../how-to/complete-commands.md).
+options](#complete-commands-with-the-tab-key).
 
 ## Exit codes
 
@@ -36,6 +36,25 @@ options](../how-to/complete-commands.md).
 
 Results go to the standard output, everything else to the standard error. With `--json` the standard output holds one
 JSON object and nothing else.
+
+## Complete commands with the Tab key
+
+The Tab key completes commands, options, paths, and the values of options such as `--format`. To set this up, add one
+line to your shell's startup file, and open a new terminal:
+
+| shell | file | line |
+|---|---|---|
+| bash 4.4 or newer | `~/.bashrc` | `eval "$(_RAWPACK_COMPLETE=bash_source rawpack)"` |
+| zsh | `~/.zshrc`, after `compinit` | `eval "$(_RAWPACK_COMPLETE=zsh_source rawpack)"` |
+| fish | `~/.config/fish/completions/rawpack.fish` | `_RAWPACK_COMPLETE=fish_source rawpack \\| source` |
+
+Each of these lines runs rawpack whenever a shell starts. To save that time, write the completion script to a file
+once, and load that file instead. Write it again after you update click.
+
+```text
+_RAWPACK_COMPLETE=bash_source rawpack > ~/.rawpack-complete.bash
+echo '. ~/.rawpack-complete.bash' >> ~/.bashrc
+```
 """
 
 

@@ -27,45 +27,50 @@ class Facts(NamedTuple):
     oracle: str
     """What the tests compare its samples with."""
     page: str
-    """The page of `docs/how-to/` that shows it."""
+    """The page of `docs/how-to/` that shows it, or its part."""
 
 
 FACTS = {
     "archive": Facts(
         "yes", "at its offset; in a compressed tar, by an index that is made once",
-        "the folder that `tar` unpacks, packed by the `folder` source: the stores are the same", "pack-archives",
+        "the folder that `tar` unpacks, packed by the `folder` source: the stores are the same", "pack-archives.md",
     ),
-    "arrays": Facts("no", "at its offset; `.npz` is loaded", "numpy", "pack-fields-and-arrays"),
-    "cifar": Facts("no", "from its batch, which is loaded", "the pickles and bytes themselves", "pack-hdf5-lmdb-cifar"),
-    "coco": Facts("yes", "by its file", "the JSON itself; masks: pycocotools", "pack-detection-datasets"),
-    "cvat": Facts("yes", "by its file", "datumaro", "pack-detection-datasets"),
-    "folder": Facts("yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size"),
-    "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar"),
-    "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets"),
+    "arrays": Facts("no", "at its offset; `.npz` is loaded", "numpy", "pack-fields-and-arrays.md"),
+    "cifar": Facts(
+        "no", "from its batch, which is loaded", "the pickles and bytes themselves", "pack-hdf5-lmdb-cifar.md#cifar",
+    ),
+    "coco": Facts("yes", "by its file", "the JSON itself; masks: pycocotools", "pack-detection-datasets.md"),
+    "cvat": Facts("yes", "by its file", "datumaro", "pack-detection-datasets.md"),
+    "folder": Facts(
+        "yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size.md",
+    ),
+    "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar.md#hdf5"),
+    "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets.md"),
     "lerobot": Facts(
         "if cameras are images in Parquet files", "from the key frame before it; by its row group",
-        "lerobot 0.3.3 and 0.4.4", "pack-lerobot",
+        "lerobot 0.3.3 and 0.4.4", "pack-lerobot.md",
     ),
-    "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing"),
+    "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing.md"),
     "litdata": Facts(
-        "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata"
+        "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata.md"
     ),
-    "lmdb": Facts("yes", "at its offset", "lmdb", "pack-hdf5-lmdb-cifar"),
+    "lmdb": Facts("yes", "at its offset", "lmdb", "pack-hdf5-lmdb-cifar.md#lmdb"),
     "mds": Facts(
-        "yes", "at its offset; a compressed shard is decompressed whole", "mosaicml-streaming", "pack-mds-and-litdata"
+        "yes", "at its offset; a compressed shard is decompressed whole", "mosaicml-streaming",
+        "pack-mds-and-litdata.md",
     ),
-    "parquet": Facts("yes", "by its row group", "Hugging Face datasets", "pack-hugging-face"),
-    "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-recordio"),
-    "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores"),
+    "parquet": Facts("yes", "by its row group", "Hugging Face datasets", "pack-hugging-face.md"),
+    "recordio": Facts("yes", "at its offset", "mxnet 1.9.1", "pack-hdf5-lmdb-cifar.md#recordio"),
+    "store": Facts("if the store has JPEG files", "at its offset", "numpy, h5py and lmdb", "work-with-stores.md"),
     "tfrecord": Facts(
-        "yes", "at its offset; in compressed files, by an index that is made once", "TensorFlow", "pack-tfrecord"
+        "yes", "at its offset; in compressed files, by an index that is made once", "TensorFlow", "pack-tfrecord.md"
     ),
-    "video": Facts("no", "from the key frame before it", "PyAV and ffmpeg", "pack-video"),
-    "voc": Facts("yes", "by its file", "the XML itself", "pack-detection-datasets"),
+    "video": Facts("no", "from the key frame before it", "PyAV and ffmpeg", "pack-video.md"),
+    "voc": Facts("yes", "by its file", "the XML itself", "pack-detection-datasets.md"),
     "webdataset": Facts(
-        "yes", "at its offset; in compressed shards, by an index that is made once", "webdataset", "pack-webdataset"
+        "yes", "at its offset; in compressed shards, by an index that is made once", "webdataset", "pack-webdataset.md"
     ),
-    "yolo": Facts("yes", "by its file", "the text files themselves", "pack-detection-datasets"),
+    "yolo": Facts("yes", "by its file", "the text files themselves", "pack-detection-datasets.md"),
 }  # fmt: skip
 FURTHER = {
     "arrays": "`--field target:image`, an array of an `.npz`",
@@ -125,7 +130,7 @@ def _row(name: str, kind: SourceKind) -> str:
     options = ", ".join(f"`--{_OPTIONS.get(option, option).replace('_', '-')}`" for option in kind.options)
     extra = f"`rawpack[{kind.extra}]`" if kind.extra else ""
     extra += f" for {kind.extra_for}" if kind.extra_for else ""
-    link = f"[`{name}`](../how-to/{FACTS[name].page}.md)"
+    link = f"[`{name}`](../how-to/{FACTS[name].page})"
     return f"| {link} | {kind.reads} | {options} | {extra} |\n"
 
 

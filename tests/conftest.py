@@ -61,11 +61,15 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def slices() -> Iterator[None]:
-    """Cut copied batches into slices as small as those of decoded ones: batches of tests are small."""
+    """Cut copied batches into slices as small as those of decoded ones, and have each in a slot of its own: batches of
+    tests are small."""
+    from rawpack.epoch import making
     from rawpack.workers import fill
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fill, "_COPIED_BYTES", fill._SLICE_BYTES)
+        patch.setattr(fill, "_WHOLE_BYTES", fill._SLICE_BYTES)
+        patch.setattr(making, "_TOGETHER_BYTES", 1)
         yield
 
 

@@ -84,25 +84,33 @@ READING_BARS: tuple[Bar, ...] = (
 )
 
 
-def _copies(title: str, changes: Mapping[str, Any], backend: Literal["process", "thread"] = "thread") -> list[Entry]:
+def _copies(title: str, changes: Mapping[str, Any], bar: float = 0.92) -> list[Entry]:
     """The bare limit under settings of its own, and the reader against it."""
     limit = f"copy limit, {title}"
-    if backend == "process":
-        return [Entry("memmap", limit, 0.92, f"memmap, {title}, processes", {**changes, "backend": backend})]
-    return [
-        Entry("copy limit", name=limit, changes=changes),
-        Entry("memmap", limit, 0.92, f"memmap, {title}", changes),
-    ]
+    return [Entry("copy limit", name=limit, changes=changes), Entry("memmap", limit, bar, f"memmap, {title}", changes)]
 
 
+def _batches(small: float) -> tuple[Entry, ...]:
+    """The same by batch size. small: the bar of the smallest."""
+    bars = {64: small, 256: 0.92, 1024: 0.92}
+    return tuple(entry for n, bar in bars.items() for entry in _copies(f"batch {n}", {"batch": n}, bar))
+
+
+_OTHERS: dict[str, dict[str, Any]] = {
+    "batch 64, threads": {"batch": 64, "backend": "thread"},
+    "batch 256, processes": {"batch": 256, "backend": "process"},
+    "batch 64, untouched": {"batch": 64, "consumer": "none"},
+    "batch 256, untouched": {"consumer": "none"},
+}
+"""Other workers than the reader chooses, and a loop that looks at nothing."""
 COPYING = (
-    *(entry for batch in (64, 256, 1024) for entry in _copies(f"batch {batch}", {"batch": batch})),
-    *(entry for batch in (64, 256) for entry in _copies(f"batch {batch}", {"batch": batch}, "process")),
+    *_batches(0.70),
     *(entry for workers in (1, 3, 4) for entry in _copies(f"workers {workers}", {"workers": workers})),
-    Entry("memmap", "copy limit, batch 64", 0.92, "memmap, batch 64, untouched", {"batch": 64, "consumer": "none"}),
-    Entry("memmap", "copy limit, batch 256", 0.92, "memmap, batch 256, untouched", {"consumer": "none"}),
+    *(
+        Entry("memmap", f"copy limit, {title.partition(',')[0]}", None, f"memmap, {title}", changes)
+        for title, changes in _OTHERS.items()
+    ),
 )
-COPYING_BATCHES = tuple(entry for batch in (64, 256, 1024) for entry in _copies(f"batch {batch}", {"batch": batch}))
 NEXT_EPOCH = tuple(Entry(label) for label in _READERS)
 NEXT_EPOCH_BARS: tuple[Bar, ...] = tuple(AtMost(label, "next_epoch_s", 0.050) for label in _READERS)
 _STEP_S = 0.2
@@ -210,6 +218,21 @@ AUGMENT_512 = (
     Entry("crops, lmdb, scaled decoding", "FFCV crops, jpeg", 2.3),
 )
 
+_JPEG_CPU = {"lmdb": 1.06, "center crop, lmdb": 1.12, "crops, lmdb": 1.34}
+"""What decodes JPEG files, and its CPU time as a share of that of decoding the same files whole, at most."""
+
+
+def _jpeg() -> tuple[tuple[Entry, ...], tuple[Bar, ...]]:
+    """Those lines, for stores with the default tables and with the standard's."""
+    entries, bars = [], list[Bar]()
+    for tables in ("", ", standard tables"):
+        limit = f"decode limit{tables}"
+        entries.append(Entry(limit))
+        for what, share in _JPEG_CPU.items():
+            entries.append(Entry(f"{what}{tables}"))
+            bars.append(AtMost(f"{what}{tables}", "cpu_s_per_1000", share, share_of=limit))
+    return tuple(entries), tuple(bars)
+
 
 def _cold(form: str, bar: float) -> list[Entry]:
     """A raw store from the disk by block shuffle and in order, with workers and without, against `dd` of its files."""
@@ -314,9 +337,9 @@ def tables(
     once: dict[str, Any] = {"warm": False, "seconds": 1e-9}
     return [
         Table("reading", "photos", photos, READING, READING_BARS, "shuffled, warm"),
-        Table("copying-128", "photos", _larger(photos, 128), COPYING_BATCHES, (), "shuffled, warm"),
+        Table("copying-128", "photos", _larger(photos, 128), _batches(0.60), (), "shuffled, warm"),
         Table("copying-256", "photos", _larger(photos, 256), COPYING, (), "shuffled, warm"),
-        Table("copying-512", "fewer photos", _larger(photos, 512), COPYING_BATCHES, (), "shuffled, warm"),
+        Table("copying-512", "fewer photos", _larger(photos, 512), _batches(0.92), (), "shuffled, warm"),
         Table(
             "next-epoch",
             "fewer photos",
@@ -346,6 +369,16 @@ def tables(
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-540x960", "packing", _wide(photos), AUGMENT_540, (), "shuffled, warm"),
         Table("augment-28", "small", replace(small, batch=512, consumer="grid"), AUGMENT_28, (), "shuffled, warm"),
+        *(
+            Table(
+                f"jpeg-{workers}",
+                "fewer photos",
+                replace(_larger(photos, 256), workers=workers),
+                *_jpeg(),
+                "shuffled, warm",
+            )
+            for workers in (0, 2)
+        ),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
         Table(

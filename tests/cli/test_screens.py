@@ -259,6 +259,6 @@ def test_the_shell_completes(words: str, found: set[str]) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_get_a_script(shell: str) -> None:
-    """What docs/how-to/complete-commands.md puts into the files of each shell."""
+    """What docs/reference/cli.md puts into the files of each shell."""
     ran = run_command(_RAWPACK_COMPLETE=f"{shell}_source")
     assert (ran.code, ran.err, f"_RAWPACK_COMPLETE={shell}_complete" in ran.out) == (0, "", True)

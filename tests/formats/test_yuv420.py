@@ -298,7 +298,7 @@ def test_planes_are_what_the_documentation_calls_them(tmp_path: Path) -> None:
     (batch,) = Reader(tmp_path / "s").batches(3, workers=0, decode="planes")
     found = {"Y": batch["image"][:, 32], "Cg": batch["image"][:, 64 + 8], "Co": batch["image"][:, 64 + 16 + 8]}
     expected = np.clip(np.floor(colors @ TO_YCGCO.T + (0.5, 128.5, 128.5)), 0, 255)
-    guide = (Path(__file__).parents[2] / "docs/how-to/halve-raw-pixels.md").read_text("utf-8")
+    guide = (Path(__file__).parents[2] / "docs/how-to/choose-a-format-and-size.md").read_text("utf-8")
     for text, pattern in ((Reader.batches.__doc__ or "", r"the planes (\w+), (\w+) and (\w+)\s+of"), (guide, WORDS)):
         names = re.search(pattern, text)
         assert names
@@ -374,35 +374,6 @@ def test_a_reduced_box_is_the_average_of_that_box() -> None:
             reader.read(row)
         with pytest.raises(IndexError, match=str(row)):
             reader.read_into(np.array([0, row]), np.empty((2, 16, 20, 3), np.uint8))
-
-
-# ---------------------------------------------------------------------------------------------- kept stores
-
-GOLDEN = Path(__file__).parent / "golden"
-
-
-def golden_images(keep: bool) -> list[Bytes]:
-    """The images that the kept stores hold: smooth, with an edge of colour, of one size or of three."""
-    images = []
-    for number in range(3):
-        y, x = np.mgrid[: 5 + number * keep, : 8 - number * keep]
-        image = np.stack([30 + 20 * x, 200 - 30 * y + 5 * x, 60 * number + 8 * x + 7 * y], axis=2)
-        image[:, 5:, 0] //= 3
-        images.append(image.astype(np.uint8))
-    return images
-
-
-@pytest.mark.parametrize("name", ["yuv420-memmap", "yuv420-hdf5-gzip-keep"])
-def test_kept_stores_stay_readable_and_would_be_packed_again(name: str) -> None:
-    """Stores of format version 1 that lie in the repository read as ever, and the same images still make their bytes:
-    another byte would be another version of the encoder."""
-    reader, images = Reader(GOLDEN / name, verify=True), golden_images("keep" in name)
-    assert [int(reader[i]["label"]) for i in range(len(reader))] == [0, 1, 2]
-    for i, (stored, image) in enumerate(zip(stored_planes(GOLDEN / name), images, strict=True)):
-        np.testing.assert_array_equal(stored, rgb_to_planes(image))
-        read = reader[i]["image"]
-        np.testing.assert_array_equal(read, rgb_of(stored, *image.shape[:2]))
-        assert psnr(image, read) > 25
 
 
 # ---------------------------------------------------------------------------------------------- packing

@@ -20,12 +20,12 @@ LOCAL = {
 ALLOWED = {(".ci/run", "a folder beside the checkout"): "continuous integration may find test data there"}
 
 
-TEXT = {"", ".py", ".md", ".sh", ".svg", ".html", ".json", ".toml", ".txt"}
+TEXT = {"", ".py", ".md", ".mjs", ".sh", ".svg", ".html", ".json", ".toml", ".txt", ".yml"}
 
 
 def texts() -> Iterator[Path]:
     """Every text file that is published."""
-    for top in ("reader", "packer", "tests", "scripts", "docs", ".ci"):
+    for top in ("reader", "packer", "tests", "scripts", "docs", ".ci", ".github"):
         for path in sorted((ROOT / top).rglob("*")):
             inner = path.relative_to(ROOT / top).parts
             is_shard = re.search(r"-\d+-of-\d+$", path.name)  # of images
@@ -37,7 +37,7 @@ def texts() -> Iterator[Path]:
             ):
                 yield path
     yield from sorted(ROOT.glob("*.md"))
-    yield ROOT / "pyproject.toml"
+    yield from (ROOT / name for name in ("pyproject.toml", "CITATION.cff", ".pre-commit-config.yaml"))
 
 
 def test_no_text_speaks_of_where_it_was_written() -> None:

@@ -18,9 +18,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import files_of, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import encoded, picture, save
+from running import run_command
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer import api
@@ -267,6 +269,26 @@ def test_names_that_lead_out_are_rejected_by_name(tmp_path: Path) -> None:
         "1.jpg": "", "/etc/x.jpg": "bad_name", "../y.jpg": "bad_name", "b/../z.jpg": "bad_name",
     }  # fmt: skip
     assert (source.info.counts["bad_names"], source.info.counts["other_files"]) == (3, 1)
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip", "photos"])
+def test_packing_writes_only_inside_the_destination(name: str, tmp_path: Path) -> None:
+    """Neither the home, nor the folder of temporary files, nor what is packed has another file afterwards."""
+    for i in range(3):
+        save(tmp_path / "from" / "photos" / f"{i % 2}" / f"{i}.jpg", picture(20, 30, i))
+    shell(tmp_path / "from", "tar cf a.tar photos; tar czf a.tar.gz photos; zip -qr a.zip photos")
+    elsewhere = {name: tmp_path / "elsewhere" / name for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "RAWPACK_CACHE")}
+    for folder in elsewhere.values():
+        folder.mkdir(parents=True)
+    before = states_of(tmp_path / "from")
+    ran = run_command(
+        "pack", "--quiet", "--workers", 2, tmp_path / "from" / name, tmp_path / "store",
+        **{name: str(folder) for name, folder in elsewhere.items()},
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "from", "store"]
+    assert files_of(tmp_path / "elsewhere") == {}
+    assert states_of(tmp_path / "from") == before
 
 
 def test_the_last_of_two_members_counts_and_is_reported(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Small batches of tiny samples, several of which are read at once in this process: nobody can tell."""
+"""Small batches, several of which are made at once, in one slot, by workers or in this process: nobody can tell."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import Truth, rows_of
+from reading import WAYS, Truth, rows_of
 from running import Packed
 
 from rawpack import Buckets, RawpackError, Reader, UsageError, Workers
+from rawpack.epoch import making
+from rawpack.order import Balanced
+from rawpack.transforms import MixUp, Normalize, RandomCrop, RandomHorizontalFlip, Step, ToCHW
+from rawpack.workers.pool import WorkerPool
 
 BATCH = 4
+CREWS = [way for way in WAYS if way != "here"]
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +29,26 @@ def store(packed: Packed) -> Path:
 @pytest.fixture
 def reader(store: Path) -> Reader:
     return Reader(store)
+
+
+@pytest.fixture(autouse=True)
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers make three batches of bytes at once, so that an epoch takes several slots."""
+    monkeypatch.setattr(making, "_TOGETHER_BYTES", 3 * BATCH * (16 * 16 * 3 + 16))
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The samples of each slot that was given out to workers."""
+    given: list[int] = []
+    submit = WorkerPool.submit
+
+    def noting(pool: WorkerPool, slot: Any, rows: int, *rest: Any) -> Any:
+        given.append(rows)
+        return submit(pool, slot, rows, *rest)
+
+    monkeypatch.setattr(WorkerPool, "submit", noting)
+    return given
 
 
 @pytest.fixture
@@ -46,6 +71,132 @@ def test_many_batches_are_one_reading(reader: Reader, readings: list[NDArray[np.
     batches = reader.batches(BATCH, shuffle=True, workers=0)
     assert rows_of(batches) == readings[0].tolist()
     assert len(batches) > len(readings) == 1
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_workers_get_many_batches_at_once(reader: Reader, slots: list[int], way: str) -> None:
+    """What makes it fast with workers: they get messages about several batches, not about each."""
+    batches = reader.batches(BATCH, shuffle=True, **WAYS[way])
+    assert sorted(rows_of(batches)) == list(range(len(reader)))
+    assert set(slots[: len(batches) // 3]) == {3 * BATCH}
+
+
+FLOATS = [RandomHorizontalFlip(), Normalize((0.5,), (0.2,)), ToCHW()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("options", "shared"),
+    [
+        ({}, True),
+        ({"fields": ["key", "label"], "ranks": (1, 2)}, True),
+        ({"transform": FLOATS}, True),
+        ({"transform": [RandomCrop(8)]}, False),
+        ({"transform": [*FLOATS, MixUp(num_classes=9)]}, False),
+        ({"transform": FLOATS, "sampler": Balanced()}, False),
+        ({"sampler": Balanced()}, True),
+    ],
+)
+def test_what_is_made_at_once_is_the_same(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, way: str, options: dict[str, Any], shared: bool
+) -> None:
+    """Copied or transformed, in any way, batches are bit for bit what they are one by one, epoch after epoch; what
+    depends on the batch, or on the position in it, is made one by one."""
+    monkeypatch.setattr(making, "_TOGETHER_BYTES", 1 << 16)
+    labeled, asked = reader.select(mask=reader.column("label") >= 0), {"shuffle": "sampler" not in options, **options}
+    several = labeled.batches(BATCH, **WAYS[way], **asked)
+    alone = labeled.batches(BATCH, workers=Workers(0, max_held=100), **asked)
+    assert (several._feed.making.together > 1, alone._feed.making.together) == (shared, 1)
+    for _ in range(3):
+        for one, other in zip(several, alone, strict=True):
+            assert one.keys() == other.keys()
+            for name, values in one.items():
+                assert np.array_equal(values, other[name])
+                assert isinstance(values, list) or values.dtype == other[name].dtype
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_any_place_to_go_on_from(reader: Reader, store: Path, way: str) -> None:
+    """Breaks in the middle of a slot, other epochs, and states of each batch: what comes is what it is by itself."""
+
+    def alone(epoch: int) -> list[int]:
+        batches = reader.batches(BATCH, shuffle=True, workers=0)
+        batches.set_epoch(epoch)
+        return rows_of(batches)
+
+    truth, batches = Truth(store), reader.batches(BATCH, shuffle=True, **WAYS[way])
+    assert [rows_of(batches), rows_of(batches)] == [alone(0), alone(1)]
+    for taken in range(1, 5):
+        batches.set_epoch(taken)
+        seen = [batch["index"].tolist() for _, batch in zip(range(taken), batches, strict=False)]
+        assert [row for rows in seen for row in rows] == alone(taken)[: taken * BATCH]
+        state = batches.state_dict()
+        assert state["position"] == taken * BATCH
+        assert rows_of(batches) == alone(taken + 1)
+        batches.load_state_dict(state)
+        rest = list(batches)
+        assert all(truth.holds(batch) for batch in rest)
+        assert rows_of(rest) == alone(taken)[taken * BATCH :]
+
+
+class Fails(Step):
+    """A step on many samples, that fails where one of them is what it was told."""
+
+    vectorized = True
+
+    def __init__(self, image: NDArray[np.uint8]) -> None:
+        self.image = image
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        if (image == self.image).all(axis=(-3, -2, -1)).any():
+            raise ValueError("broken")
+        return image
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_before_one_that_fails_are_handed_over(reader: Reader, store: Path, way: str) -> None:
+    """Though they were made at once; the error names the sample, and comes again in the next epoch, where it is."""
+    truth, bad = Truth(store), 13
+    batches = reader.batches(BATCH, shuffle=True, transform=[Fails(truth.images[bad])], **WAYS[way])
+    assert batches._feed.making.together > 1
+    for epoch in range(3):
+        alone = reader.batches(BATCH, shuffle=True, workers=0)
+        alone.set_epoch(epoch)
+        rows, seen = rows_of(alone), list[dict[str, Any]]()
+        with pytest.raises(RawpackError, match=rf"sample {bad} .*broken"):
+            seen.extend(batches)
+        at = rows.index(bad)
+        assert rows_of(seen) == rows[: at - at % BATCH]
+        assert all(truth.holds(batch) for batch in seen)
+
+
+@pytest.mark.parametrize("way", CREWS)
+def test_what_is_kept_of_a_slot_keeps_it(reader: Reader, store: Path, way: str) -> None:
+    """One batch of each epoch, or all of them: what is kept is never overwritten."""
+    truth, batches = Truth(store), reader.batches(BATCH, shuffle=True, **WAYS[way])
+    kept = [next(batch for k, batch in enumerate(batches) if k == epoch) for epoch in range(6)]
+    kept += [batch for _ in range(2) for batch in batches]
+    for _ in range(3):
+        assert all(truth.holds(batch) for batch in batches)
+    assert all(truth.holds(batch) for batch in kept)
+
+
+def test_the_worker_that_has_waited_longest_is_next(reader: Reader) -> None:
+    """Of two that have as much to do: the other one got its task later."""
+    batches = reader.batches(BATCH, **WAYS["threads"])
+    iterator = iter(batches)
+    next(iterator)
+    pool = iterator._pool
+    assert pool is not None
+    assert pool.drain()
+    given: list[Any] = []
+    pool._give = lambda handle, piece: given.append(handle)  # type: ignore[method-assign]
+    first, second = pool.handles
+    first.latest, second.latest = 7, 5
+    pool.submit(pool.slot_pool.acquire(), 1, (0, 0, -1), 1)
+    first.latest, second.latest = 7, 8
+    pool.submit(pool.slot_pool.acquire(), 1, (0, 0, -1), 1)
+    assert given == [second, first]
 
 
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"ranks": (1, 3)}, {"fields": ["key", "label"]}])

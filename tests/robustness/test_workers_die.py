@@ -43,6 +43,7 @@ from running import Packed, environment
 from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
 from rawpack.batches import Batches
 from rawpack.disk import manifest
+from rawpack.epoch import making
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.system import machine
 from rawpack.system.channel import Channel, Heartbeat
@@ -185,6 +186,62 @@ def test_a_sample_that_kills_three_workers(store: Path, poison: Callable[..., No
         seen.extend(batches)
     assert rows_of(seen) == list(range(victim - victim % BATCH))
     assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four batches are made at once, in one slot."""
+    monkeypatch.setattr(making, "_TOGETHER_BYTES", 4 * BATCH * (160 * 160 * 3 + 16))
+
+
+@pytest.mark.usefixtures("together")
+@pytest.mark.parametrize("ends", ["SIGKILL", "SIGSEGV"])
+def test_batches_before_a_sample_that_kills_are_handed_over(
+    store: Path, poison: Callable[..., None], ends: str
+) -> None:
+    """Also those that were made together with the one that has it; the error names it, and the rest of the store can
+    be read."""
+    reader, victim = Reader(store), 40
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        if victim in rows:
+            os.kill(os.getpid(), getattr(signal, ends))
+
+    poison(before)
+    batches, seen = reader.batches(BATCH, **PROCESSES), list[dict[str, Any]]()
+    assert batches._feed.making.together == 4
+    with (
+        pytest.warns(RuntimeWarning, match="a worker died"),
+        pytest.raises(WorkerError, match=rf"3 times at sample {victim} "),
+    ):
+        seen.extend(batches)
+    assert rows_of(seen) == list(range(victim - victim % BATCH))
+    assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
+
+
+@pytest.mark.usefixtures("together")
+@pytest.mark.parametrize("seed", range(20 if SOAK else 2))
+def test_killed_while_several_batches_are_in_a_slot(store: Path, truth: Truth, seed: int) -> None:
+    """However many workers are killed at random moments, the epoch is what it would have been, and so is the next."""
+    chance = random.Random(seed)
+    batches = Reader(store).batches(3, shuffle=True, **PROCESSES)
+    assert batches._feed.making.together > 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for epoch in range(3):
+            alone = Reader(store).batches(3, shuffle=True, workers=0)
+            alone.set_epoch(epoch)
+            iterator, rows = iter(batches), list[int]()
+            for batch in iterator:
+                assert truth.holds(batch)
+                rows += batch["index"].tolist()
+                if chance.random() < 0.2:
+                    with suppress(ProcessLookupError):
+                        os.kill(chance.choice(workers_of(iterator)), signal.SIGKILL)
+            assert rows == rows_of(alone)
 
 
 # ---------------------------------------------------------------------------------------------- hanging
@@ -488,7 +545,8 @@ SHRINK = """
 import os, sys, warnings
 from rawpack import RawpackError, Reader, Workers
 warnings.simplefilter("ignore")
-batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process"))
+# With a limit, batches are made one by one, not all before the shard shrinks.
+batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process", max_held=100))
 for _ in range(4):
     list(batches)
 try:

@@ -43,7 +43,7 @@ _EPILOG = """\
 130 interrupted.
 
 \b
-Tab completion in bash; docs/how-to/complete-commands.md has zsh and fish:
+Tab completion in bash; docs/reference/cli.md has zsh and fish:
   eval "$(_RAWPACK_COMPLETE=bash_source rawpack)"
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -37,12 +37,20 @@ class EpochStep:
         """Whether each sample is no such repetition, bool (n,)."""
         return np.arange(len(self.rows)) < len(self.rows) - self.repeated
 
-    def write(self, views: dict[str, NDArray[Any]], start: int = 0) -> None:
-        """Write into a slot's arrays, from `start` on, which samples they are to hold."""
-        stop = start + len(self.rows)
-        views[INDEX][start:stop] = self.rows
-        if self.clips is not None:
-            views[CLIP][start:stop] = self.clips
+
+def samples(steps: Sequence[EpochStep]) -> int:
+    """The number of samples of several batches."""
+    return sum(len(step.rows) for step in steps)
+
+
+def write(steps: Sequence[EpochStep], views: dict[str, NDArray[Any]]) -> None:
+    """Write into a slot's arrays which samples they are to hold: those of one batch after another."""
+    end = 0
+    for step in steps:
+        start, end = end, end + len(step.rows)
+        views[INDEX][start:end] = step.rows
+        if step.clips is not None:
+            views[CLIP][start:end] = step.clips
 
 
 @dataclass(frozen=True, slots=True)

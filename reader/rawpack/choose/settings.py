@@ -38,12 +38,14 @@ if TYPE_CHECKING:
 
 _MANY_WORKERS, _MANY_A_CPU = 16, 4
 """More than both is worth a warning. Where workers wait for a disk, a few more than there are CPUs make sense."""
-_COPYING_THREADS = 8
-"""Threads that copy rows, where their number is left open. More of them are slower: on 16 CPUs, 4 copied 93,700
+_COPYING_WORKERS = 8
+"""Workers that copy rows, where their number is left open. More threads are slower: on 16 CPUs, 4 copied 93,700
 images/s of 256 px, 8 copied 94,800, and 16 copied 56,200."""
 _TIMEOUT_S = 120.0
 _TINY_BYTES = 4096
 """Copying a sample this small takes less time than a message to a worker."""
+_LARGE_BATCH_BYTES = 1 << 24
+"""Copying a batch this large takes so long that it hardly matters how long threads wait for Python's lock."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     found, resized = asked.buckets, asked.resized(asked.sizes[0], main, library.fields)
     transformed = bool(options.transform) or bool(resized)
     planes, files = choose_form(library, options, transformed)
-    if files and (resized or samples.clips is not None):
+    if files and (resized or samples.framing is not None):
         raise UsageError(
             "decode=False gives files, which cannot be resized, nor be frames of clips: leave out image_size= and "
             "clips(); transform= may begin with a crop"
@@ -104,7 +106,8 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
         step.check(library.fields, chosen)
     crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
     befores = [_fits(asked.resized(size, main, library.fields)) for size in asked.sizes]
-    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in samples.lengths]
+    lengths = range(len(samples.lengths))
+    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in lengths]
     pipelines, movers = zip(*made, strict=True)
     # Buckets decide more than sizes: which samples are in a batch.
     if not (any(pipelines) or any(movers) or files or found) and transformed:
@@ -201,14 +204,16 @@ def choose_workers(
     only_copies = raw and not transformed
     if backend is None:
         # Copying rows releases the GIL, and threads share one page table: a row that one of them has touched costs the
-        # others no page fault, which in another process takes as long as the copy.
-        backend = "thread" if only_copies or not hasattr(os, "fork") else "process"
+        # others no page fault, which in another process takes as long as the copy. But between small batches they wait
+        # for the GIL, which the loop that reads them has as well.
+        large = only_copies and bytes_of(samples, fields) * options.batch_size >= _LARGE_BATCH_BYTES
+        backend = "thread" if large or not hasattr(os, "fork") else "process"
     if workers is None:
         workers = machine.cpus()
         if only_copies and tiny(samples, fields, planes):
             workers = 0
-        elif only_copies and backend == "thread":
-            workers = min(workers, _COPYING_THREADS)
+        elif only_copies and asked.backend != "process":
+            workers = min(workers, _COPYING_WORKERS)
     timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
     return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
 
@@ -237,9 +242,10 @@ def _pipeline(
     chosen: Sequence[str],
     before: Sequence[Step],
     files: Sequence[str],
-    frames: int | None,
+    length: int,
 ) -> tuple[Pipeline | None, BoxMover | None]:
-    """before: steps that come first. files: the chosen fields that workers leave alone."""
+    """before: steps that come first. files: the chosen fields that workers leave alone. length: which of the lengths of
+    clips."""
     if transform is None and not before:
         return None, None
     from rawpack.transforms.boxes import mover_for
@@ -251,9 +257,8 @@ def _pipeline(
     worked = [name for name in chosen if name not in files]
     alike = look_alikes(library, worked)
     sizes = stored_sizes(library, chosen)
-    pipeline = plan_pipeline(
-        transform or [], library.fields, worked, before, frames, samples.once, classes, alike, sizes
-    )
+    frames = {name: samples.frames(name, length) for name in worked}
+    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, classes, alike, sizes)
     mover = mover_for(transform, library.fields, chosen, before, sizes)
     return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 
@@ -290,8 +295,14 @@ def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> boo
     fields = [samples.library.fields[name] for name in names]
     if not copied(samples.library, names, planes) or not all(field.in_slot and field.uniform for field in fields):
         return False
-    size = sum(np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for field in fields)
-    return size * (samples.lengths[-1] or 1) <= _TINY_BYTES
+    return bytes_of(samples, names) <= _TINY_BYTES
+
+
+def bytes_of(samples: SampleSet, names: Sequence[str]) -> int:
+    """Bytes of one sample, or clip, as it is stored, of those of these fields that have one size."""
+    fields = {name: field for name in names if (field := samples.library.fields[name]).in_slot and field.uniform}
+    sizes = {name: np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for name, field in fields.items()}
+    return sum(size * (samples.frames(name, -1) or 1) for name, size in sizes.items())
 
 
 def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:

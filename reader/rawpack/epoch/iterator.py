@@ -6,21 +6,21 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rawpack.ahead.readahead import Readahead
-from rawpack.ahead.steps import EpochStart, EpochStep
+from rawpack.ahead.steps import EpochStart, EpochStep, samples, write
 from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.making import Begun, WorkerSet
-from rawpack.errors import RawpackError, UsageError
+from rawpack.errors import RawpackError, UsageError, WorkerError
 from rawpack.store.stores import INDEX, VALID
-from rawpack.workers.fill import blame, major_faults, most_slices
+from rawpack.workers.fill import blame, major_faults, most_copied_slices, most_slices
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
-    from rawpack.workers.pool import Pending, WorkerPool
+    from rawpack.workers.pool import WorkerPool
     from rawpack.workers.slots import SlotPool
 
 Batch = dict[str, Any]
@@ -81,18 +81,19 @@ class BatchIterator(Iterator[Batch]):
             self._enter()
             try:
                 taken = self._pass or self._begin()
-                if self._pool is not None:
-                    step, batch = self._from_pool(self._pool)
-                else:
-                    if not self._made:
+                if not self._made:
+                    if self._pool is None:
                         self._make()
-                    step, batch = self._made.popleft()
+                    else:
+                        self._from_pool(self._pool)
+                step, batch = self._made.popleft()
                 if self._making.besides_slots is not None:
                     seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
                 if self._making.valid:
                     batch[VALID] = step.valid
+                batch.update(self._making.pads(step.rows))
                 self._count(step, began)
                 taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:
@@ -151,14 +152,11 @@ class BatchIterator(Iterator[Batch]):
         steps = list(islice(self._steps, self._together))
         if not steps:
             raise StopIteration
-        # Where several are read at once, samples are only copied, and all buckets are alike.
+        # Where several are read at once, all buckets are alike.
         bucket = steps[0].bucket
         filler = self._filler.of_bucket(bucket)
-        whole: Batch = self._slot_pool.hand_over(self._slot(), sum(len(step.rows) for step in steps), bucket)
-        end = 0
-        for step in steps:
-            start, end = end, end + len(step.rows)
-            step.write(whole, start)
+        whole: Batch = self._slot_pool.hand_over(self._slot(), samples(steps), bucket)
+        write(steps, whole)
         rows = whole[INDEX]
         seeds, times = (self._seed, self.start.epoch, steps[0].first), self._making.counted.times
         try:
@@ -174,32 +172,50 @@ class BatchIterator(Iterator[Batch]):
             self._steps, self._together = chain(steps, self._steps), 1
             self._make()
             return
+        self._divide(steps, whole)
+
+    def _divide(self, steps: Sequence[EpochStep], whole: Batch) -> None:
+        """Batches that are in one slot are there; `whole` is all of them as one."""
         end = 0
         for step in steps:
             start, end = end, end + len(step.rows)
             self._made.append((step, {name: array[start:end] for name, array in whole.items()}))
 
-    def _from_pool(self, pool: WorkerPool) -> tuple[EpochStep, Batch]:
-        """The next batch that workers make; another is begun in its place."""
+    def _from_pool(self, pool: WorkerPool) -> None:
+        """Wait for the next batches that workers make, those of one slot; others are begun in their place."""
         self._submit(pool)
         if not self._pending or self._pending[0][1].epoch != self.start.epoch:
             raise StopIteration
-        step, pending = self._pending[0]
-        pool.wait(pending)
+        steps, pending = self._pending[0]
+        try:
+            pool.wait(pending)
+        except WorkerError:
+            if len(steps) == 1 or not pending.failed or not pool.drain():
+                raise
+            self._separate()
+            self._from_pool(pool)
+            return
         self._pending.popleft()
         self._making.counted.times.add(pending.times)
-        return step, self._slot_pool.hand_over(pending.slot, pending.rows, pending.bucket)
+        self._divide(steps, self._slot_pool.hand_over(pending.slot, pending.rows, pending.bucket))
+
+    def _separate(self) -> None:
+        """Begin what is in the making again, one batch in a slot, so that those before one that fails are handed
+        over. No worker has any of it."""
+        mine = [steps for steps, pending in self._pending if pending.epoch == self.start.epoch]
+        for _, pending in self._pending:
+            self._slot_pool.put_back(pending.slot)
+        self._pending.clear()
+        self._steps, self._following, self._together = chain(*mine, self._steps), None, 1
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `in_flight` batches in the making besides the next one, as far as `max_held` allows."""
+        """Have `in_flight` slots in the making besides the next one, as far as `max_held` allows."""
         while len(self._pending) <= self._in_flight:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
-            step = next(self._steps, None)
-            if step is None:
+            if not self._submit_next(pool, self._steps, self.start.epoch):
                 self._submit_beyond(pool)
                 return
-            self._pending.append((step, self._submit_step(pool, step, self.start.epoch)))
 
     def _submit_beyond(self, pool: WorkerPool) -> None:
         """All of this epoch is in the making: begin the next, so that its first batch is ready when it is asked for."""
@@ -208,22 +224,28 @@ class BatchIterator(Iterator[Batch]):
             self._following = self._epochs.following(self._pass)
         try:
             while len(self._pending) <= self._in_flight and self._slot_pool.spare:
-                step = next(self._following, None)
-                if step is None:
+                if not self._submit_next(pool, self._following, self.start.epoch + 1):
                     return
-                self._pending.append((step, self._submit_step(pool, step, self.start.epoch + 1)))
         except RawpackError:
             # Raised again when that epoch is asked for. What is begun must be its first batches, without a gap.
             self._following = iter(())
 
-    def _submit_step(self, pool: WorkerPool, step: EpochStep, epoch: int) -> Pending:
-        """Give out a batch to the workers."""
-        rows, slot, layout = len(step.rows), self._slot(), self._slot_pool.layout
-        step.write(layout.views(slot.memory, rows, step.bucket))
-        self._readahead.before_batch(step.rows)
-        in_memory = not self._readahead.workers_wait
-        slices = most_slices(layout.size * rows // layout.batch_size, self._filler, in_memory=in_memory)
-        return pool.submit(slot, rows, (self._seed, epoch, step.first), slices, step.bucket)
+    def _submit_next(self, pool: WorkerPool, left: Iterator[EpochStep], epoch: int) -> bool:
+        """Give out the next batches, as many as a slot holds, to the workers; False where there are none."""
+        steps = list(islice(left, self._together))
+        if not steps:
+            return False
+        rows, slot, layout, bucket = samples(steps), self._slot(), self._slot_pool.layout, steps[0].bucket
+        views = layout.views(slot.memory, rows, bucket)
+        write(steps, views)
+        self._readahead.before_batch(views[INDEX])
+        size, seeds = layout.size * rows // layout.batch_size, (self._seed, epoch, steps[0].first)
+        if self._filler.only_copies and not self._readahead.workers_wait:
+            slices = most_copied_slices(size, -(-len(pool) // (self._in_flight + 1)))
+        else:
+            slices = most_slices(size, self._filler)
+        self._pending.append((steps, pool.submit(slot, rows, seeds, slices, bucket)))
+        return True
 
     def _slot(self) -> Any:
         began = time.perf_counter()

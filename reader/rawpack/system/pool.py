@@ -51,6 +51,8 @@ class WorkerHandle(Generic[W, J]):
     worker: W
     jobs: dict[int, J] = field(default_factory=dict)
     """By the number that the worker notes in its heartbeat."""
+    latest: int = 0
+    """The number of the job that it was given last."""
     progress: int = -1
     """Its heartbeat when it was last looked at."""
     progress_at: float = 0.0
@@ -120,7 +122,7 @@ class SupervisedPool(Generic[W, J]):
         """
         if not handle.jobs:
             handle.progress_at = time.monotonic()
-        handle.jobs[number] = job
+        handle.jobs[number], handle.latest = job, number
         try:
             handle.worker.channel.send(message, descriptors)
         except TimeoutError:

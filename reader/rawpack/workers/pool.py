@@ -112,7 +112,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         while pending.left and not pending.failed:
             for handle, reply in self.receive():
                 if reply is None:
-                    self._replace(handle, "died", pending.epoch, died=True)
+                    self._replace(handle, "died", died=True)
                 else:
                     self._take(handle, reply)
             if self._failed is not None and pending.left:
@@ -122,7 +122,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                     raise WorkerError(failed.failed)
             if pending.left and not pending.failed:
                 for handle in self.stuck(self._timeout):
-                    self._replace(handle, f"made no progress for {self._timeout:g} s", pending.epoch, died=False)
+                    self._replace(handle, f"made no progress for {self._timeout:g} s", died=False)
         if pending.failed:
             raise WorkerError(pending.failed)
 
@@ -166,9 +166,10 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 epoch=pending.epoch,
                 first=pending.first,
             )
+            # Of several, the one that has waited longest: what it had may be done, and not be received yet.
             idlest = self.handles[0]
             for handle in self.handles:
-                if len(handle.jobs) < len(idlest.jobs):
+                if (len(handle.jobs), handle.latest) < (len(idlest.jobs), idlest.latest):
                     idlest = handle
             self._give(idlest, _Slice(task, pending))
 
@@ -195,12 +196,9 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
             if self._failed is None or piece.pending.epoch < self._failed[1].epoch:
                 self._failed = time.monotonic(), piece.pending
 
-    def _replace(self, handle: _Handle, what: str, epoch: int, *, died: bool) -> None:
-        """Replace a worker that is gone, and give out its slices again.
-
-        Raises WorkerError where that makes no sense, because a slice of `epoch`, in which the caller is, has killed
-        several. A slice of the next epoch raises it when that epoch comes to it.
-        """
+    def _replace(self, handle: _Handle, what: str, *, died: bool) -> None:
+        """Replace a worker that is gone, and give out its slices again, but not one that has killed several: its batch
+        has failed. Raises WorkerError where replacing makes no sense."""
         death = self.bury(handle, died=died)
         if death.cannot_start:
             raise WorkerError(
@@ -220,7 +218,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
                 cure = "" if death.gone else ": is the disk or network share of the store alive?"
                 named = self._name(first, death.position)
                 error = f"{how} {deaths} times at {named}; reading stops here{cure}{death.said}"
-                if first.pending.epoch == epoch or not death.gone:
+                if not death.gone:
                     raise WorkerError(error)
                 first.pending.failed = first.pending.failed or error
                 slices = [piece for piece in slices if piece.pending is not first.pending]

@@ -17,16 +17,7 @@ import pyarrow.parquet as pq
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import (
-    TEXTS,
-    Boxes,
-    DeclaredKind,
-    FieldKind,
-    Value,
-    are_pixels,
-    are_texts,
-    as_text,
-)
+from rawpack_packer.sources.fields import TEXTS, Boxes, DeclaredKind, FieldKind, Value, are_pixels, are_texts, as_text
 from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits

@@ -1,0 +1,226 @@
+"""A release: refused where something is missing, the same bytes whoever builds it, and nothing in it by accident."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import release_ready
+from folders import files_of
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+pytest.importorskip("hatchling", reason="builds need hatchling: scripts/test installs it")
+URLS = "\n[project.urls]\n" + "".join(f'{name} = "https://example.org/{name}"\n' for name in release_ready.LINKS)
+
+
+def git(folder: Path, *command: str) -> None:
+    who = ("-c", "user.name=Nobody", "-c", "user.email=nobody@example.org")
+    subprocess.run(["git", *who, *command], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Path:
+    """A checkout of the few files that decide, which could be released."""
+    root = tmp_path / "checkout"
+    for name in (".github/SECURITY.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "reader/rawpack/__init__.py",
+                 "scripts/lib.sh", "scripts/release", "scripts/release_ready.py"):  # fmt: skip
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    replace(root / "pyproject.toml", r"\n\[project\.urls\][^\[]*", "\n")
+    replace(root / "pyproject.toml", r"\n\[project\.scripts\]", f"{URLS}\n[project.scripts]")
+    replace(root / "CHANGELOG.md", rf"## \[{re.escape(VERSION)}\] - .*", f"## [{VERSION}] - 2026-12-24")
+    for name, line in (("CITATION.cff", "repository-code: https://example.org/code"),
+                       (".github/SECURITY.md", "Contact: safe@example.org")):  # fmt: skip
+        (root / name).write_text((root / name).read_text("utf-8") + line + "\n", "utf-8")
+    git(root, "init", "--quiet")
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "all of it")
+    return root
+
+
+def replace(path: Path, pattern: str, new: str) -> None:
+    path.write_text(re.sub(pattern, new, path.read_text("utf-8"), count=1), "utf-8")
+
+
+def test_what_is_ready_may_be_released(ready: Path) -> None:
+    """Nothing is in the way, also where the version's tag is this commit already."""
+    assert release_ready.reasons(ready) == []
+    git(ready, "tag", f"v{VERSION}")
+    assert release_ready.reasons(ready) == []
+
+
+def without_urls(root: Path) -> None:
+    replace(root / "pyproject.toml", re.escape(URLS), "")
+
+
+def one_url_that_is_none(root: Path) -> None:
+    replace(root / "pyproject.toml", '"https://example.org/Issues"', '"to be announced"')
+
+
+def without_contact(root: Path) -> None:
+    replace(root / ".github" / "SECURITY.md", "Contact: .*", "")
+
+
+def without_code(root: Path) -> None:
+    replace(root / "CITATION.cff", "repository-code: .*", "")
+
+
+def without_date(root: Path) -> None:
+    replace(root / "CHANGELOG.md", "2026-12-24", "unreleased")
+
+
+def raised(root: Path) -> None:
+    replace(root / "pyproject.toml", f'version = "{VERSION}"', 'version = "7.0.0"')
+
+
+def cited_otherwise(root: Path) -> None:
+    replace(root / "CITATION.cff", f"version: {VERSION}", "version: 7.0.0")
+
+
+KNOWN_ON_THE_DAY: dict[Callable[[Path], None], str] = {
+    without_urls: "no https:// address for Source, Documentation, Issues, Changelog",
+    one_url_that_is_none: "no https:// address for Issues$",
+    without_contact: r"SECURITY.md: no line `Contact: `",
+    without_code: "CITATION.cff: no line `repository-code: `",
+    without_date: "CHANGELOG.md: .* has `unreleased` where its date belongs",
+}
+NEVER: dict[Callable[[Path], None], str] = {
+    raised: r"CHANGELOG.md: no heading `## \[7.0.0\]",
+    cited_otherwise: f"CITATION.cff: version 7.0.0, and pyproject.toml has {VERSION}",
+}
+
+
+@pytest.mark.parametrize("spoil", [*KNOWN_ON_THE_DAY, *NEVER])
+def test_what_is_missing_is_named(spoil: Callable[[Path], None], ready: Path) -> None:
+    """The file, what is missing there, and whether a dry run does without."""
+    spoil(ready)
+    git(ready, "commit", "--all", "--quiet", "--message", "spoiled")
+    reason = release_ready.reasons(ready)[0]
+    assert re.search((KNOWN_ON_THE_DAY | NEVER)[spoil], reason.text)
+    assert reason.known_on_the_day == (spoil in KNOWN_ON_THE_DAY)
+
+
+def test_a_tree_that_is_not_as_committed_is_refused(ready: Path) -> None:
+    """A changed file, and one that git does not know."""
+    (ready / "more.py").write_text("")
+    replace(ready / "CHANGELOG.md", "Changelog", "Log")
+    (reason,) = release_ready.reasons(ready)
+    assert reason == release_ready.Reason(
+        "git: 2 files are not as committed, such as CHANGELOG.md; commit or remove them"
+    )
+
+
+def test_a_version_that_was_released_is_refused(ready: Path) -> None:
+    """Its tag is another commit."""
+    git(ready, "tag", f"v{VERSION}")
+    git(ready, "commit", "--allow-empty", "--quiet", "--message", "more")
+    (reason,) = release_ready.reasons(ready)
+    assert f"the tag v{VERSION} is another commit" in reason.text
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_the_command_builds_nothing_before_all_is_ready(dry: list[str], ready: Path) -> None:
+    """`scripts/release` names all that is missing, and ends; a dry run calls what may wait by another name."""
+    without_urls(ready)
+    ran = subprocess.run([ready / "scripts" / "release", *dry], capture_output=True, encoding="utf-8", check=False)
+    assert ran.returncode == 1
+    assert ("before the release: " if dry else "not ready: ") + "pyproject.toml: [project.urls]" in ran.stderr
+    assert "not ready: git: 1 files are not as committed, such as pyproject.toml" in ran.stderr
+    assert ran.stderr.endswith("release: nothing was built, see above\n")
+    assert "== build" not in ran.stdout
+    assert not (ready / "dist").exists()
+
+
+def test_other_arguments_are_refused(ready: Path) -> None:
+    """So that --dryrun is no release."""
+    ran = subprocess.run(
+        [ready / "scripts" / "release", "--dryrun"], capture_output=True, encoding="utf-8", check=False
+    )
+    assert (ran.returncode, ran.stderr) == (1, "release: --dryrun: expected --dry-run or nothing\n")
+
+
+# ---------------------------------------------------------------------------------------------- what is built
+
+JUNK = (
+    "notes.txt",
+    ".venv/lib/x.py",
+    "build/x.py",
+    "dist/old.whl",
+    "tests/__pycache__/x.pyc",
+    "scripts/.ruff_cache/x",
+    ".env",
+)
+
+
+def included() -> Iterator[Path]:
+    """Every file of the checkout that a release has: what pyproject.toml includes, but for caches."""
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["sdist"]
+    for entry in entries["include"]:
+        top = ROOT / entry.lstrip("/")
+        assert top.exists(), f"pyproject.toml includes {entry}, which is not there"
+        for path in [top, *sorted(top.rglob("*"))]:
+            inner = path.relative_to(top).parts
+            if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in inner):
+                yield path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two folders with an sdist and a wheel each: of copies of the checkout in other places, with other times, rights
+    and umask, one of them with files that nobody wants."""
+    made = []
+    for turn, umask in enumerate((0o022, 0o077)):
+        copy = tmp_path_factory.mktemp(f"copy {turn}") / "rawpack"
+        for path in included():
+            to = copy / path.relative_to(ROOT)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, to)
+            to.chmod(path.stat().st_mode & (0o700 if turn else 0o755))
+            os.utime(to, (1_700_000_000 + turn, 1_700_000_000 + turn))
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        shutil.copy(ROOT / ".gitignore", copy)
+        for name in JUNK if turn else ():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).write_text("junk")
+        made.append(copy.parent / "dist")
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "--directory", made[-1]], cwd=copy, umask=umask,
+            env=os.environ | {"SOURCE_DATE_EPOCH": "1766000000"}, check=True, capture_output=True,
+        )  # fmt: skip
+    return made
+
+
+def test_two_builds_give_the_same_bytes(built: list[Path]) -> None:
+    """Whoever builds the commit can compare the sdist and the wheel with those that were published."""
+    first, second = map(files_of, built)
+    assert sorted(first) == [f"rawpack-{VERSION}-py3-none-any.whl", f"rawpack-{VERSION}.tar.gz"]
+    assert {name: data == second[name] for name, data in first.items()} == dict.fromkeys(first, True)
+
+
+def test_the_sdist_has_what_builds_and_tests_and_nothing_else(built: list[Path]) -> None:
+    """All that pyproject.toml includes: packages, tests, scripts, pages. Other files of a checkout are left out."""
+    with tarfile.open(built[1] / f"rawpack-{VERSION}.tar.gz") as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    wanted = {path.relative_to(ROOT).as_posix() for path in included()}
+    assert names == wanted | {"PKG-INFO", "pyproject.toml", ".gitignore"}
+
+
+def test_the_wheel_has_both_packages_and_nothing_else(built: list[Path]) -> None:
+    """Modules, templates, and `py.typed` of both; besides these metadata and the license."""
+    with zipfile.ZipFile(built[0] / f"rawpack-{VERSION}-py3-none-any.whl") as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
+    tops = (ROOT / "reader" / "rawpack", ROOT / "packer" / "rawpack_packer")
+    files = [path for top in tops for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert names == {path.relative_to(ROOT).as_posix().partition("/")[2] for path in files}
+    assert len(licensed) == 1

@@ -1,0 +1,232 @@
+"""The site of the documentation: every page has one place in it, all links lead somewhere, and no public name is left
+out of the API. `scripts/site` builds it, and fails for a warning of Sphinx; .ci/run does that too."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from publishing import api, staging
+from publishing.checking import broken
+from publishing.docstrings import as_rst
+from publishing.navigation import HOME, names, sections
+from publishing.staging import Sources, stage
+
+import rawpack
+import rawpack.transforms
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = {path for path in (*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")) if path != DOCS / "README.md"}
+PAGES |= {ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"}
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Sphinx reads."""
+    folder = tmp_path_factory.mktemp("site")
+    stage(folder)
+    return folder
+
+
+def test_every_page_has_one_place() -> None:
+    """docs/README.md, which the navigation is made from, links to each page without an anchor exactly once."""
+    text = (DOCS / "README.md").read_text("utf-8")
+    links = Counter((DOCS / path).resolve() for path in re.findall(r"\]\(([^)#]+)\)", text))
+    assert links == Counter(PAGES)
+
+
+def test_sections_are_those_of_the_list_of_pages() -> None:
+    """A section for each heading, with the pages that it links to in their order, named without "how to"."""
+    text = (DOCS / "README.md").read_text("utf-8")
+    found = sections()
+    assert [section.title for section in found] == re.findall(r"^## (.*)$", text, re.MULTILINE)
+    train = next(section for section in found if section.title == "Train")
+    assert train.pages[:2] == (
+        (DOCS / "how-to" / "which-line.md", "Which line do I change?"),
+        (DOCS / "how-to" / "train-with-pytorch.md", "Train with PyTorch"),
+    )
+    assert [len(section.pages) for section in found] == [
+        len(re.findall(r"\]\([^)#]+\)", part)) for part in text.split("\n## ")[1:]
+    ]
+
+
+def test_every_source_is_in_one_toctree(staged: Path) -> None:
+    """What Sphinx reads is in the navigation once, but for the home page and the list of all pages."""
+    entries: Counter[str] = Counter()
+    for file in staged.rglob("*"):
+        if file.suffix in (".md", ".rst"):
+            for block in re.findall(r"\{toctree\}\n(.*?)```|toctree::\n(.*)", file.read_text("utf-8"), re.DOTALL):
+                lines = [line.strip() for line in "".join(block).splitlines()]
+                found = [re.sub(r".*<(.*)>", r"\1", line) for line in lines if line and not line.startswith(":")]
+                at = file.parent.relative_to(staged)
+                entries.update(name.removeprefix("/") if name[0] == "/" else (at / name).as_posix() for name in found)
+    sources = {file.relative_to(staged).with_suffix("").as_posix() for file in staged.rglob("*.[mr][ds]*")}
+    assert entries == Counter(sources - {"index", "contents"})
+
+
+def test_links_of_the_sources_lead_somewhere(staged: Path) -> None:
+    """Each link and image of a page that Sphinx reads names a file there; pages that were README, CHANGELOG or
+    CONTRIBUTING have other places than in the repository."""
+    checked = 0
+    for file in staged.rglob("*.md"):
+        text = re.sub(r"^```.*?^```$", "", file.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            path = target.partition("#")[0]
+            if path and not re.match(r"[a-z]+:", target):
+                checked += 1
+                assert (file.parent / path).is_file(), f"{file.relative_to(staged)}: {target}"
+    assert checked > 300
+
+
+def test_pages_are_those_of_the_repository(staged: Path) -> None:
+    """Nothing is lost on the way: a page has the words that it has in the repository, but for comments."""
+
+    def words(text: str) -> list[str]:
+        text = re.sub(r"<!--.*?-->|\]\([^)]*\)(\{\.plate\})?|^```.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+        return text.partition("{toctree}")[0].split()
+
+    for page, name in names().items():
+        if page not in (HOME, DOCS / "README.md") and page.suffix == ".md":
+            assert words((staged / f"{name}.md").read_text("utf-8")) == words(page.read_text("utf-8")), name
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path) -> None:
+    """Of a page to a file that does not exist."""
+    page = tmp_path / "page.md"
+    page.write_text("[there](missing.md)")
+    with pytest.raises(FileNotFoundError, match=r"missing\.md, which is not a file"):
+        Sources(tmp_path / "out", {page: "page"}).write(page)
+
+
+def test_what_only_a_site_needs_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks have their language alone, comments are gone, a picture is shown by the page's own colors, a drawing for
+    light pages has a light ground. Code stays as it is, even if it looks like one of these."""
+    (tmp_path / "light.svg").write_text("<svg/>")
+    (tmp_path / "both.svg").write_text("<svg><style>@media (prefers-color-scheme: dark) {}</style></svg>")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- notest: why -->\n```console notest\n$ echo '[a](b.md) <!-- c -->'\n```\n![drawn](light.svg)\n"
+        '![drawn](both.svg)\n<picture><source media="(prefers-color-scheme: dark)" srcset="both.svg">'
+        '<img alt="a bar" src="light.svg"></picture>\n'
+    )
+    monkeypatch.setattr(staging, "ROOT", tmp_path)
+    Sources(tmp_path / "out", {page: "page"}).write(page)
+    assert (tmp_path / "out" / "page.md").read_text() == (
+        "```console\n$ echo '[a](b.md) <!-- c -->'\n```\n![drawn](light.svg){.plate}\n![drawn](both.svg)\n"
+        "![a bar](light.svg){.only-light}\n![a bar](both.svg){.only-dark}\n"
+    )
+    assert (tmp_path / "out" / "both.svg").exists()
+
+
+def test_a_notebook_is_a_page(tmp_path: Path) -> None:
+    """Cells are Markdown and code, outputs are what was printed, returned and drawn; the file can be downloaded."""
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["a\n", "b\n"]},
+        {"output_type": "execute_result", "data": {"text/html": ["<b>3</b>"], "text/plain": ["3"]}},
+        {"output_type": "display_data", "data": {"image/png": "iVBO\nRw0K\n", "text/plain": ["<Figure>"]}},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "See [code](code.py)."]},
+        {"cell_type": "code", "source": ["print('[x](y)')\n", "1 + 2"], "outputs": outputs},
+    ]
+    (tmp_path / "code.py").touch()
+    page = tmp_path / "one.ipynb"
+    page.write_text(json.dumps({"cells": cells}))
+    Sources(tmp_path / "out", {page: "one", tmp_path / "code.py": "code"}).write(page)
+    assert (tmp_path / "out" / "one.md").read_text() == (
+        "# Title\n\nSee [code](code.md).\n\n```python\nprint('[x](y)')\n1 + 2\n```\n\n```text\na\nb\n```\n\n"
+        "```text\n3\n```\n\n![output](data:image/png;base64,iVBORw0K)\n\n"
+        "This page is a notebook: {download}`one.ipynb <one.ipynb>`.\n"
+    )
+    assert (tmp_path / "out" / "one.ipynb").read_text() == page.read_text()
+
+
+def test_public_names_are_in_the_api() -> None:
+    """Everything that `rawpack` and `rawpack.transforms` export, and every name that a page imports."""
+    described = {(module, name) for page in api.PAGES.values() for module, name in page.described()}
+    for module in (rawpack, rawpack.transforms):
+        assert {(module.__name__, name) for name in module.__all__} <= described
+    imported = set()
+    for page in PAGES | {HOME}:
+        for module, listed in re.findall(
+            r"^from (rawpack[\w.]*) import ([\w, ]+)$", page.read_text("utf-8"), re.MULTILINE
+        ):
+            imported |= {(module, name) for name in listed.split(", ")}
+    modules = {(module, name) for module, name in imported if find_spec_of(f"{module}.{name}")}
+    assert imported - modules <= described
+
+
+def find_spec_of(name: str) -> bool:
+    """Whether it is a module."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_no_name_is_described_twice() -> None:
+    """Each has one place in the API, and exists."""
+    described = Counter(one for page in api.PAGES.values() for one in page.described())
+    assert set(described.values()) == {1}
+    for module, name in described:
+        assert hasattr(importlib.import_module(module), name), (module, name)
+
+
+@pytest.mark.parametrize(
+    ("docstring", "rst"),
+    [
+        (["`a*b` and *c* of d_"], ["\\ ``a*b``\\  and \\*c\\* of d\\_", ""]),
+        (["Do:", "", "    x = 1", "", "    y = 2", "", "Done."],
+         ["Do:", "", ".. code-block:: python", "", "    x = 1", "", "    y = 2", "", "Done.", ""]),
+        (["path: where", "    it is. Two.", "limit, area: numbers.", "Raises PackError for less."],
+         ["- **path**: where it is. Two.", "", "- **limit, area**: numbers.", "", "Raises PackError for less.", ""]),
+        (["Error", "└── Other    a line"], ["::", "", "    Error", "    └── Other    a line", ""]),
+    ],
+    ids=["markup", "code", "parameters", "tree"],
+)  # fmt: skip
+def test_docstrings_become_rst(docstring: list[str], rst: list[str]) -> None:
+    """Code stays code, parameters are a list, and nothing else is markup."""
+    assert as_rst(docstring) == rst
+
+
+def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
+    """A missing page, a missing anchor, a missing image; not what exists, and not other hosts."""
+    (tmp_path / "how-to").mkdir()
+    (tmp_path / "index.html").write_text(
+        '<h1 id="top-of">x</h1><a href="how-to/a%20b.html#here">1</a><a href="#top-of">2</a><a href="how-to/">3</a>'
+        '<a href="https://example.com/none">4</a><a href="#nowhere">5</a><a href="none.html">6</a><img src="none.svg">'
+        '<a href="how-to/a%20b.html#there">7</a>'
+    )
+    (tmp_path / "how-to" / "index.html").write_text("")
+    (tmp_path / "how-to" / "a b.html").write_text('<p id="here"><a href="../../outside.html">8</a>')
+    assert broken(tmp_path) == [
+        "how-to/a b.html: ../../outside.html",
+        "index.html: #nowhere",
+        "index.html: how-to/a%20b.html#there",
+        "index.html: none.html",
+        "index.html: none.svg",
+    ]
+
+
+@pytest.mark.skipif(
+    not all(find_spec(name) for name in ("sphinx", "furo", "myst_parser")),
+    reason="sphinx, furo or myst-parser is not installed; scripts/site builds in an environment that has them",
+)
+def test_the_site_builds(tmp_path: Path) -> None:
+    """Without a warning, and with all links right; versions are listed, the newest first."""
+    (tmp_path / "0.0.9").mkdir()
+    (tmp_path / "0.0.9" / "objects.inv").touch()
+    subprocess.run(
+        [sys.executable, ROOT / "scripts" / "publishing", "--version", "0.0.10", "--out", tmp_path], check=True
+    )
+    assert json.loads((tmp_path / "versions.json").read_text()) == ["0.0.10", "0.0.9"]
+    assert 'url=0.0.10/"' in (tmp_path / "index.html").read_text()
+    assert 'id="rawpack.Reader.batches"' in (tmp_path / "0.0.10" / "api" / "reading.html").read_text()

@@ -1,0 +1,102 @@
+"""What a public host reads of the checkout: workflows, templates, how to cite and how to report; the hook of git."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rooms import ROOT
+
+yaml = pytest.importorskip("yaml")
+GITHUB = ROOT / ".github"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+FILES = [*sorted(GITHUB.rglob("*.*")), ROOT / "CITATION.cff", ROOT / ".pre-commit-config.yaml"]
+
+
+def loaded(path: Path) -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return found
+
+
+def steps() -> list[dict[str, Any]]:
+    return [step for path in WORKFLOWS for job in loaded(path)["jobs"].values() for step in job["steps"]]
+
+
+def test_workflows_call_the_scripts_that_everybody_calls() -> None:
+    """Nothing is decided in a workflow: its commands start files of the checkout, which exist, or install something."""
+    commands = [line.strip() for step in steps() for line in step.get("run", "").splitlines()]
+    assert commands.count(".ci/run") == 2
+    called = [word for command in commands for word in command.split() if word.startswith(("scripts/", ".ci/"))]
+    assert {"scripts/bench/calls.py", "scripts/bench/run.py", ".ci/run"} == set(called)
+    assert all((ROOT / name).is_file() for name in called)
+    others = [one for one in commands if not re.search(r"(?:^|python )(?:scripts|\.ci)/", one)]
+    assert [one for one in others if not re.match(r"brew install|echo|sudo apt-get|python -m pip install", one)] == []
+
+
+def test_actions_are_of_one_major_version() -> None:
+    """Only those of the host itself, each pinned to a major version; and what they may do is read."""
+    used = [step["uses"] for step in steps() if "uses" in step]
+    assert used
+    assert [one for one in used if not re.fullmatch(r"actions/[a-z-]+@v\d+", one)] == []
+    assert {path.name: loaded(path)["permissions"] for path in WORKFLOWS} == {
+        path.name: {"contents": "read"} for path in WORKFLOWS
+    }
+
+
+def test_the_matrix_has_the_pythons_that_are_promised() -> None:
+    """Those of the classifiers in pyproject.toml. What nobody has run is called untested where its result is shown."""
+    promised = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    jobs = loaded(GITHUB / "workflows" / "ci.yml")["jobs"]
+    assert jobs["linux"]["strategy"]["matrix"]["python"] == promised
+    assert set(jobs["macos"]["strategy"]["matrix"]["python"]) <= set(promised)
+    assert "(untested)" in jobs["macos"]["name"]
+
+
+def test_a_bug_report_has_what_doctor_says() -> None:
+    """The template asks for the output of a command that exists, and does without it for nobody."""
+    form = loaded(GITHUB / "ISSUE_TEMPLATE" / "bug.yml")
+    asked = {part["id"]: part for part in form["body"] if "id" in part}
+    assert "`rawpack doctor --json`" in asked["doctor"]["attributes"]["label"]
+    assert [name for name, part in asked.items() if part.get("validations", {}).get("required")] == [
+        "what", "how", "doctor"
+    ]  # fmt: skip
+    commands = set(re.findall(r"`rawpack (\w+)", (GITHUB / "ISSUE_TEMPLATE" / "bug.yml").read_text("utf-8")))
+    listed = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
+    assert all(f"rawpack {command}" in listed for command in commands)
+
+
+def test_the_citation_is_of_this_version_and_of_nobody_in_particular() -> None:
+    """What Citation File Format 1.2 demands, with the version, license and authors of pyproject.toml."""
+    cited = loaded(ROOT / "CITATION.cff")
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)
+    assert (str(cited["version"]), cited["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert cited["authors"] == PROJECT["authors"] == [{"name": "The rawpack developers"}]
+
+
+def test_the_hook_runs_what_people_run() -> None:
+    """`scripts/test --quick`, which lints and checks types by itself: no version of a linter is written twice."""
+    (repo,) = loaded(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert repo["repo"] == "local"
+    assert [hook["entry"] for hook in repo["hooks"]] == ["scripts/test --quick"]
+    assert loaded(ROOT / ".pre-commit-config.yaml")["default_install_hook_types"] == repo["hooks"][0]["stages"]
+    helped = subprocess.run([ROOT / "scripts" / "test", "--help"], capture_output=True, encoding="utf-8", check=True)
+    assert "scripts/test --quick " in helped.stdout
+
+
+def test_no_address_is_invented() -> None:
+    """While no public address is known, there is none of ours: `scripts/release` asks for them."""
+    if "urls" in PROJECT:
+        pytest.skip("public addresses are known")
+    found = {path.name: re.findall(r"https?://\S+|\S+@\S+\.\w+", path.read_text("utf-8")) for path in FILES}
+    assert {name: addresses for name, addresses in found.items() if addresses} == {}
+
+
+def test_the_security_policy_is_short_and_names_files_that_exist() -> None:
+    """Ten to twenty lines, which people read."""
+    lines = (GITHUB / "SECURITY.md").read_text("utf-8").splitlines()
+    assert 10 <= len(lines) <= 20
