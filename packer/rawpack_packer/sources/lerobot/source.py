@@ -19,8 +19,9 @@ from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind, first_pixels
+from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
+from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, WithBytes, film
 from rawpack_packer.sources.lerobot.meta import (
