@@ -209,7 +209,8 @@ class ListingSource(TableSource):
             problems += two_classes(labels, objects.labels)
             of_objects, values = objects.fields()
             kinds, columns = {**kinds, **of_objects}, {**columns, **values}
-        kinds = with_followers(with_arrays(kinds, arrays, where), _followers(kinds, columns))
+        follow = [name for name in _followers(kinds, columns) if name not in exported.apart]
+        kinds = with_followers(with_arrays(kinds, arrays, where), follow)
         boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
         if labels is None and objects is not None and objects.labels is not None:
             names, empty = objects.labels.names, objects.labels.empty
