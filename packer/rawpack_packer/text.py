@@ -192,9 +192,9 @@ class Shown:
         words = self.in_words()
         return str(words) if isinstance(words, Block) else "\n\n".join(map(str, words))
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For notebooks."""
-        printer.text(str(self))
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For notebooks. IPython prefers the `__repr__` of a class to an inherited `_repr_pretty_`, but not to this."""
+        return {"text/plain": str(self)}
 
 
 def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
