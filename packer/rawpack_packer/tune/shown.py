@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rawpack_packer.text import Printed
 
 _WIDTH = 80
 
 
-class Measured:
+class Measured(Printed):
     """What was measured. `print` shows it as the command does, a cell of a notebook as the page of `--html`."""
 
     def as_text(self, width: int) -> str:
@@ -17,9 +17,8 @@ class Measured:
     def __str__(self) -> str:
         return self.as_text(_WIDTH)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """For notebooks: the page, where the extra `report` is installed, and the text."""
+    def _repr_html_(self) -> str | None:
+        """For notebooks; None where the extra `report` is not installed."""
         from rawpack_packer.report import in_cell
 
-        page = in_cell(self)
-        return {"text/plain": str(self)} | ({} if page is None else {"text/html": page})
+        return in_cell(self)
