@@ -24,6 +24,7 @@ NOTEBOOKS = sorted((ROOT / "docs" / "examples").glob("*.ipynb"))
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+")
 _VARIES = (
     (re.compile(r"^( *(?:time|bytes) +).*$", re.MULTILINE), r"\1..."),
+    (re.compile(r"(frames with the same pixels as another: )\d+"), r"\1..."),
     (re.compile(r"base64,[\w+/=]+"), "base64,..."),
 )
 """What is not compared, and what stands for it."""
