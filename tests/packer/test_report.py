@@ -263,7 +263,7 @@ def test_every_row_and_goal_is_labeled(narrow: bool) -> None:
 
 
 def test_a_notebook_shows_the_pages(images: Path, packed: Packed) -> None:
-    """A cell shows what `rawpack.plan` and `rawpack.bench` return as the page of `--html`, in a frame that runs nothing:
+    """A cell shows what `rawpack.plan` and `bench` return as the page of `--html`, in a frame that runs nothing:
     without the command, as there was none, and with keywords instead of options. Its text is that of `print`."""
     formatters = pytest.importorskip("IPython.core.formatters", reason="ipykernel is not installed")
     planned = rawpack.plan(images, budget="1s", workers=1, batch=16, size=[200], format=["memmap"])
