@@ -32,6 +32,7 @@ from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend, trades
+from rawpack_packer.tune.shown import Measured
 from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 
@@ -40,7 +41,7 @@ _MEMORY = 0.9
 """The share of the free memory that files may take."""
 _FEW = 24
 """Fewer images say little about a whole set."""
-_SHOWN, _WIDTH = 8, 80
+_SHOWN = 8
 _ARCHIVES = 4
 """Archives that are looked at where a pattern names more."""
 
@@ -70,7 +71,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Measured):
     """The results of a plan."""
 
     asked: PlanRequest
@@ -94,9 +95,6 @@ class Plan:
     """Folders of earlier plans that were killed."""
     masks: str = ""
     """What `--compression zstd` saves of masks; "" where none are stored raw."""
-
-    def __str__(self) -> str:
-        return self.as_text(_WIDTH)
 
     def __repr__(self) -> str:
         taken = self.recommendation.taken
