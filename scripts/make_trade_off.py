@@ -95,7 +95,7 @@ def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     sentence = (
         f"On {plan['machine']['cpus']} CPU cores, with all files in memory, rawpack serves raw pixels {against}. "
         f"They take {larger} times the space of the files; the smallest store takes "
-        f"{smallest['store_bytes'] / file_bytes:.0%} of that space, and is {small} times as fast."
+        f"{smallest['store_bytes'] / file_bytes:.0%} of that space and is {small} times as fast."
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
 

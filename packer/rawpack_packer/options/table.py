@@ -168,7 +168,7 @@ SOURCE: tuple[Option, ...] = (
         "classes, and tables and other annotations next to the images are left out.",
         default="detected from SRC", annotation="str",
         doc='of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. '
-        '"folder" takes `train` and `val` as classes, and leaves out tables and other annotations.',
+        '"folder" takes `train` and `val` as classes and leaves out tables and other annotations.',
     ),
     _source(
         name="skip_unreadable", is_flag=True, meant_by=("ignore_errors", "skip_errors"),
