@@ -46,6 +46,10 @@ FACTS = {
     ),
     "hdf5": Facts("if data sets contain image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar.md#hdf5"),
     "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets.md"),
+    "lerobot": Facts(
+        "if cameras are images in Parquet files", "from the key frame before it; by its row group",
+        "lerobot 0.3.3 and 0.4.4", "pack-lerobot.md",
+    ),
     "listing": Facts("yes", "by its file", "the `csv` and `json` modules", "pack-a-listing.md"),
     "litdata": Facts(
         "yes", "at its offset; a compressed chunk is decompressed whole", "litdata", "pack-mds-and-litdata.md"
@@ -72,6 +76,7 @@ FURTHER = {
     "arrays": "`--field target:image`, an array of an `.npz`",
     "folder": "`--images target=clean/`, files of the same names in another folder",
     "hdf5": "`--field target:image`, a data set of arrays or image files",
+    "lerobot": "all cameras but the first; `--columns` chooses them",
     "listing": "`--field target:image`, a column of paths",
     "litdata": "`--field right:image`, a column of image files, PIL images or arrays",
     "mds": "`--field right:image`, a column of image files, PIL images or arrays",

@@ -130,7 +130,7 @@ def append_job(
         raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
     store = open_store(Path(where), opening.paths_of(source))
     run_options, other = run_options.connected(), ("rawpack", "append", "SRC", where)
-    opened = opening.open_given(source, source_options, run_options, None, Path(where), "NEW", other=other, scan=scan)
+    opened = opening.open_addition(source, source_options, run_options, store, other=other, scan=scan)
     return Append(opened, store, run_options, skip_existing=skip_existing, other_libraries=other_libraries)
 
 

@@ -27,6 +27,8 @@ _IDLE: Mapping[str, tuple[Any, ...]] = {"encoded": (False, None, [], ()), "progr
 """Values that asked for nothing, besides None."""
 _READER = dict.fromkeys(("cache_bytes", "timeout"), "cache=Cache({cache}, limit={cache_bytes}, timeout={timeout})")
 _READER |= {"cache_limit": "cache=Cache({cache}, limit={cache_limit})"}
+_READER |= {"delta_timestamps": "Reader(path).clips(offsets={delta_timestamps})"}
+_CLIPS = {"delta_timestamps": "offsets={delta_timestamps}"}
 _MIX = dict.fromkeys(
     ("split", "preload", "verify", "cache", "cache_bytes", "storage_options", "timeout"),
     "keywords of the readers: Reader.mix([(Reader(path, ...), share), ...])",
@@ -80,6 +82,6 @@ def _without_gaps(line: str) -> str:
     return line.replace("ranks=('auto')", "ranks='auto'")
 
 
-batches_now, reader_now, mix_now, state_now = (
-    partial(_now, rows) for rows in (_BATCHES | _OTHERS, _READER, _MIX, _STATE)
+batches_now, reader_now, clips_now, mix_now, state_now = (
+    partial(_now, rows) for rows in (_BATCHES | _OTHERS, _READER, _CLIPS, _MIX, _STATE)
 )

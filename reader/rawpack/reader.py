@@ -18,7 +18,7 @@ from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import CURATED, Field
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.former import batches_now, mix_now, reader_now
+from rawpack.former import batches_now, clips_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
@@ -117,7 +117,7 @@ class Reader:
     def _entry(self) -> tuple[Opening, NDArray[np.int64] | None]:
         """What a mix needs to know of a reader."""
         samples = self._samples
-        if samples.clips is not None or samples.asked.mix is not None:
+        if samples.framing is not None or samples.asked.mix is not None:
             raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
         return samples.asked, samples.selection
 
@@ -150,9 +150,9 @@ class Reader:
 
     def _title(self) -> str:
         formats = "+".join(dict.fromkeys(store.manifest.format for store in self._library.stores))
-        asked, clips = self._samples.asked, self._samples.clips
+        asked, framing = self._samples.asked, self._samples.framing
         where = str(asked.mix or ", ".join(shown(str(path)) for path in asked.paths))
-        samples = "samples" if clips is None else f"clips of {clips.description}"
+        samples = "samples" if framing is None else framing.title
         return f"{where}: {formats}, {len(self)} {samples}"
 
     def _table(self) -> list[tuple[str, str, str]]:
@@ -318,18 +318,22 @@ class Reader:
             samples.clips.check_known(None, condition, where)
         return positions_of(self._library, samples.rows, None, None, None, condition)
 
-    @suggests()
+    @suggests(clips_now)
     def clips(
         self,
-        frames: int | Sequence[int],
+        frames: int | Sequence[int] | None = None,
         *,
         stride: int = 1,
         step: int | None = None,
         per_video: int | None = None,
         short: Short = "drop",
+        offsets: Mapping[str, Sequence[float]] | None = None,
     ) -> Reader:
         """A reader whose samples are clips of `frames` frames of one video. No clip crosses the end of a video or a
         missing frame.
+
+            reader.clips(16, stride=4)
+            reader.clips(offsets={"image": [-0.1, 0.0], "action": [i / 30 for i in range(16)]})
 
         Fields have the frames as their first axis, and so has `index`: the rows of a clip's frames. `video` has one
         value per clip, and so has `label` where each video has one label. `clip` is the clip's number.
@@ -342,14 +346,26 @@ class Reader:
             on seed, epoch and video alone.
         short: what to do with videos that have too few frames: "drop" leaves them out, with a warning; "repeat_last"
             and "wrap" make one clip of each (`per_video` times), padded with its last frame, or from its first one.
+        offsets: instead of all these: field -> seconds from each sample, whole numbers of frames. There are as many
+            samples as before. These fields have one frame for each offset as first axis, the others are the sample's
+            own. Where a video or this reader has no frame there, the nearest one that it has comes instead, and
+            "<field>_is_pad", bool (batch, frames), is True.
 
-        Raises UsageError where the store does not say which video its samples are from, and where no clip is left.
+        Raises UsageError where the store does not say which video its samples are from, or with `offsets` at what time
+        they were; and where no clip is left.
         """
+        from rawpack.clips.offsets import find_offsets
         from rawpack.clips.table import ClipShape, find_clips
 
         samples = self._samples
-        if samples.clips is not None:
+        if samples.framing is not None:
             raise UsageError("this is a reader of clips already: call clips() on the reader of frames")
+        if offsets is not None:
+            if (frames, stride, step, per_video, short) != (None, 1, None, None, "drop"):
+                raise UsageError("offsets= says which frames each sample has: leave out all else")
+            return self._with(offsets=find_offsets(self._library, samples.selection, offsets))
+        if frames is None:
+            raise UsageError("pass the number of frames in a clip, as clips(16), or offsets=")
         shape = ClipShape(frames, stride, step, per_video, short)
         return self._with(clips=find_clips(self._library, samples.selection, shape), selection=None)
 

@@ -14,6 +14,7 @@ _SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "opened_s": ("time to open", lambda value: f"{value:.2f} s"),
     "first_batch_s": ("first batch", lambda value: f"{value:.2f} s"),
     "next_epoch_s": ("first batch of the next epoch", lambda value: f"{value * 1000:.1f} ms"),
+    "cpu_s_per_1000": ("CPU time for 1,000 images", lambda value: f"{value:.2f} s"),
     "cpu_s_per_gb": ("CPU time for a gigabyte", lambda value: f"{value:.2f} s"),
     "beside_bytes": ("memory without the page cache", lambda value: f"{value / 1e6:.0f} MB"),
     "process_bytes": ("memory of the process", lambda value: f"{value / 1e6:.0f} MB"),

@@ -23,11 +23,12 @@ from contract import Pixels, Settings
 _MAKE_PHOTOS = Path(__file__).resolve().parent.parent / "make_photos.py"
 _MADE_PHOTOS = 400
 FORMS = ("memmap", "hdf5", "lmdb")
-GZIP, PLANES, JPEG_95 = "gzip.hdf5", "planes.memmap", "q95.lmdb"
+GZIP, PLANES, JPEG_95, STANDARD = "gzip.hdf5", "planes.memmap", "q95.lmdb", "standard.lmdb"
 _PACKED_AS = {
     GZIP: ["--format", "hdf5", "--compression", "gzip"],
     PLANES: ["--format", "memmap", "--color", "ycgco420"],
     JPEG_95: ["--format", "lmdb", "--quality", "95"],
+    STANDARD: ["--format", "lmdb", "--jpeg-tables", "standard"],
 }
 """Stores that are packed with more options than a format -> these."""
 
@@ -307,12 +308,12 @@ def drop(files: list[Path]) -> None:
         raise SystemExit(f"the page cache keeps {files[0].parent}: does it lie on a disk?")
 
 
-def jpegs(settings: Settings) -> list[bytes]:
-    """The JPEG files in the lmdb store, as liblmdb alone gives them."""
+def jpegs(settings: Settings, form: str = "lmdb") -> list[bytes]:
+    """The JPEG files in an lmdb store, as liblmdb alone gives them."""
     import lmdb
 
     found: list[bytes] = []
-    for path in sorted(store_path(settings, "lmdb").glob("shard-*.lmdb")):
+    for path in sorted(store_path(settings, form).glob("shard-*.lmdb")):
         with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment, environment.begin() as txn:
             found += [bytes(value) for _, value in txn.cursor()]
     return found

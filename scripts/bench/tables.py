@@ -218,6 +218,21 @@ AUGMENT_512 = (
     Entry("crops, lmdb, scaled decoding", "FFCV crops, jpeg", 2.3),
 )
 
+_JPEG_CPU = {"lmdb": 1.06, "center crop, lmdb": 1.12, "crops, lmdb": 1.34}
+"""What decodes JPEG files, and its CPU time as a share of that of decoding the same files whole, at most."""
+
+
+def _jpeg() -> tuple[tuple[Entry, ...], tuple[Bar, ...]]:
+    """Those lines, for stores with the default tables and with the standard's."""
+    entries, bars = [], list[Bar]()
+    for tables in ("", ", standard tables"):
+        limit = f"decode limit{tables}"
+        entries.append(Entry(limit))
+        for what, share in _JPEG_CPU.items():
+            entries.append(Entry(f"{what}{tables}"))
+            bars.append(AtMost(f"{what}{tables}", "cpu_s_per_1000", share, share_of=limit))
+    return tuple(entries), tuple(bars)
+
 
 def _cold(form: str, bar: float) -> list[Entry]:
     """A raw store from the disk by block shuffle and in order, with workers and without, against `dd` of its files."""
@@ -354,6 +369,16 @@ def tables(
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-540x960", "packing", _wide(photos), AUGMENT_540, (), "shuffled, warm"),
         Table("augment-28", "small", replace(small, batch=512, consumer="grid"), AUGMENT_28, (), "shuffled, warm"),
+        *(
+            Table(
+                f"jpeg-{workers}",
+                "fewer photos",
+                replace(_larger(photos, 256), workers=workers),
+                *_jpeg(),
+                "shuffled, warm",
+            )
+            for workers in (0, 2)
+        ),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
         Table(

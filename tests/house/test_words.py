@@ -28,7 +28,8 @@ STRANGE = {
     r"\b(?:go|goes|went) on\b(?! to\b)": "continues, resumes",
     r"\bwhat becomes of\b": "what each becomes",
     r"\bbeside it\b": "next to it",
-    r"\b[Ff]ields? (?:holds?)\b|\bthat holds?\b(?! (?:all|the whole|one)\b)|\| holds \|": "contains, stores",
+    r"\b(?:[Ff]ile|[Ff]older|[Ff]ield|store|shard|archive)s? holds?\b(?! out\b)|\| holds \|": "contains",
+    r"\bthat holds?\b(?! all\b)": "contains",
 }
 """A word in the prose of users' pages -> what to write instead."""
 ALLOWED = {
@@ -36,7 +37,7 @@ ALLOWED = {
 }
 IN_CODE = {
     r"^[+ ]?import rawpack_packer$": "import rawpack",
-    r"\brawpack_packer\.(?:pack|pack_splits|append|convert|merge|subset|relabel|export|plan|bench|verify)\b": "rawpack.",
+    r"\brawpack_packer\.(?:pack|pack_splits|append|convert|merge|subset|relabel|export|plan|bench)\b": "rawpack.",
 }
 """The same for the code on users' pages. Engines, sources and tests of plugins are in `rawpack_packer` only."""
 PERCENT = re.compile(r"(?<=\d) %(?! \d)")

@@ -196,7 +196,28 @@ def _of_ucf(root: Path) -> Samples:
     return found
 
 
+_FOUND = ("NV", "MEL", None, "BCC")
+
+
+def _isic(root: Path) -> None:
+    rows = []
+    for n, found in enumerate(_FOUND):
+        _save(root / f"images/ISIC_{n:07}.png", n)
+        rows.append((f"ISIC_{n:07}", *(float(name == found) for name in ("MEL", "NV", "BCC"))))
+    _write(root / "truth.csv", ("image", "MEL", "NV", "BCC"), rows)
+
+
+def _of_isic(root: Path) -> Samples:
+    samples = {}
+    for row in _rows(root / "truth.csv"):
+        name = row.pop("image")
+        found = next((one for one, value in row.items() if value == "1.0"), None)
+        samples[f"{name}.png"] = {"image": _pixels(root / f"images/{name}.png"), "label": found}
+    return samples
+
+
 LAYOUTS = (
+    Layout("a table with a column of 0 and 1 for each class, as of ISIC", _isic, _of_isic),
     Layout("a folder for each class", _named_folders, _of_folders),
     Layout("a folder with a `metadata.csv`, as Hugging Face's ImageFolder", _image_folder, _of_image_folder),
     Layout("a folder and a table of names and classes, as of Kaggle", _kaggle, _of_kaggle),

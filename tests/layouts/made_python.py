@@ -49,6 +49,38 @@ def _hugging_face(root: Path) -> Mapping[str, Any]:
     return {"dataset": datasets.Dataset.from_dict(columns, features=datasets.Features(kinds))}
 
 
+_OBJECTS = [
+    {"bbox": [[20, 12, 9, 8], [2, 3, 4, 5]], "category": [1, 0], "area": [72, 20]},
+    {"bbox": [], "category": [], "area": []},
+]
+
+
+def _objects(root: Path) -> Mapping[str, Any]:
+    import datasets
+
+    kinds = {"bbox": datasets.Value("float32"), "category": datasets.ClassLabel(names=["ear", "nose"])}
+    inner = {
+        "bbox": datasets.Sequence(datasets.Sequence(kinds["bbox"], length=4)),
+        "category": datasets.Sequence(kinds["category"]),
+        "area": datasets.Sequence(datasets.Value("int64")),
+    }
+    features = datasets.Features({"image": datasets.Image(), "objects": inner})
+    images = _table(root)["path"][: len(_OBJECTS)]
+    return {"dataset": datasets.Dataset.from_dict({"image": images, "objects": _OBJECTS}, features=features)}
+
+
+def _of_objects(root: Path) -> Samples:
+    found = {}
+    for n, one in enumerate(_OBJECTS):
+        rows = [[x, y, x + w, y + h, k] for (x, y, w, h), k in zip(one["bbox"], one["category"], strict=True)]
+        found[f"{n:08}"] = {
+            "image": np.asarray(Image.open(root / f"{n:03}.png")),
+            "boxes": np.array(rows, np.float32).reshape(-1, 5),
+            "area": np.array(one["area"], np.int64),
+        }
+    return found
+
+
 class _Named:
     """As many people write it."""
 
@@ -138,6 +170,7 @@ LAYOUTS = (
     Layout("a pandas DataFrame of paths and labels", _frame("pandas"), _of_table, ("pandas",)),
     Layout("a polars DataFrame of paths and labels", _frame("polars"), _of_table, ("polars",)),
     Layout("a Hugging Face `Dataset`", _hugging_face, _of_table, ("datasets",)),
+    Layout("a Hugging Face `Dataset` with `objects`", _objects, _of_objects, ("datasets",)),
     Layout("a dataset whose labels are texts", lambda root: {"dataset": _Named()}, _of_named),
     Layout(
         "a detection dataset: (image, dict of `boxes` and `labels`)",

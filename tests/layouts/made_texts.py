@@ -184,7 +184,27 @@ def _of_parquet(root: Path) -> Samples:
     }
 
 
+def _flickr(root: Path) -> None:
+    """With bars and blanks, as Kaggle's copy has it."""
+    (root / "flickr").mkdir()
+    lines = ["image_name| comment_number| comment"]
+    for n in range(3):
+        Image.fromarray(picture(24, 32, n)).save(root / f"flickr/{n}.png")
+        lines += [f"{n}.png| {k}| Caption {k} , of image {n} ." for k in range(n + 1)]
+    (root / "results.csv").write_text("\n".join(lines))
+
+
+def _of_flickr(root: Path) -> Samples:
+    samples = dict[str, dict[str, Any]]()
+    for line in (root / "results.csv").read_text().splitlines()[1:]:
+        name, _, text = line.split("| ")
+        pixels = np.asarray(Image.open(root / f"flickr/{name}"))
+        samples.setdefault(name, {"image": pixels, "comment": []})["comment"].append(text)
+    return samples
+
+
 LAYOUTS = (
+    Layout("Flickr30k's `results.csv`, a row for each caption", _flickr, _of_flickr),
     Layout("COCO's captions", _coco, _of_coco),
     Layout("JSON Lines with lists of captions", _json_lines, _of_json_lines),
     Layout("LLaVA's JSON of conversations", _llava, _of_llava),

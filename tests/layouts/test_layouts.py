@@ -12,6 +12,7 @@ import made_chunks
 import made_labels
 import made_objects
 import made_python
+import made_robots
 import made_streams
 import made_texts
 import made_tfrecord
@@ -29,6 +30,7 @@ _LAYOUTS: tuple[Layout, ...] = (
     *made_labels.LAYOUTS,
     *made_objects.LAYOUTS,
     *made_python.LAYOUTS,
+    *made_robots.LAYOUTS,
     *made_streams.LAYOUTS,
     *made_texts.LAYOUTS,
     *made_tfrecord.LAYOUTS,

@@ -474,6 +474,9 @@ def test_memory_does_not_grow_with_the_files_beside() -> None:
 def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
     """A folder without images whose files are known says so: MDS by its index, arrays where they are."""
     write(tmp_path / "mds", {"index.json": "{}", "shard.00000.mds": "x"})
+    with pytest.raises(UsageError, match=r"mds/index.json is not MDS's, which has 'shards'"):
+        open_source(tmp_path / "mds")
+    (tmp_path / "mds/index.json").unlink()
     with pytest.raises(UsageError, match=r"give the folder that has both"):
         open_source(tmp_path / "mds")
     idx = b"\0\0\x08\x03" + b"\0\0\0\2" + b"\0\0\0\4" * 2 + bytes(32)

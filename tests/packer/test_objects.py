@@ -231,6 +231,87 @@ def test_large_numbers_of_classes_are_refused(photos: Path) -> None:
         open_source(photos / "list.jsonl")
 
 
+@pytest.mark.parametrize("empty", [[], {}, None, ""])
+def test_the_first_image_may_have_no_objects(photos: Path, empty: object) -> None:
+    """Whatever stands for none of them; the list of the second image shows what the column holds."""
+    rows = [empty, [{"bbox": [30, 20, 6, 5], "category": "dog"}], []]
+    lines = [json.dumps({"file_name": f"{i}.png", "objects": row}) for i, row in enumerate(rows)]
+    (photos / "list.jsonl").write_text("\n".join(lines))
+    assert boxes_of(packed(photos / "list.jsonl")) == [[], [[30, 20, 36, 25, 0]], []]
+
+
+def objects_file(photos: Path, *more: tuple[str, list[Any]]) -> Path:
+    """A listing of one image with two objects."""
+    objects = {"bbox": [[30, 20, 6, 5], [1, 2, 3, 4]], **dict(more)}
+    (photos / "list.jsonl").write_text(json.dumps({"file_name": "0.png", "objects": objects}))
+    return photos / "list.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("ids", "lost"), [([1 << 60, 0.5], None), ([(1 << 60) + 1, 0.5], 0), ([-1, (1 << 63) + 1], 1), ([1 << 64, 1], 0)]
+)
+def test_numbers_of_objects_are_never_rounded(photos: Path, ids: list[float], lost: int | None) -> None:
+    """Whole numbers next to floats, or next to larger ones, stay what they are, or the command says which cannot."""
+    file = objects_file(photos, ("id", ids))
+    if lost is None:
+        assert packed(file)[0]["id"].tolist() == ids
+        return
+    error = f"objects of line 1: id is {ids[lost]}, which no dtype that fits the others can represent"
+    error += ".*: --field objects:str keeps all as text"
+    with pytest.raises(UsageError, match=error):
+        open_source(file)
+
+
+def test_names_that_samples_have_already_get_that_of_the_column(photos: Path) -> None:
+    """A `key` of each object is no key of the sample; a name that no field can have is an error that says where."""
+    file = objects_file(photos, ("key", [7, 8]), ("Index", [5, 6]), ("BOXES", [1, 2]))
+    sample = packed(file)[0]
+    assert [sample[f"objects_{name}"].tolist() for name in ("key", "Index", "BOXES")] == [[7, 8], [5, 6], [1, 2]]
+    with pytest.raises(UsageError, match=r"list.jsonl: objects: 'is-crowd' cannot.*or --field objects:str keeps all"):
+        open_source(objects_file(photos, ("is-crowd", [1, 2])))
+
+
+@pytest.mark.parametrize("value", ["1.5", "true", "[1]"])
+def test_a_class_that_is_none_is_a_fault_of_its_line(photos: Path, value: str) -> None:
+    """It is not left out as if boxes had no class; declared, it is a number of each box."""
+    (photos / "b.csv").write_text(f"filename,class_id,xmin,ymin,xmax,ymax\n0.png,1,1,2,5,6\n1.png,{value},3,4,5,6\n")
+    with pytest.raises(UsageError, match=r"line 3, column 2 \(class_id\): .* is (no class of a box|not a number)"):
+        open_source(photos / "b.csv")
+    if value == "1.5":
+        reader = packed(photos / "b.csv", "--field", "class_id:float64")
+        assert [one["class_id"].tolist() for one in reader] == [[1], [1.5]]
+        assert boxes_of(reader) == [[[1, 2, 5, 6]], [[3, 4, 5, 6]]]
+
+
+def test_boxes_of_four_numbers_that_were_declared_with_five(photos: Path) -> None:
+    """The error says what to type, and that packs."""
+    (photos / "one.csv").write_text('path,bbox,label\n0.png,"[1, 2, 3, 4]",x\n1.png,"[5, 6, 7, 8]",y\n')
+    with pytest.raises(UsageError) as error:
+        open_source(photos / "one.csv", fields=["bbox:xywh"])
+    word = re.search(r"--field (bbox:\S+)", str(error.value))
+    assert word is not None
+    reader = packed(photos / "one.csv", "--field", word[1])
+    assert [(one["bbox"].tolist(), one["label"]) for one in reader] == [([[1, 2, 4, 6]], 0), ([[5, 6, 12, 14]], 1)]
+
+
+@pytest.mark.parametrize("typed", [(), ("--field", "objects:xywh")])
+@pytest.mark.parametrize("column", ["objects", "bbox"])
+def test_an_append_follows_the_boxes_of_the_store(photos: Path, column: str, typed: tuple[str, ...]) -> None:
+    """If the boxes that are appended do not show whether they end with right and bottom or width and height, they are
+    as those that the store was packed from, whether these showed it or the user said it."""
+    typed = tuple(word.replace("objects", column) for word in typed)
+    for name, image, box in (("a", "0.png", [9, 9, 4, 5]), ("b", "1.png", [1, 2, 3, 4])):
+        objects = [{"bbox": box}]
+        text = json.dumps({"path": image, "objects": objects})
+        (photos / f"{name}.jsonl").write_text(text)
+        (photos / f"{name}.csv").write_text(f'image_id,bbox,label\n{image},"{box}",x\n')
+    end = "jsonl" if column == "objects" else "csv"
+    store = pack(photos / f"a.{end}", photos.parent / "store", "--size", "keep", *typed)
+    ran = run_here("append", "--quiet", "--workers", 0, photos / f"b.{end}", store)
+    assert ran.code == 0, ran.err
+    assert [rows[0][:4] for rows in boxes_of(Reader(store))] == [[9, 9, 13, 14], [1, 2, 4, 6]]
+
+
 # ---------------------------------------------------------------------------------------------- labelme
 
 

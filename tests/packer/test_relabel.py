@@ -90,6 +90,33 @@ def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path
     assert "relabeled label" in running.run_here("inspect", store).out
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_an_empty_label_stays_as_it_is(store: Path, tmp_path: Path, named: bool, suffix: str) -> None:
+    """As in the marks of `rawpack view`, of which some were filled in; -1 takes a label away."""
+    before = Reader(store).column("label").tolist()
+    dog, none = ("dog", "-1") if named else (1, -1)
+    empty = "" if suffix == ".csv" else None
+    rows = [{"key": key, "label": label} for key, label in zip(_NAMES, [dog, empty, none, empty], strict=False)]
+    done = rawpack.relabel(store, _table(tmp_path / f"marks{suffix}", *rows))
+    reader = Reader(store)
+    assert reader.column("label").tolist() == [1, before[1], -1, *before[3:]]
+    assert (reader.classes, done.named, done.new_classes) == (("cat", "dog"), 2, ())
+    more = [{"key": key, "label": empty, "score": i} for i, key in enumerate(_NAMES)]
+    rawpack.relabel(store, _table(tmp_path / f"more{suffix}", *more))
+    assert Reader(store).column("label").tolist() == [1, before[1], -1, *before[3:]]
+    assert Reader(store).column("score").tolist() == [*range(10)]
+
+
+def test_labels_that_nobody_filled_in_are_refused(store: Path, tmp_path: Path) -> None:
+    """The marks of `rawpack view` as they are change nothing, and the command says so."""
+    marks = _table(tmp_path / "marks.csv", *({"key": key, "label": ""} for key in _NAMES[:3]))
+    before = (store / "store.json").read_bytes()
+    with pytest.raises(UsageError, match=r"marks.csv: its column label is empty: fill it in"):
+        rawpack.relabel(store, marks)
+    assert (store / "store.json").read_bytes() == before
+
+
 def test_fields_of_every_kind_are_added(store: Path, tmp_path: Path) -> None:
     """Numbers, texts, vectors and ragged arrays are added in the order of the store; then some are replaced."""
     rows: list[dict[str, Any]] = [

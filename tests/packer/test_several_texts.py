@@ -22,6 +22,7 @@ import rawpack
 from rawpack import DamagedStoreError, Reader, StoreError, UsageError
 from rawpack.disk import manifest as manifests
 from rawpack.transforms import CenterCrop, OneText, RandomCrop
+from rawpack_packer.sources import open_source
 
 CAPTIONS = [["a cat", 'ünï "x"\n\u2603 \U0001f600'], [], ["one"], ["b", "", "c" * 500], ["last\0nul"], ["x"] * 7]
 FORMATS = ("memmap", "hdf5", "lmdb")
@@ -383,3 +384,46 @@ def test_img2dataset_tables_with_few_images(done: tuple[int, ...], tmp_path: Pat
     rawpack.pack(tmp_path / "i2d", tmp_path / "store", workers=0)
     keys = [one["key"] for one in Reader(tmp_path / "store")]
     assert keys == [f"{k}{i}" for k, count in enumerate(done) for i in range(count)]
+
+
+def _flickr(tmp_path: Path, text: str) -> Path:
+    for i in range(3):
+        save(tmp_path / f"flickr/{i}.png", picture(20, 30, i))
+    (tmp_path / "results.csv").write_text(text)
+    return tmp_path / "results.csv"
+
+
+WORDS = ("dog", "cat, old", "bird")
+FLICKR = "image_name| comment_number| comment\n" + "".join(
+    f"{i}.png| {k}| A {word} , by {i} .\n" for i in range(3) for k, word in enumerate(WORDS[: i + 1])
+)
+"""As Kaggle's copy of Flickr30k has it."""
+
+
+def test_a_row_for_each_caption_becomes_a_list_of_them(tmp_path: Path) -> None:
+    """As in Flickr30k: each image is a sample, with its captions in the order of their rows. The summary says so, and
+    what was left out."""
+    file = _flickr(tmp_path, FLICKR)
+    options = ("--images", tmp_path / "flickr", "--path", "image_name", "--size", "keep", "--workers", 0)
+    ran = run_here("pack", *options, file, tmp_path / "store")
+    assert ran.code == 0, ran.err
+    assert "6 rows of 3 images: lists of texts for each, comment" in ran.out
+    assert "left out because rows of one image differ in them: comment_number" in ran.out
+    reader = Reader(tmp_path / "store")
+    assert [one["key"] for one in reader] == ["0.png", "1.png", "2.png"]
+    captions = ["A dog , by {} .", "A cat, old , by {} .", "A bird , by {} ."]
+    assert [one["comment"] for one in reader] == [[text.format(i) for text in captions[: i + 1]] for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    "rows", ["0.png,a,x\n0.png,b,x\n1.png,a,y\n", "0.png,a,x\n0.png,a,x\n", "0.png,a,x\n0.png,a,y\n"]
+)
+def test_images_that_are_there_twice_are_still_a_fault(tmp_path: Path, rows: str) -> None:
+    """With two labels, or the same text again: that is no further caption. With another text, it is one."""
+    file = _flickr(tmp_path, f"path,label,text\n{rows}")
+    if rows.count("\n") == 2 and rows.endswith("a,y\n"):
+        source = open_source(file, images=tmp_path / "flickr")
+        assert source[0].fields["text"] == ["x", "y"]
+        return
+    with pytest.raises(UsageError, match=r"is on line 2 already, and keys must be unique"):
+        open_source(file, images=tmp_path / "flickr")

@@ -23,7 +23,14 @@ from rawpack import MissingExtraError
 from rawpack_packer.sources import KINDS, open_source
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
-PACKAGES = {"tfrecord": "google_crc32c", "archives": "rapidgzip", "parquet": "pyarrow", "video": "av", "yolo": "yaml"}
+PACKAGES = {
+    "lerobot": "pyarrow",
+    "tfrecord": "google_crc32c",
+    "archives": "rapidgzip",
+    "parquet": "pyarrow",
+    "video": "av",
+    "yolo": "yaml",
+}
 """Extra -> the module that it brings."""
 
 
@@ -79,6 +86,8 @@ def example(kind: str, folder: Path) -> Path:
         return FIXTURES / "mds" / "splits" / "train"
     if kind == "litdata":
         return FIXTURES / "litdata" / "pairs"
+    if kind == "lerobot":
+        return FIXTURES / "lerobot" / "v30" / "arms"
     if kind == "recordio":
         return FIXTURES / "recordio" / "plain.rec"
     if kind == "tfrecord":

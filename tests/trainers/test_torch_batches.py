@@ -167,6 +167,20 @@ def test_clips_have_channels_after_frames(tmp_path: Path) -> None:
     np.testing.assert_array_equal(batch["clip"].numpy(), given["clip"])
 
 
+def test_frames_at_offsets_and_their_flags(tmp_path: Path) -> None:
+    """Images are (n, T, C, H, W), flags boolean tensors; a field without offsets is as ever."""
+    frames = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "s", "memmap"))
+    samples = frames.clips(offsets={"image": [-0.04, 0.0], "motion": [0.0, 0.04, 0.08]})
+    given = next(iter(samples.batches(4, workers=0)))
+    batch = next(iter(samples.batches(4, workers=0).torch()))
+    assert (batch["image"].shape, batch["mask"].shape) == ((4, 2, 3, 12, 16), (4, 1, 12, 16))
+    np.testing.assert_array_equal(batch["image"].numpy(), np.moveaxis(given["image"], -1, -3))
+    assert batch["image_is_pad"].dtype == torch.bool
+    assert batch["image_is_pad"].tolist() == [[True, False], [False, False], [False, False], [False, False]]
+    motion, pad = next(iter(samples.batches(4, workers=0).torch(as_tuple=["motion", "motion_is_pad"])))
+    assert motion.shape == pad.shape == (4, 3)
+
+
 def test_tuples(mixed: Reader) -> None:
     """as_tuple names the fields of a batch and their order, as loops over a DataLoader have them."""
     batches = mixed.batches(5, fields=["image", "label", "caption"], workers=0).torch(

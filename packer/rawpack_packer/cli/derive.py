@@ -262,8 +262,8 @@ def export(
 
     \b
     files        Further images are in images/FIELD/, masks in masks/FIELD/.
-                 listing.jsonl has all fields; `rawpack pack --key-column key
-                 --field FIELD:image listing.jsonl DST` packs it again.
+                 listing.jsonl has all fields; `rawpack pack listing.jsonl DST`
+                 packs it again.
     webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
                  fields, KEY.FIELD.jpg and .png for further images and masks.
     parquet      Columns image, key, and one for each field, with the names of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,10 @@ class FileTarget(Target):
         super().__init__(source, folder, options)
         masks = {name for name, field in source.stores[0].fields.items() if field.kind == "mask"}
         self._names, self._made = Names(self.suffixes, options.numbered, masks), {folder}
+        self._columns = columns_of(source.info.fields)
+
+    def column(self, name: str) -> str:
+        return self._columns.get(name, name)
 
     def check(self) -> None:
         check_names(self._names, self._source.all_keys, self._folder)
@@ -59,21 +63,21 @@ class FileTarget(Target):
 
     def finish(self, rejects: Sequence[Reject]) -> None:
         super().finish(rejects)
-        columns, without = columns_of(self._source.info.fields), {reject.sample for reject in rejects}
+        without = {reject.sample for reject in rejects}
         temporary = self._folder / WORK / f"{LISTING}.tmp"
         with temporary.open("wb") as file:
             for row in range(len(self._source)):
                 if row not in without:
-                    line = json.dumps(self._line(row, columns), ensure_ascii=False, separators=(",", ":"))
+                    line = json.dumps(self._line(row), ensure_ascii=False, separators=(",", ":"))
                     file.write(line.encode() + b"\n")
         files.commit(temporary, self._folder / LISTING)
 
-    def _line(self, row: int, columns: Mapping[str, str]) -> dict[str, Any]:
-        """The line of a sample. columns: of `columns_of`."""
+    def _line(self, row: int) -> dict[str, Any]:
+        """The line of a sample."""
         key = self._source.key(row)
         paths, small, classes = self._names.paths(row, key), self._source.column_values(row), self._source.info.classes
         line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
-        for name, column in columns.items():
+        for name, column in self._columns.items():
             line[column] = paths[name] if name in paths else plain_value(small[name])
         if LABEL in line and classes is not None:
             line[LABEL] = classes[line[LABEL]] if line[LABEL] >= 0 else None

@@ -24,6 +24,7 @@ from rawpack_packer.exporting.target import contents, extension_for, split_key
 from rawpack_packer.options import opt
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
+from rawpack_packer.sources.exported import OF_TABLES
 from rawpack_packer.sources.fields import Boxes
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
         import pyarrow as pa
 
         features = {name: self._feature(name, field) for name, field in self._fields.items()}
-        about = {"huggingface": json.dumps({"info": {"features": features}})}
+        about = {"huggingface": json.dumps({"info": {"features": features}}), OF_TABLES: json.dumps(self.said())}
         return pa.schema([(name, _arrow_type(field)) for name, field in self._fields.items()], about)
 
     def _feature(self, name: str, field: Field) -> dict[str, Any]:

@@ -25,13 +25,14 @@ from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
 from rawpack_packer.exporting.files import FileTarget
 from rawpack_packer.exporting.parquet import ParquetTarget
-from rawpack_packer.exporting.target import NOTE, ExportOptions, Target, Written, contents
+from rawpack_packer.exporting.target import ExportOptions, Target, Written, contents
 from rawpack_packer.exporting.webdataset import WebDatasetTarget
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import rejected_rows
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import StoreSource
+from rawpack_packer.sources.exported import NOTE
 from rawpack_packer.text import again, listed, plain
 
 _BEGUN = "export"

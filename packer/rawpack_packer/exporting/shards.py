@@ -84,8 +84,7 @@ class ShardTarget(Target, Generic[Prepared]):
             }
             for path, rows in zip(self._paths, self._shards, strict=True)
         ]
-        classes = {"classes": self._source.info.classes} if self._source.info.classes else {}
-        return super().note(rejects) | {"shards": shards, **classes}
+        return super().note(rejects) | {"shards": shards}
 
     def write(self, run: RunOptions) -> Written:
         missing = [(path, rows) for path, rows in zip(self._paths, self._shards, strict=True) if not _is_there(path)]

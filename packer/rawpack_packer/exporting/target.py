@@ -38,12 +38,13 @@ from rawpack_packer.options.option import parse_bytes
 from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import Item, StoreSource
 from rawpack_packer.sources.base import numbered
-from rawpack_packer.sources.compatible_stores import IMAGE
+from rawpack_packer.sources.compatible_stores import IMAGE, KEY
+from rawpack_packer.sources.exported import NOTE, said_of
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.text import count, listed, plain
 
-LISTING, NOTE, CLASSES = "listing.jsonl", "export.json", "classes.txt"
+LISTING, CLASSES = "listing.jsonl", "classes.txt"
 _SPLIT = "train"
 _AHEAD = 4
 """Blocks per worker that are submitted at a time."""
@@ -133,7 +134,16 @@ class Target(ABC):
     def note(self, rejects: Sequence[Reject]) -> dict[str, Any]:
         """The contents of `export.json`."""
         counts = {"samples": len(self._source) - len(rejects), "rejected": len(rejects)}
-        return {"rawpack_export": 1, **self.identity, **counts}
+        return {**self.said(), **self.identity, **counts}
+
+    def said(self) -> dict[str, Any]:
+        """What files alone do not tell, see `sources.exported`."""
+        fields = {self.column(name): field for name, field in self._source.stores[0].fields.items()}
+        return said_of({name: fields[name] for name in fields if name not in (IMAGE, KEY)}, self._source.info.classes)
+
+    def column(self, name: str) -> str:
+        """What a field is called in the files."""
+        return name
 
 
 # ---------------------------------------------------------------------------------------------- the files of a sample

@@ -351,6 +351,7 @@ _NAMES = {
     "mds": "MDS",
     "litdata": "litdata",
     "tfrecord": "TFRecord",
+    "lerobot": "LeRobot",
 }
 _MOST_DATA_SETS = 40
 _SUGGESTED = 4

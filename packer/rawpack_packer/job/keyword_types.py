@@ -63,7 +63,7 @@ class SourceKeywords(TypedDict, total=False):
     """What a source is, and what is taken of it.
 
     kind: of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder"
-        takes `train` and `val` as classes, and leaves out tables and other annotations.
+        takes `train` and `val` as classes and leaves out tables and other annotations.
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     limit: at most this many samples, evenly spaced over the source.
@@ -91,6 +91,7 @@ class SourceKeywords(TypedDict, total=False):
         arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the
         class is stored.
     columns: of Parquet files, those that become fields.
+    episodes: of LeRobot, the episodes to pack: "0:50" or a list of numbers.
     fps: of videos, frames per second to take.
     frame_step: of videos, every Nth frame is taken.
     start: of videos, the time of the first frame, in seconds or as 0:01:30.
@@ -119,6 +120,7 @@ class SourceKeywords(TypedDict, total=False):
     image_column: str | None
     label_column: str | None
     columns: str | Sequence[str] | None
+    episodes: str | Sequence[int] | None
     fps: float | str | None
     frame_step: int | None
     start: float | str | None

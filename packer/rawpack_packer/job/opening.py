@@ -35,10 +35,12 @@ from rawpack_packer.sources import (
     unread_of,
 )
 from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.sources.table.objects import UnknownFormError
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import again, plain, size
 
 if TYPE_CHECKING:
+    from rawpack.store.store import Store
     from rawpack_packer.sources import DatasetSource, StoreSource
     from rawpack_packer.sources.table.remote_files import Spool
 
@@ -107,6 +109,31 @@ def open_given(
     if run_options.workers != 0:
         _check_travels(dataset)
     return _limited(dataset, limit)
+
+
+def open_addition(
+    source: Any,
+    source_options: Mapping[str, Any],
+    run_options: RunOptions,
+    store: Store,
+    *,
+    other: Sequence[str],
+    scan: Scanning,
+) -> Source:
+    """The source that a user gave, to be appended to a store: if nothing else says how its boxes are written, they are
+    as those that the store was packed from. See `open_given`."""
+    opened = partial(open_given, source, run_options=run_options, recipe=None, place=store.path, destination="NEW")
+    try:
+        return opened(source_options, other=other, scan=scan)
+    except UnknownFormError as error:
+        words = journal.finished_job(store.path, store.manifest).options.get("--field", "").split(", ")
+        form = next((word for word in words if word.rpartition(":")[0] == error.column), None)
+        if form is None:
+            raise
+        fields: Any = source_options.get("fields", ())
+        said = {error.column: form.rpartition(":")[2]}
+        more = {**fields, **said} if isinstance(fields, Mapping) else (*fields, form)
+        return opened({**source_options, "fields": more}, other=other, scan=scan)
 
 
 def open_path(

@@ -31,13 +31,16 @@ from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
-from rawpack_packer.sources.fields import FieldKind, check_names, declared_fields
+from rawpack_packer.sources.declared import declared_fields
+from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, TextLists, Texts
 from rawpack_packer.text import Block, Shown, count, listed, plain
 
 _BLOCK = 1 << 16
 _SHOWN = 5
+_NONE = "-1"
+"""Among names of classes, no class."""
 Numbering = NDArray[np.int64]
 
 
@@ -154,8 +157,17 @@ class _Change:
         check_names(given.kinds)
         self.classes, self.new_classes = store.manifest.classes, tuple[str, ...]()
         self.fields, self.columns = dict(store.fields), dict[str, Column]()
+        self._of_labels = self.lines
+        if "label" in given.kinds and "label" in store.fields:
+            self._of_labels = np.where(np.append(given.unlabelled, True)[self.lines], -1, self.lines)
+            if given.kinds.keys() == {"label"}:
+                self.named = int((self._of_labels >= 0).sum())
+                if not self.named:
+                    raise UsageError(f"{where}: its column label is empty: fill it in for each sample that changes")
         for name, kind in given.kinds.items():
             column = given.columns[name]
+            if name == "label" and not (self._of_labels >= 0).any():
+                continue
             if name == "label":
                 column = self._labels(given, column)
                 kind = FieldKind("int64") if self.classes is not None else kind
@@ -163,6 +175,10 @@ class _Change:
             self.columns[name] = column
         # The order in which stores have their fields: keys come last.
         self.fields["key"] = self.fields.pop("key")
+
+    def lines_of(self, name: str) -> Numbering:
+        """See `lines`: of one field. A label that is empty stays as it is."""
+        return self._of_labels if name == "label" else self.lines
 
     def _field(self, name: str, kind: FieldKind, where: str) -> Field:
         shape = "text" if kind.dtype == "str" else "ragged" if kind.ragged else "number"
@@ -173,7 +189,7 @@ class _Change:
             raise UsageError(
                 f"{where}: {name} cannot be replaced: images and masks, boxes and what follows them go together"
             )
-        left = np.flatnonzero(self.lines < 0)
+        left = np.flatnonzero(self.lines_of(name) < 0)
         if len(left) and field != old:
             what = (
                 f"is new to {self._store.path}"
@@ -195,15 +211,15 @@ class _Change:
             return column
         values = column.values.astype(np.int64)
         if given.names is not None:
-            if old is None and "label" in self._store.fields and (self.lines < 0).any():
+            if old is None and "label" in self._store.fields and (self.lines_of("label") < 0).any():
                 raise UsageError(
                     f"{given.where}: labels are class names here, and {self._store.path} has no classes: every sample "
                     "needs a line"
                 )
             known = list(old or ())
-            self.new_classes = tuple(name for name in given.names if name not in set(known))
+            self.new_classes = tuple(name for name in given.names if name not in {*known, _NONE})
             self.classes = (*known, *self.new_classes)
-            numbers = {name: number for number, name in enumerate(self.classes)}
+            numbers = {_NONE: -1} | {name: number for number, name in enumerate(self.classes)}
             values = np.append([numbers[name] for name in given.names], -1)[values]
         elif old is not None and (wrong := np.flatnonzero((values < -1) | (values >= len(old)))).size:
             raise UsageError(
@@ -221,7 +237,11 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
     folder, names, counts = commit.begin_columns(path, run), list[str](), manifest.counts
     for name, field in change.fields.items():
         column = change.columns.get(name)
-        parts = _copied(store, name, field) if column is None else _replaced(store, change.lines, name, field, column)
+        parts = (
+            _copied(store, name, field)
+            if column is None
+            else _replaced(store, change.lines_of(name), name, field, column)
+        )
         for stem, blocks in parts.items():
             with (folder / f"{stem}.npy").open("wb") as file:
                 file.write(npy.header(blocks[0].dtype, (sum(map(len, blocks)), *blocks[0].shape[1:])))

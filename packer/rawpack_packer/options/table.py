@@ -156,8 +156,8 @@ RECIPE: tuple[Option, ...] = (
 """What is done to an image before it is stored."""
 
 KINDS = (
-    "archive", "arrays", "cifar", "coco", "cvat", "folder", "hdf5", "labelme", "listing", "litdata", "lmdb", "mds",
-    "parquet", "recordio", "store", "tfrecord", "video", "voc", "webdataset", "yolo",
+    "archive", "arrays", "cifar", "coco", "cvat", "folder", "hdf5", "labelme", "lerobot", "listing", "litdata", "lmdb",
+    "mds", "parquet", "recordio", "store", "tfrecord", "video", "voc", "webdataset", "yolo",
 )  # fmt: skip
 """The kinds of sources, without those that other packages add: `sources.KINDS` has their rows."""
 
@@ -289,6 +289,12 @@ SOURCE: tuple[Option, ...] = (
         name="columns", metavar="NAME,...",
         help="The columns of a Parquet file that become fields, besides image and label.", default="all that can",
         annotation="str | Sequence[str]", doc="of Parquet files, those that become fields.",
+    ),
+    _source(
+        name="episodes", metavar="N,N:M,...", meant_by=("episode", "episode_index"),
+        help="Of LeRobot, the episodes to pack: 0:50, or 0,3,10:20. The last one of a range is left out.",
+        default="all", annotation="str | Sequence[int]",
+        doc='of LeRobot, the episodes to pack: "0:50" or a list of numbers.',
     ),
     _video(
         name="fps", metavar="N", help="Frames per second to take, such as 2 or 29.97.", default="all",

@@ -159,7 +159,7 @@ def picture_field(recipe: Recipe) -> Field:
 
 def made_here(recipe: Recipe, source: Source) -> Recipe:
     """The recipe with the libraries that it and the source use, in the versions installed here."""
-    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.info.kind == "video"))
+    return msgspec.structs.replace(recipe, libraries=libraries(recipe, video=source.info.video))
 
 
 def _array(recipe: Recipe, kind: ImageKind) -> Field:

@@ -110,6 +110,8 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     if not each:
         for instead, ends in [*_INSTEAD.items()][:-1]:
             if {*ends} & {*suffixes}:
+                if ".mds" in suffixes and (index := folder / "index.json").is_file():
+                    instead = f"{plain(os.fspath(index))} is not MDS's, which has 'shards': copy that of these files"
                 raise UsageError(f"no image in {where}: {error.what}; {instead}")
         return
     (modules, load), name = _LOADERS[each], _first_array(folder, each)

@@ -31,8 +31,9 @@ from rawpack_packer.sources.array_files import (
 )
 from rawpack_packer.sources.axes import turned
 from rawpack_packer.sources.base import Scanning, unseen
-from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, inferred_kind
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind
 from rawpack_packer.sources.folder import DividedError
+from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
 from rawpack_packer.sources.table.choose import (
     LABEL,

@@ -61,6 +61,8 @@ class SourceInfo:
     """Whether it is a folder without subfolders, which would be classes."""
     noun: str = "image"
     """What one sample is called, in the singular."""
+    video: bool = False
+    """Whether frames of videos are decoded."""
     numbered: bool = False
     """Whether samples have no names: keys are their numbers, and an append continues those of the store."""
     options: Mapping[str, str] = field(default_factory=dict)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -40,17 +40,9 @@ def image_kind(stores: Sequence[Store]) -> ImageKind:
 
 def field_kind(name: str, stores: Sequence[Store]) -> FieldKind:
     """What a field of all stores is."""
-    field, shape = stores[0].fields[name], _common_shape(name, stores)
-    return FieldKind(
-        field.dtype,
-        shape,
-        image=None if field.kind != "image" else "values" if field.exact else "picture",
-        mask=field.kind == "mask",
-        boxes="xyxy" if field.is_boxes else None,
-        follows=None if field.follows is msgspec.UNSET else field.follows,
-        mirror=() if field.mirror is msgspec.UNSET else field.mirror,
-        array=all(store.fields[name].is_array for store in stores),
-    )
+    kind = FieldKind.of(stores[0].fields[name])
+    array = all(store.fields[name].is_array for store in stores)
+    return replace(kind, shape=_common_shape(name, stores), array=array)
 
 
 def _common_shape(name: str, stores: Sequence[Store]) -> tuple[int | None, ...]:

@@ -43,25 +43,12 @@ from rawpack_packer.sources.dataset_forms import (
     renamed,
     size_of,
 )
+from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
-from rawpack_packer.sources.fields import (
-    Boxes,
-    Declared,
-    FieldKind,
-    ImageKind,
-    Value,
-    are_texts,
-    array_of,
-    as_array,
-    as_text,
-    declared_kind,
-    first_pixels,
-    hints,
-    inferred_kind,
-    inferred_pixels,
-    with_arrays,
-)
+from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
+from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.frames import class_names, frame_columns, named_features, named_path, whole_labels
+from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
 from rawpack_packer.sources.table.objects import BOXES
@@ -211,6 +198,8 @@ class DatasetSource(BaseSource):
         declared = {**(_attribute(dataset, "fields", Mapping) or {}), **(fields or {})}
         if classes is not None:
             classes = classes_of(classes if isinstance(classes, str | os.PathLike) else [str(one) for one in classes])
+        objects = with_objects(dataset, declared, classes, root)
+        dataset, declared = objects.dataset, objects.declared
         if isinstance(called_as, tuple):
             for name in called_as:
                 if called_as.count(name) > 1:
@@ -224,7 +213,7 @@ class DatasetSource(BaseSource):
         elif _is_empty(first.get(LABEL)):  # an image without annotations shows no fields
             next_ones = (_sample_of(dataset, i, called_as) for i in range(1, min(count, _TRIED)))
             first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
-        declared = {**target_kinds(first), **declared}
+        declared = {**({} if objects.found else target_kinds(first)), **declared}
         if "image" not in first:
             raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
         for name in declared:
@@ -244,7 +233,7 @@ class DatasetSource(BaseSource):
             for name, value in first.items()
             if name != "image"
         }
-        of_dataset = _attribute(dataset, "classes", (list, tuple))
+        of_dataset = (objects.classes if LABEL not in kinds else None) or _attribute(dataset, "classes", (list, tuple))
         in_samples = called_as.get(LABEL, LABEL) if isinstance(called_as, Mapping) else LABEL
         of_dataset = of_dataset or class_names(getattr(dataset, "features", None), in_samples)
         ids: tuple[int, ...] = ()
@@ -272,7 +261,7 @@ class DatasetSource(BaseSource):
             image=kind,
             classes=named,
             numbered=keys is None,
-            problems=tuple(hints(kinds, declared, kind)),
+            problems=(*hints(kinds, declared, kind), *objects.problems),
         )
         targets = as_array(getattr(dataset, "targets", None))
         whole = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"

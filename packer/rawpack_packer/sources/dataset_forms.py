@@ -29,7 +29,8 @@ from rawpack_packer.sources.axes import (
 )
 from rawpack_packer.sources.base import Item
 from rawpack_packer.sources.dataset_targets import with_targets
-from rawpack_packer.sources.fields import ImageKind, as_array, plain_dtype
+from rawpack_packer.sources.declared import plain_dtype
+from rawpack_packer.sources.fields import ImageKind, as_array
 from rawpack_packer.text import listed, plain
 
 Names = tuple[str, ...] | Mapping[str, str | int]

@@ -1,26 +1,20 @@
-"""The fields and images of a source: their names, dtypes and shapes.
-
-A field is inferred from a value, or declared by a word: "float32", "float32[?,5]", "image", "mask", "xyxy". "array"
-says of a field that it is no image, so that it stays as it is where the image moves. What it holds is inferred, or
-follows: "array:float32[4,4]".
-"""
+"""The fields and images of a source: their names, dtypes and shapes."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice
 from typing import Any, Literal, get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import DTYPES, FIELD_NAME
-from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.options import opt
+from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field
+from rawpack.errors import UsageError
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one per row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in
@@ -89,6 +83,20 @@ class FieldKind:
     array: bool = False
     """Whether the user says that it is no image, though it may have the image's height and width: it does not move with
     the image."""
+
+    @classmethod
+    def of(cls, field: Field) -> FieldKind:
+        """What a field of a store is."""
+        return cls(
+            field.dtype,
+            field.shape,
+            image=None if field.kind != "image" else "values" if field.exact else "picture",
+            mask=field.kind == "mask",
+            boxes="xyxy" if field.is_boxes else None,
+            follows=None if field.follows is msgspec.UNSET else field.follows,
+            mirror=() if field.mirror is msgspec.UNSET else field.mirror,
+            array=field.is_array,
+        )
 
     def __post_init__(self) -> None:
         if self.array and (self.is_pixels or self.boxes or self.follows or self.dtype == "str"):
@@ -237,9 +245,6 @@ def check_names(names: Iterable[str]) -> None:
             )
 
 
-_WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
-_BOX_LENGTH = 5
-"""Numbers of a box by default: four sides and a class."""
 Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 """How a caller declares a field: a word; dtype and shape; or all of it."""
 Fields = Mapping[str, Declared] | Sequence[str]
@@ -250,288 +255,11 @@ DeclaredKind = FieldKind | PixelWord
 """What a declaration says: see `declared_kind`."""
 PIXEL_WORDS: tuple[PixelWord, ...] = get_args(PixelWord)
 """Declarations of fields of which the first value shows dtype and channels."""
-_BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
-_TRIED = 16
-"""Samples of which one shows what images or masks of a field are."""
-_LEAST_SIDE = 16
-"""Of an array that looks like a picture."""
-
-
-def declared_kind(name: str, declared: Declared) -> DeclaredKind:
-    """A field as it was declared; of images and masks, which the first one shows, the word. UsageError for nonsense."""
-    if isinstance(declared, FieldKind):
-        return declared
-    for word in PIXEL_WORDS:
-        if declared == word:
-            return word
-    if array_of(declared)[0]:
-        raise UsageError(f"field {name}: {ARRAY!r} is for fields of arrays that are packed with their images")
-    if isinstance(declared, tuple):
-        dtype, shape = declared
-        return FieldKind(plain_dtype(dtype), tuple(shape))
-    match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
-    if not match:
-        raise UsageError(
-            f"field {name}: {declared!r} is not a field dtype; write float32, float32[4], float32[?,5], str, str[?], "
-            f"image, image[1], mask, array, or for boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
-        )
-    lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
-    shape = tuple(None if length == "?" else int(length) for length in lengths)
-    if match[1] == "image":  # of files, which do not say whether the gray ones are only some
-        return FieldKind("uint8", (None, None, *shape), image="picture")
-    for form in get_args(BoxForm):
-        if match[1] == form:
-            return FieldKind("float32", (None, *(shape[-1:] or (_BOX_LENGTH,))), boxes=form)
-    dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
-    if plain_dtype(dtype) not in DTYPES and dtype != "str":
-        raise UsageError(
-            f'field {name}: {match[1]!r} is not a field dtype: use "image", "mask", "str", a form of boxes '
-            f"({', '.join(get_args(BoxForm))}), or {PLAIN}"
-        )
-    return FieldKind(plain_dtype(dtype), shape)
 
 
 def are_pixels(kind: DeclaredKind | None) -> bool:
     """Whether a declaration is that of an image or a mask."""
     return isinstance(kind, str) or (kind is not None and kind.is_pixels)
-
-
-def declared_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, DeclaredKind]:
-    """The declared kinds of fields, see `declared_kind`. Raises UsageError."""
-    if isinstance(fields, Mapping):
-        return {name: declared_kind(name, declared) for name, declared in fields.items()}
-    declared: dict[str, DeclaredKind] = {}
-    for text in fields:
-        name, colon, word = text.partition(":")
-        if not colon or not name:
-            raise UsageError(f"{opt.fields(repr(text))}: write NAME:DTYPE, such as score:float32 or boxes:xyxy")
-        if name in declared:
-            raise UsageError(f"{opt.fields(name)} is given twice")
-        declared[name] = declared_kind(name, word)
-    return declared
-
-
-def plain_dtype(declared: Any) -> str:
-    """A dtype by its name in stores: "float64" for "double", "d", "<f8". Nonsense stays as it is."""
-    try:
-        return str(np.dtype(declared).name)
-    except TypeError:
-        return str(declared)
-
-
-def inferred_kind(name: str, value: Any) -> FieldKind:
-    """A field by its first value. Raises UsageError where no store can hold that."""
-    if isinstance(value, str):
-        return FieldKind("str")
-    if are_texts(value) and value:
-        return TEXTS
-    array = None if _is_pillow(value) else as_array(value)
-    if array is None or array.dtype.kind == "c" or array.dtype.name not in DTYPES or 0 in array.shape:
-        what = type(value).__name__ if array is None else f"{array.dtype} {array.shape}"
-        if isinstance(value, int):
-            what += " beyond 64 bits"
-        raise UsageError(
-            f"field {name}: its first value is {what}; a field is a bool, int, float, text, or an array of numbers"
-            f"{_cure(name, value)}"
-        )
-    return FieldKind(array.dtype.name, array.shape)
-
-
-def _is_pillow(value: Any) -> bool:
-    from rawpack_packer.images.with_pillow import is_pillow
-
-    return is_pillow(value)
-
-
-def _cure(name: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f": make fields of its entries, or store it as JSON text by fields={{{name!r}: 'str'}}"
-    if isinstance(value, bytes):
-        return (
-            f": decode it to text; of an image file, pass fields={{{name!r}: 'image'}}, or 'mask' for labels of pixels"
-        )
-    if _is_pillow(value):
-        return f": pass fields={{{name!r}: 'image'}}, or 'mask' where its pixels are labels"
-    if value is None or isinstance(value, int):
-        return ": give each sample a value, such as -1 for none, or a text"
-    if isinstance(value, list | tuple) and as_array(value) is None:
-        return f". Store it as JSON text by fields={{{name!r}: 'str'}}"
-    texts = " or 'str[?]'" if isinstance(value, list) and not value else ""
-    return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}{texts}"
-
-
-def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | None) -> FieldKind:
-    """An image or mask field by its first value: an image file (of a mask, a PNG), a PIL image, or an array. image:
-    what the first images of samples are, if that is known."""
-    header = None
-    if isinstance(value, bytes):
-        from rawpack_packer.images import npy, read_header
-
-        try:
-            if npy.is_npy(value):
-                value = npy.array_of(value)
-            else:
-                header = read_header(value)
-        except DecodeError as error:
-            raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
-    if header is not None:
-        channels = 3 if header.color == "rgb" else 1
-        if word == "image":
-            exact = header.format == "png" and header.bits == 16 and header.color == "gray"
-            return FieldKind("uint16", (None, None, 1), image="values") if exact else PICTURES
-        return mask_kind("uint16" if header.bits == 16 else "uint8", (0, 0, channels), image)
-    array = as_array(value)
-    if array is None or array.ndim not in (2, 3):
-        what = "an image is a file" if word == "image" else "a mask is a PNG file"
-        raise UsageError(f"field {name}: {what} or an array (height, width), not {type(value).__name__}")
-    return pixels_kind(word, array.dtype.name, array.shape, image)
-
-
-def first_pixels(
-    word: PixelWord, name: str, reads: Iterable[Callable[[], Any]], image: ImageKind | None = None
-) -> FieldKind:
-    """An image or mask field by the first of a few values that can be read: see `inferred_pixels`. reads: return the
-    values of samples. Raises UsageError with what is wrong with the first one where none can be read."""
-    first: UsageError | None = None
-    for read in islice(reads, _TRIED):
-        try:
-            return inferred_pixels(word, name, read(), image)
-        except DecodeError as error:
-            first = first or UsageError(f"field {name}: its first {word} cannot be read: {error}")
-        except UsageError as error:
-            first = first or error
-    raise first or UsageError(f"field {name}: there is no sample")
-
-
-PICTURES = FieldKind("uint8", (None, None, 3), image="picture")
-"""Further images that are files: the recipe decides how many channels are stored."""
-
-
-def pixels_kind(word: PixelWord, dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
-    """An image or mask field by its first value, an array (height, width) or (height, width, channels). image: see
-    `inferred_pixels`: where first images have one size, so have the others."""
-    if word == "mask":
-        return mask_kind(dtype, shape, image)
-    channels = 1 if len(shape) == 2 else shape[2]
-    sizes = (None, None) if image is None or None in image.shape else (shape[0], shape[1])
-    return FieldKind(
-        dtype, (*sizes, channels), image="picture" if dtype == "uint8" and channels in (1, 3) else "values"
-    )
-
-
-def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
-    """A mask field by the first mask, (height, width) or (height, width, channels). image: what all images are, if that
-    is known: a mask has the size of its image."""
-    sizes: tuple[int | None, int | None] = (None, None)
-    if image is not None and len(image.shape) >= 2 and None not in image.shape:
-        sizes = (image.shape[0], image.shape[1])
-    return FieldKind(dtype, (*sizes, 1 if len(shape) == 2 else shape[2]), mask=True)
-
-
-def hints(kinds: Mapping[str, FieldKind], declared: Iterable[str], image: ImageKind | None = None) -> list[str]:
-    """What to tell the user of fields that look like boxes or images but were not declared. image: what the first
-    images are, if that is known."""
-    left = {name: kinds[name] for name in kinds if name not in {*declared}}
-    found = (_box_hint(name, kind) or _image_hint(name, kind, image) for name, kind in left.items())
-    return [one for one in found if one]
-
-
-def _image_hint(name: str, kind: FieldKind, image: ImageKind | None) -> str | None:
-    """See `hints`: it has the height and width of the first images, or is uint8 with 1, 3 or 4 channels, last or first,
-    and sides as of a picture."""
-    shape, size = kind.shape, image.shape[:2] if image is not None else ()
-    if kind.array or kind.ragged or kind.is_pixels or kind.dtype == "str" or len(shape) not in (2, 3):
-        return None
-    sides = [n for n in shape if n is not None and n >= _LEAST_SIDE]
-    picture = kind.dtype == "uint8" and len(shape) == 3 and len(sides) == 2 and {1, 3, 4} & {shape[0], shape[2]}
-    if not picture and (None in size or len(size) != 2 or shape[:2] != size):
-        return None
-    return (
-        f"{name!r}, {kind.dtype} {shape}, looks like images and is stored as plain numbers, which do not move when "
-        f"images are cropped and resized. Declare what it is: {opt.fields(f'{name}:image')}, {name}:mask, or "
-        f"{name}:{ARRAY} if it is no image"
-    )
-
-
-def _box_hint(name: str, kind: FieldKind) -> str | None:
-    """What to tell the user of a field that looks like boxes but was not declared."""
-    rows_of_box = len(kind.shape) == 2 and kind.ragged and kind.shape[1] in (4, 5)
-    if kind.array or (not rows_of_box and (name.lower() not in _BOX_NAMES or kind.dtype == "str")):
-        return None
-    shape = ",".join("?" if n is None else str(n) for n in kind.shape)
-    return (
-        f"{name!r} is stored as plain numbers, which do not move when images are cropped and resized. If it contains "
-        f"boxes, declare their form: {opt.fields(f'{name}:xyxy')}, {name}:xywh or {name}:yolo; if not, "
-        f"{opt.fields(f'{name}:{kind.dtype}[{shape}]')}"
-    )
-
-
-def words_of(fields: Fields) -> tuple[str, ...]:
-    """Declarations as the command has them."""
-    return tuple(":".join(map(str, pair)) for pair in fields.items()) if isinstance(fields, Mapping) else tuple(fields)
-
-
-def array_of(declared: Any) -> tuple[bool, str | None]:
-    """Whether a declaration says that a field is no image: "array"; and what else it says: "array:float32[4,4]"."""
-    word, _, rest = declared.partition(":") if isinstance(declared, str) else ("", "", "")
-    return word == ARRAY, rest or None
-
-
-def split_arrays(fields: Fields) -> tuple[dict[str, Declared] | list[str], tuple[str, ...]]:
-    """The declarations of fields without the word "array", and the names of those that had it."""
-    pairs: list[tuple[str, Any]]
-    named = isinstance(fields, Mapping)
-    pairs = list(fields.items()) if isinstance(fields, Mapping) else [one.partition(":")[::2] for one in fields]
-    arrays = tuple(name for name, declared in pairs if array_of(declared)[0])
-    rest = [(name, array_of(declared)[1] if name in arrays else declared) for name, declared in pairs]
-    left = [(name, declared) for name, declared in rest if declared is not None]
-    if named:
-        return dict(left), arrays
-    return [f"{name}:{declared}" if declared else name for name, declared in left], arrays
-
-
-def with_arrays(kinds: Mapping[str, FieldKind], names: Iterable[str], where: str) -> dict[str, FieldKind]:
-    """Fields, of which those named are no images. Raises UsageError where there is no such field, or it holds none."""
-    marked = dict(kinds)
-    for name in names:
-        if name not in kinds:
-            raise UsageError(
-                f"{opt.fields(f'{name}:{ARRAY}')}: {where} has no such field: it has {', '.join(kinds) or 'none'}"
-            )
-        try:
-            marked[name] = replace(kinds[name], array=True)
-        except UsageError as error:
-            raise UsageError(f"{opt.fields(f'{name}:{ARRAY}')}: {error}") from None
-    return marked
-
-
-def with_roles(
-    kinds: Mapping[str, FieldKind], fields: Fields, image: ImageKind | None, where: str
-) -> dict[str, FieldKind]:
-    """Fields whose dtype and shape a file of arrays knows: those that are declared as images, masks, or no images.
-    image: what the first images are, if that is known. Raises UsageError."""
-    found = dict(kinds)
-    for name, _, role in (word.partition(":") for word in words_of(fields)):
-        if role == ARRAY:
-            found = with_arrays(found, [name], where)
-            continue
-        if role not in PIXEL_WORDS:
-            raise UsageError(
-                f"{opt.fields(name)}: the arrays of {where} say what they contain; for a field, write {name}:image "
-                f"where it is a further image, {name}:mask where it is a mask of the image, or {name}:{ARRAY} where it "
-                "is no image"
-            )
-        said = opt.fields(f"{name}:{role}")
-        if name not in kinds:
-            raise UsageError(f"{said}: {where} has no such field: it has {', '.join(kinds) or 'none'}")
-        one = kinds[name]
-        if one.is_pixels:  # by its first value
-            continue
-        lengths = [n for n in one.shape if n is not None]
-        if len(lengths) not in (2, 3) or one.ragged or one.dtype == "str":
-            raise UsageError(f"{said}: it is (height, width, channels) or (height, width), not {one.dtype} {one.shape}")
-        found[name] = pixels_kind(role, one.dtype, lengths, image)
-    return found
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:

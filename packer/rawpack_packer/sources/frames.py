@@ -28,6 +28,8 @@ def frame_columns(frame: Any) -> dict[str, Any] | None:
 
 def _values(series: Any) -> Any:
     """Times become texts. Of texts, a missing one is the empty text; else it is None."""
+    if "Struct" in str(series.dtype):  # polars' arrays of these have no names
+        return series.to_list()
     array: NDArray[Any] = series.to_numpy()
     if array.dtype.kind in "mM":
         return ["" if np.isnat(one) else str(one) for one in array]

@@ -15,16 +15,9 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples, further_first
 from rawpack_packer.sources.base import SourceInfo, given_options
-from rawpack_packer.sources.fields import (
-    PIXEL_WORDS,
-    FieldKind,
-    Fields,
-    ImageKind,
-    PixelWord,
-    hints,
-    with_roles,
-    words_of,
-)
+from rawpack_packer.sources.declared import with_roles, words_of
+from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, ImageKind, PixelWord
+from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.table.choose import (
     IMAGE,
     LABEL,

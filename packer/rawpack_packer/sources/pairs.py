@@ -15,9 +15,11 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
-from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, check_names, first_pixels, words_of
+from rawpack_packer.sources.declared import words_of
+from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, bad_name, text_of
 from rawpack_packer.sources.folder_scan import FolderScan
+from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.table.columns import NO_FILE, Files, texts_of
 from rawpack_packer.text import count, plain
 

@@ -169,6 +169,12 @@ KINDS: dict[str, SourceKind] = {
             ("litdata", "chunks of litdata: a folder with an index.json"),
         )
     },
+    "lerobot": SourceKind(
+        "LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions", "lerobot:open_lerobot",
+        ("image_column", "columns", "episodes"), Look(r"(^|/)meta/info\.json$", decides="lerobot:is_lerobot"),
+        Look(contains=("meta/info.json",), absent=True, decides="lerobot:is_lerobot"),
+        divides="lerobot:splits_of", remote=True, extra="lerobot",
+    ),
     "coco": SourceKind(
         "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
         ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
@@ -365,7 +371,7 @@ def has_split(root: str, name: str) -> bool:
     # What an archive or a data.yaml lacks is reported when it is opened.
     is_file = os.path.isfile(root)  # noqa: PTH113
     known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
-    kinds = ("parquet", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
+    kinds = ("parquet", "lerobot", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
     return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
@@ -467,6 +473,8 @@ def _kind_of_url(url: str, spool: Spool) -> str:
     from rawpack_packer.sources.table.named_files import source_name
 
     ends = _NAMED.search(split_path(url)[0])
+    if url.partition("?")[0].endswith("/meta/info.json"):
+        return "lerobot"
     if url.partition("?")[0].endswith(f"/{INDEX}") and (kind := kind_of_index(read_index(url, spool))):
         return kind
     if ends is None:

@@ -73,7 +73,7 @@ class LookedAt:
     @classmethod
     def of(cls, reader: Reader) -> LookedAt:
         """The samples of a reader of one store, all or some of them. Raises UsageError for other readers."""
-        if not isinstance(reader, Reader) or len(reader._library.stores) > 1 or reader._samples.clips is not None:
+        if not isinstance(reader, Reader) or len(reader._library.stores) > 1 or reader._samples.framing is not None:
             raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
         origin = reader._library.stores[0].origin
         path = str(reader._library.stores[0].path) if origin is None else shown(origin.remote.url)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import UsageError
 from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
 from rawpack.remote.fetch import Ticket
@@ -48,12 +49,14 @@ class Prefetch(Iterator["EpochStep"]):
         order: Callable[[int, int], NDArray[np.int64]],
         left: int,
         batch: int = 1,
+        field_rows: FieldRows = OWN_ROWS,
     ) -> None:
         """names: the fields to be read from shards. order: the rows at positions start..stop-1, counted from here, of
-        `left` that are to come for all ranks together. batch: samples in a batch."""
+        `left` that are to come for all ranks together. batch: samples in a batch. field_rows: which rows each field is
+        read from."""
         assert library.fetcher is not None
         self._steps, self._library, self._names, self._batch = steps, library, names, batch
-        self._fetcher = library.fetcher
+        self._fetcher, self._field_rows = library.fetcher, field_rows
         self._cache: CacheFolder = self._fetcher.cache
         self._ticket = Ticket()
         self._next: deque[tuple[EpochStep, list[RemoteFile]]] = deque()
@@ -176,7 +179,8 @@ class Prefetch(Iterator["EpochStep"]):
             step = next(self._steps, None)
             if step is None:
                 return
-            items = self._library.remote_items(step.rows.reshape(-1), self._names)
+            rows = self._field_rows.of_any(self._names, step.rows)
+            items = self._library.remote_items(rows, self._names)
             self._next.append((step, items))
             self._samples += len(step.rows)
             for item in items:

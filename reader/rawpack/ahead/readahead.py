@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.ahead.steps import EpochStep
+from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import RawpackError
 from rawpack.order.launcher import ranks_here
 from rawpack.store.stores import Stores
@@ -66,9 +67,17 @@ class OwnReads:
 class Readahead:
     """The policy of one iterator. Used by one thread at a time."""
 
-    def __init__(self, library: Stores, names: Sequence[str], pool: WorkerPool | None, own_reads: OwnReads) -> None:
-        """names: the fields of a batch. pool: the workers that read them; None where this process reads."""
-        self._library, self._pool, self.own_reads = library, pool, own_reads
+    def __init__(
+        self,
+        library: Stores,
+        names: Sequence[str],
+        pool: WorkerPool | None,
+        own_reads: OwnReads,
+        field_rows: FieldRows = OWN_ROWS,
+    ) -> None:
+        """names: the fields of a batch. pool: the workers that read them; None where this process reads. field_rows:
+        which rows each field is read from."""
+        self._library, self._pool, self.own_reads, self._field_rows = library, pool, own_reads, field_rows
         self._images = [name for name in names if library.fields[name].in_shards and name in library.random_access]
         self._unseen = _LOOK_EVERY
         """Batches since one was checked."""
@@ -81,7 +90,7 @@ class Readahead:
     def ask(self, rows: NDArray[np.int64]) -> None:
         """Ask the disk for the images of these samples."""
         for name in self._images:
-            self._library.readahead(name, rows.reshape(-1))
+            self._library.readahead(name, self._field_rows.of(name, rows))
 
     def ask_if_cold(self, rows: NDArray[np.int64]) -> None:
         """The same, unless the first of the samples is in the page cache and nobody had to wait recently.

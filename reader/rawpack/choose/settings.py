@@ -94,7 +94,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     found, resized = asked.buckets, asked.resized(asked.sizes[0], main, library.fields)
     transformed = bool(options.transform) or bool(resized)
     planes, files = choose_form(library, options, transformed)
-    if files and (resized or samples.clips is not None):
+    if files and (resized or samples.framing is not None):
         raise UsageError(
             "decode=False gives files, which cannot be resized, nor be frames of clips: leave out image_size= and "
             "clips(); transform= may begin with a crop"
@@ -106,7 +106,8 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
         step.check(library.fields, chosen)
     crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
     befores = [_fits(asked.resized(size, main, library.fields)) for size in asked.sizes]
-    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in samples.lengths]
+    lengths = range(len(samples.lengths))
+    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in lengths]
     pipelines, movers = zip(*made, strict=True)
     # Buckets decide more than sizes: which samples are in a batch.
     if not (any(pipelines) or any(movers) or files or found) and transformed:
@@ -241,9 +242,10 @@ def _pipeline(
     chosen: Sequence[str],
     before: Sequence[Step],
     files: Sequence[str],
-    frames: int | None,
+    length: int,
 ) -> tuple[Pipeline | None, BoxMover | None]:
-    """before: steps that come first. files: the chosen fields that workers leave alone."""
+    """before: steps that come first. files: the chosen fields that workers leave alone. length: which of the lengths of
+    clips."""
     if transform is None and not before:
         return None, None
     from rawpack.transforms.boxes import mover_for
@@ -255,9 +257,8 @@ def _pipeline(
     worked = [name for name in chosen if name not in files]
     alike = look_alikes(library, worked)
     sizes = stored_sizes(library, chosen)
-    pipeline = plan_pipeline(
-        transform or [], library.fields, worked, before, frames, samples.once, classes, alike, sizes
-    )
+    frames = {name: samples.frames(name, length) for name in worked}
+    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, classes, alike, sizes)
     mover = mover_for(transform, library.fields, chosen, before, sizes)
     return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 
@@ -299,9 +300,9 @@ def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> boo
 
 def bytes_of(samples: SampleSet, names: Sequence[str]) -> int:
     """Bytes of one sample, or clip, as it is stored, of those of these fields that have one size."""
-    fields = [field for name in names if (field := samples.library.fields[name]).in_slot and field.uniform]
-    size = sum(np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for field in fields)
-    return size * (samples.lengths[-1] or 1)
+    fields = {name: field for name in names if (field := samples.library.fields[name]).in_slot and field.uniform}
+    sizes = {name: np.dtype(field.dtype).itemsize * math.prod(field.stored_shape) for name, field in fields.items()}
+    return sum(size * (samples.frames(name, -1) or 1) for name, size in sizes.items())
 
 
 def copied(library: Stores, fields: Sequence[str], planes: Sequence[str]) -> bool:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.opening import Opening
 from rawpack.store.stores import CLIP, INDEX, Stores
 
 if TYPE_CHECKING:
+    from rawpack.clips.offsets import Offsets
     from rawpack.clips.table import ClipTable
 
 
@@ -63,6 +65,8 @@ class SampleSet:
     """The rows, or the numbers of clips; None for all."""
     clips: ClipTable | None = None
     """Where samples are clips: which rows each has."""
+    offsets: Offsets | None = None
+    """Where fields of a row have several frames: which ones."""
     scope: Scope = field(default_factory=Scope)
 
     def __post_init__(self) -> None:
@@ -71,7 +75,7 @@ class SampleSet:
             self.asked.mix.sizes(self.library, self.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.asked, self.selection, self.clips)
+        return _reopened, (self.asked, self.selection, self.clips, self.offsets)
 
     def __len__(self) -> int:
         if self.selection is not None:
@@ -86,17 +90,33 @@ class SampleSet:
     @property
     def fields(self) -> Mapping[str, Field]:
         """As of `Reader`."""
-        return self.library.fields if self.clips is None else self.clips.fields(self.library.fields)
+        made = self.framing
+        return self.library.fields if made is None else made.fields(self.library.fields)
 
     @property
-    def once(self) -> tuple[str, ...]:
-        """Fields that have one value for a clip, instead of one for each frame."""
-        return () if self.clips is None else self.clips.once
+    def framing(self) -> ClipTable | Offsets | None:
+        """What gives samples several frames."""
+        return self.offsets if self.clips is None else self.clips
+
+    @property
+    def field_rows(self) -> FieldRows:
+        """Which rows each field is read from."""
+        return (self.offsets or OWN_ROWS) if self.clips is None else ClipRows(self.clips.once)
 
     @property
     def lengths(self) -> tuple[int | None, ...]:
         """The numbers of frames that clips have, least first; None where samples are no clips."""
         return (None,) if self.clips is None else self.clips.shape.lengths
+
+    def frames(self, name: str, length: int = 0) -> int | None:
+        """How many frames a sample has of a field; None where it has one value. length: which of `lengths`."""
+        if self.offsets is not None:
+            return self.offsets.frames(name)
+        return self.lengths[length] if self.field_rows.framed(name) else None
+
+    def pads(self, names: Sequence[str], rows: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """Which frames of these fields are padding, for samples with these rows: see `Offsets.pads`."""
+        return {} if self.offsets is None else self.offsets.pads(names, rows)
 
     def close(self) -> None:
         """See `Reader.close`."""
@@ -131,7 +151,7 @@ class SampleSet:
             found = [self._one(number) for number in numbers.tolist()]
             return {CLIP: numbers, **{name: [clip[name] for clip in found] for name in (*names, INDEX)}}
         rows = numbers if self.clips is None else self.clips.rows(numbers, 0, 0)
-        samples = {**{name: self._values(name, rows) for name in names}, INDEX: rows}
+        samples = {**{name: self._values(name, rows) for name in names}, INDEX: rows, **self.pads([*names], rows)}
         return samples if self.clips is None else {CLIP: numbers, **samples}
 
     def column(self, name: str) -> Any:
@@ -144,7 +164,8 @@ class SampleSet:
         self.look_at_files()
         if clips is None or name in clips.once:
             rows = self.rows
-            return self.library.values(name, np.arange(len(self)) if rows is None else rows)
+            rows = np.arange(len(self)) if rows is None else rows
+            return self._values(name, rows) if clips is None else self.library.values(name, rows)
         if clips.shape.per_video is not None:
             raise UsageError(f"the {name!r} of random clips differs from epoch to epoch: read it with batches()")
         if len(self.lengths) > 1:
@@ -153,23 +174,31 @@ class SampleSet:
 
     def _one(self, number: int) -> dict[str, Any]:
         """The sample in a row, or a clip by its number."""
+        if self.offsets is not None:
+            row = np.array([number])
+            framed = {name: self._values(name, row)[0] for name in self.offsets.steps}
+            pads = {name: flags[0] for name, flags in self.pads([*framed], row).items()}
+            return self._sample(number, framed) | pads
         if self.clips is None:
             return self._sample(number)
         rows = self.clips.rows(np.array([number], np.int64), 0, 0)[0].tolist()
         return self.clips.joined(number, [self._sample(row) for row in rows], self.library.fields)
 
-    def _sample(self, row: int) -> dict[str, Any]:
-        library = self.library
-        return {**{name: library.value(name, row, self.asked.verify) for name in library.fields}, INDEX: np.int64(row)}
+    def _sample(self, row: int, known: Mapping[str, Any] = {}) -> dict[str, Any]:
+        library, verify = self.library, self.asked.verify
+        sample = {name: known[name] if name in known else library.value(name, row, verify) for name in library.fields}
+        return sample | {INDEX: np.int64(row)}
 
     def _values(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Field `name` of samples with these rows, (n,), or for clips (n, frames)."""
-        once = name in self.once
-        values = self.library.values(name, rows_of(rows, once), self.asked.verify)
-        return values if once or rows.ndim == 1 else by_clip(values, *rows.shape)
+        field_rows = self.field_rows
+        values = self.library.values(name, field_rows.of(name, rows), self.asked.verify)
+        return field_rows.by_sample(name, values, rows)
 
 
-def _reopened(asked: Opening, selection: NDArray[np.int64] | None, clips: ClipTable | None) -> SampleSet:
+def _reopened(
+    asked: Opening, selection: NDArray[np.int64] | None, clips: ClipTable | None, offsets: Offsets | None
+) -> SampleSet:
     """Samples as they were pickled."""
     urls = [path for path in asked.paths if isinstance(path, str)]
     if urls:
@@ -177,16 +206,4 @@ def _reopened(asked: Opening, selection: NDArray[np.int64] | None, clips: ClipTa
 
         for url in urls:
             note_answer(host_of(url, asked.storage_options or {}))  # it did, in the process that opened it
-    return SampleSet(asked, asked.open(), selection, clips)
-
-
-def rows_of(samples: NDArray[np.int64], once: bool) -> NDArray[np.int64]:
-    """The rows to read. samples: rows (n,), or those of clips (n, frames); once: whether a clip has one value."""
-    return samples if samples.ndim == 1 else samples[:, 0] if once else samples.reshape(-1)
-
-
-def by_clip(values: Any, clips: int, frames: int) -> Any:
-    """The values of clips * frames samples, clip by clip."""
-    if isinstance(values, list):
-        return [values[start : start + frames] for start in range(0, clips * frames, frames)]
-    return values.reshape(clips, frames, *values.shape[1:])
+    return SampleSet(asked, asked.open(), selection, clips, offsets)

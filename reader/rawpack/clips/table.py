@@ -177,6 +177,11 @@ class ClipTable:
         return f"{self.description} {digest.hexdigest()}"
 
     @property
+    def title(self) -> str:
+        """What samples are, to be shown."""
+        return f"clips of {self.description}"
+
+    @property
     def description(self) -> str:
         """The options, in words."""
         shape = self.shape

@@ -114,7 +114,10 @@ class Epochs:
                     steps = prefetch = self._prefetch(steps, start)
                     self._library.fetcher.restore()  # new workers open what is in the cache
                 worker_set = self.pool_cache.acquire(start) or self.making.worker_set(self.held)
-                readahead = Readahead(self._library, self.settings.fields, worker_set.pool, self.making.own_reads)
+                readahead = Readahead(
+                    self._library, self.settings.fields, worker_set.pool, self.making.own_reads,
+                    self._samples.field_rows,
+                )  # fmt: skip
                 if prefetch is None and readahead.useful:
                     ranks = start.split.world_size
                     region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
@@ -274,14 +277,14 @@ class Epochs:
 
         names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.settings.batch_size
-        prefetch = Prefetch(steps, self._library, names, order, left, batch)
+        prefetch = Prefetch(steps, self._library, names, order, left, batch, self._samples.field_rows)
         prefetch.ready()
         return prefetch
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
-        selection, clips = self._samples.selection, self._samples.clips
+        selection, framing = self._samples.selection, self._samples.framing
         return {
             "order": self.settings.order_name,
             "order_version": self._order.version,
@@ -289,7 +292,7 @@ class Epochs:
             "samples": len(self._library),
             "keys": self._library.key_digest,
             "selected": None if selection is None else xxhash.xxh3_64_hexdigest(selection.tobytes()),
-            "clips": None if clips is None else clips.identity,
+            "clips": None if framing is None else framing.identity,
             **self._order.identity,
         }
 

@@ -93,6 +93,7 @@ class BatchIterator(Iterator[Batch]):
                     self._readahead.own_reads.note(faults)
                 if self._making.valid:
                     batch[VALID] = step.valid
+                batch.update(self._making.pads(step.rows))
                 self._count(step, began)
                 taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:

@@ -8,6 +8,9 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.choose.settings import Settings, check_travels, copied, sides
@@ -34,6 +37,9 @@ _TOGETHER_HERE_BYTES = 1 << 21
 """The same without workers: finding 64 samples of 784 bytes takes longer than copying them, and what is just copied is
 still in the processor's cache."""
 
+_DECODED_SHIFT = 16
+"""Of the images that JPEG files are decoded into. libjpeg-turbo writes rows past the cache if their addresses are
+multiples of 32, which takes 3 to 5 % longer."""
 
 Begun = deque[tuple[list[EpochStep], "Pending"]]
 """Batches in the making, in order: those of one slot after another."""
@@ -91,7 +97,9 @@ class Making:
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
-        self._ragged_fields = RaggedFields(library, ragged_fields, settings.ragged, settings.movers, settings.texts)
+        self._ragged_fields = RaggedFields(
+            library, ragged_fields, settings.ragged, settings.movers, settings.texts, samples.field_rows
+        )
         clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
         slot_fields, *others = (
             [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
@@ -103,8 +111,8 @@ class Making:
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
         self._spec = WorkSpec(
-            files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory, samples.once,
-            library.groups,
+            files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory,
+            samples.field_rows, library.groups,
         )  # fmt: skip
         if settings.workers and settings.backend == "process" and settings.pipeline is not None:
             check_travels(settings.pipelines)
@@ -128,6 +136,15 @@ class Making:
             )  # fmt: skip
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
+
+    def pads(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
+        """What a batch of these rows has besides: see `Offsets.pads`."""
+        return self._samples.pads(self.settings.fields, rows)
+
+    @property
+    def _pads(self) -> dict[str, tuple[int, ...]]:
+        """Name -> axes of the same."""
+        return {name: flags.shape[1:] for name, flags in self.pads(np.empty(0, np.int64)).items()}
 
     def worker_set(self, held: int) -> WorkerSet:
         """New workers, and slots for them. held: batches that the caller is expected to hold at a time."""
@@ -162,7 +179,7 @@ class Making:
             described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in self._ragged_fields.names:
             stored, length = self._library.fields[name], self.settings.ragged
-            axes = described[INDEX].axes if self._samples.clips is not None else ()
+            axes = self._axes(name, 0) if self._samples.clips is None else described[INDEX].axes
             assert axes is not None
             if stored.kind == "text" or length == "list":
                 one_text = stored.kind == "text" and (not stored.is_texts or name in self.settings.texts)
@@ -173,6 +190,7 @@ class Making:
             described[f"{name}.length"] = BatchField("number", "int64", False, axes)
         if self.valid:
             described[VALID] = BatchField("number", "bool", False, ())
+        described |= {name: BatchField("number", "bool", False, axes) for name, axes in self._pads.items()}
         return described
 
     def table(self) -> list[tuple[str, str, str]]:
@@ -182,6 +200,7 @@ class Making:
         fields |= {name: Field(kind="text", dtype="str") for name in self.settings.texts}
         fields |= {field.name: field for field in self._spec.layout.fields}
         fields |= {VALID: SlotField(VALID, "bool", ())} if self.valid else {}
+        fields |= {name: SlotField(name, "bool", axes) for name, axes in self._pads.items()}
         shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 
@@ -210,13 +229,13 @@ class Making:
         if pipeline is not None and name in pipeline.results:
             made = pipeline.results[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
-        return SlotField(name, field.dtype, (*self._axes(name, bucket), *(n for n in field.shape if n is not None)))
+        shape = (*self._axes(name, bucket), *(n for n in field.shape if n is not None))
+        return SlotField(name, field.dtype, shape, _DECODED_SHIFT if field.codec.scales else 0)
 
     def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        lengths = self._samples.lengths
-        frames = lengths[bucket if len(lengths) > 1 else 0]
-        return () if frames is None or name in self._samples.once else (frames,)
+        frames = self._samples.frames(name, bucket if len(self._samples.lengths) > 1 else 0)
+        return () if frames is None else (frames,)
 
 
 class PoolCache:

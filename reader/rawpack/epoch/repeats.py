@@ -149,7 +149,7 @@ class RepeatWatch:
 
     def _message(self, batch_size: int) -> str:
         samples, words = self._samples, {"shuffled": ", shuffle=True", "block": ', shuffle="block"'}
-        whole = len(samples.library.stores) == 1 and samples.clips is None and samples.selection is None
+        whole = len(samples.library.stores) == 1 and samples.framing is None and samples.selection is None
         reader = f'Reader("{samples.library.stores[0].where}")' if whole else "reader"
         shuffle = words.get(self._settings.order_name.partition(" ")[0], "")
         return (

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
@@ -36,7 +37,7 @@ class FieldPlan:
     """Before the first step, and after each; for clips, those of one frame."""
     field: Field
     frames: int | None = None
-    """The length of clips; None if samples are single images, and for fields of which a clip has one value."""
+    """How many a sample has; None where it has one value."""
     shares: tuple[Share, ...] = ()
     """How each step is drawn where the sample has other images."""
 
@@ -135,22 +136,25 @@ class Pipeline:
         times: Times,
         check: Check | None,
         clips: NDArray[np.int64] | None = None,
+        field_rows: FieldRows = OWN_ROWS,
     ) -> None:
         """Make the fields in `plans` of these samples.
 
-        rows: (n,), or (n, frames) for clips. outs: (n, *shape) for each field; for clips (n * frames, *shape), except
-        for fields of which a clip has one value. seeds: see `Seeds`. check: called with field and row before a sample
-        is read. clips: (n,), their numbers.
+        rows: (n,), or (n, frames) for clips. outs: (n, *shape) for each field, or (n * frames, *shape). seeds: see
+        `Seeds`. check: called with field and row before a sample is read. clips: (n,), their numbers. field_rows: which
+        rows each field is read from.
         """
-        samples, each = rows if clips is None else clips, rows.reshape(-1)
+        samples = rows if clips is None else clips
         for name, plan in self.plans.items():
             if name not in self.pixels:
-                its = each if plan.frames or clips is None else rows[:, 0]
+                its = field_rows.of(name, rows)
                 _fill_numbers(library, name, plan, its, outs[name], randoms_of(seeds, samples), times)
-        known: dict[int, Known] | None = None if len(self.pixels) == 1 and clips is None else {}
+        alone = len(self.pixels) == 1 and not field_rows.framed(self.pixels[0])
+        known: dict[int, Known] | None = None if alone else {}
         for name in self.pixels:
             plan, randoms = self.plans[name], randoms_of(seeds, samples, "" if name == self.pixels[0] else name)
-            ImageFiller(library, name, plan, each, outs[name], randoms, check, known).fill(times)
+            its = field_rows.of(name, rows)
+            ImageFiller(library, name, plan, its, outs[name], randoms, check, known).fill(times)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""

@@ -36,17 +36,16 @@ def plan_pipeline(
     fields: Mapping[str, Field],
     chosen: Sequence[str],
     before: Sequence[Step] = (),
-    frames: int | None = None,
-    once: Sequence[str] = (),
+    frames: Mapping[str, int | None] = {},
     classes: int | None = None,
     alike: Mapping[str, Field] = {},
     sizes: Mapping[str, Sizes] = {},
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store.
 
-    before: steps that come first. frames: the length of clips; None if samples are single images. Steps work on frames,
-    batch steps on whole clips. once: fields of which a clip has one value. classes: how many the store names. alike:
-    the chosen fields that look like images, see `look_alikes`. sizes: see `stored_sizes`.
+    before: steps that come first. frames: how many a sample has, by field; None where it has one value. Steps work on
+    frames, batch steps on whole clips. classes: how many the store names. alike: the chosen fields that look like
+    images, see `look_alikes`. sizes: see `stored_sizes`.
 
     Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
@@ -73,8 +72,7 @@ def plan_pipeline(
             _check_left(step, name, together)
         check_step(step, spec, made, name, alike)
 
-    clips = {name: None if name in once else frames for name in chosen}
-    made_of = field_plans(singles, fields, chosen, sizes, clips, check)
+    made_of = field_plans(singles, fields, chosen, sizes, frames, check)
     whole = {name: plan for name, plan in made_of.items() if name in chosen}
     plans = {name: plan for name, plan in whole.items() if plan.steps}
     results = {name: plan.sample_result for name, plan in plans.items()}

@@ -84,7 +84,7 @@ def field_plans(
     """What steps do to the chosen fields, in the order in which these are drawn for: the image first, which so gets the
     same random numbers whatever is beside it. If boxes are chosen, the image that they belong to is always among them.
 
-    sizes: see `stored_sizes`. frames: the length of clips, by field. check: gets the name of a field, each step that is
+    sizes: see `stored_sizes`. frames: as of `plan_pipeline`. check: gets the name of a field, each step that is
     applied to it, and its samples before and after that. Raises UsageError where steps and fields do not fit.
     """
     main, order = main_image(fields), list(fields)

@@ -7,13 +7,13 @@ as the store holds them, are for decoders on a GPU; to copy them takes 2% of the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.sample_set import by_clip
+from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import WorkerError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
@@ -43,11 +43,18 @@ class RaggedFields:
         ragged: Ragged,
         movers: Sequence[BoxMover | None] = (None,),
         texts: Mapping[str, OneText] = {},
+        field_rows: FieldRows = OWN_ROWS,
     ) -> None:
         """movers: what moves boxes, and what follows them, with their images, where these are transformed: for each
-        bucket. texts: what chooses one of the texts of each sample, by field."""
+        bucket. texts: what chooses one of the texts of each sample, by field. field_rows: which rows each is read
+        from."""
         self.names, self._library, self._ragged, self._movers = tuple(names), library, ragged, tuple(movers)
-        self._texts = texts
+        self._texts, self._field_rows = texts, field_rows
+        groups = dict[Hashable, list[str]]()
+        for name in names:
+            groups.setdefault(field_rows.alike(name), []).append(name)
+        self._groups = list(groups.values())
+        """The fields that are read from the same rows."""
 
     def __call__(
         self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None, bucket: int = 0
@@ -57,22 +64,31 @@ class RaggedFields:
         rows: int64 (n,), or for clips (n, frames): then each clip has a list of its frames, or an axis. seeds: see
         `Seeds`. clips: their numbers, (n,). bucket: of the batch.
         """
-        made = self._of(rows.reshape(-1), seeds, clips, self._movers[bucket])
-        return made if rows.ndim == 1 else {name: by_clip(values, *rows.shape) for name, values in made.items()}
+        batch, field_rows, samples = dict[str, Any](), self._field_rows, rows if clips is None else clips
+        for names in self._groups:
+            made = self._of(names, field_rows.of(names[0], rows), seeds, samples, self._movers[bucket])
+            batch |= {name: field_rows.by_sample(names[0], values, rows) for name, values in made.items()}
+        return batch
 
     def _of(
-        self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None, mover: BoxMover | None
+        self,
+        names: Sequence[str],
+        rows: NDArray[np.int64],
+        seeds: Seeds,
+        numbers: NDArray[np.int64],
+        mover: BoxMover | None,
     ) -> dict[str, Any]:
+        """Fields of these rows, which are the frames of the samples with these numbers."""
         batch: dict[str, Any] = {}
         fields = self._library.fields
-        moved = {name: self._library.columns.ragged(name, rows) for name in self.names if mover and fields[name].moves}
-        if mover is not None:
-            moved = mover(self._library, rows, moved, seeds, clips)
-        for name in self.names:
+        moved = {name: self._library.columns.ragged(name, rows) for name in names if mover and fields[name].moves}
+        if mover is not None and moved:
+            moved = mover(self._library, rows, moved, seeds, numbers)
+        for name in names:
             if self._library.fields[name].kind == "text":
                 batch[name] = self._library.columns.text(name, rows)
                 if name in self._texts:
-                    batch[name] = self._texts[name].chosen(batch[name], seeds, rows if clips is None else clips)
+                    batch[name] = self._texts[name].chosen(batch[name], seeds, numbers)
                 continue
             samples = moved[name] if name in moved else self._library.columns.ragged(name, rows)
             if self._ragged == "list":

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.sample_set import rows_of
+from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
@@ -62,8 +62,8 @@ class WorkSpec:
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
     """`Memory.layout` of preloaded shards; the descriptor is sent along with the spec."""
-    once: tuple[str, ...] = ()
-    """Fields that a clip has one value of, instead of one for each frame."""
+    field_rows: FieldRows = OWN_ROWS
+    """Which rows each field is read from."""
     groups: tuple[int, ...] | None = None
     """As of `Stores`."""
 
@@ -125,8 +125,6 @@ class _Way(NamedTuple):
     """Whether it comes as planes."""
     copies: bool
     """Whether its values are as they are stored, in all stores."""
-    once: bool
-    """Whether a clip has one value of it."""
     check: bool
     """Whether each sample is checked against its checksum."""
     one_by_one: bool
@@ -139,8 +137,9 @@ class BatchFiller:
     def __init__(self, spec: WorkSpec, library: Stores) -> None:
         self._library, self._verify = library, spec.verify
         self._pipelines, self._pipeline = spec.pipelines, spec.pipelines[0]
-        self._planes, self._once = spec.planes, spec.once
-        given = (INDEX, CLIP) if spec.once else (INDEX,)
+        self._planes, self._field_rows = spec.planes, spec.field_rows
+        self._of_clips = isinstance(spec.field_rows, ClipRows)
+        given = (INDEX, CLIP) if self._of_clips else (INDEX,)
         names = [field.name for field in spec.layout.fields if field.name not in given]
         self._fields = [(name, library.fields[name]) for name in names]
         self._as_stored = [self._way(name, field) for name, field in self._fields]
@@ -154,7 +153,7 @@ class BatchFiller:
         planes = name in self._planes
         copies = all(one.codec.in_place and one.planar == planes for one in stored)
         check = self._verify and field.in_shards
-        return _Way(name, planes, copies, name in self._once, check, self._verify and field.deflated)
+        return _Way(name, planes, copies, check, self._verify and field.deflated)
 
     def of_bucket(self, bucket: int) -> BatchFiller:
         """The same for batches of this bucket."""
@@ -170,16 +169,16 @@ class BatchFiller:
         clips = views[CLIP][start:stop] if samples.ndim == 2 else None
         plans = () if self._pipeline is None else self._pipeline.plans
         if self._pipeline is not None and plans:
-            outs = {name: self._frames(name, views[name][start:stop], samples) for name in plans}
+            outs = {name: self._each(name, views[name][start:stop]) for name in plans}
             check = self._library.check if self._verify else None
             seed, epoch, first = seeds
             own = seed, epoch, first + start if first >= 0 else first
-            self._pipeline.fill(self._library, samples, outs, own, times, check, clips)
+            self._pipeline.fill(self._library, samples, outs, own, times, check, clips, self._field_rows)
         for way in self._as_stored:
             name = way.name
             if name in plans:
                 continue
-            rows, out = rows_of(samples, way.once), self._frames(name, views[name][start:stop], samples)
+            rows, out = self._field_rows.of(name, samples), self._each(name, views[name][start:stop])
             read = self._library.read_planes if way.planes else self._library.read_into
             began, step = time.perf_counter(), 1 if way.one_by_one else max(1, len(rows))
             for i in range(0, len(rows), step):
@@ -210,9 +209,9 @@ class BatchFiller:
         if self._pipeline is not None and self.whole_batches:
             self._pipeline.finish(targets, views, seeds, times)
 
-    def _frames(self, name: str, out: NDArray[Any], samples: NDArray[np.int64]) -> NDArray[Any]:
-        """The same memory, frame by frame: clips (n, frames, ...) as (n * frames, ...)."""
-        return out if samples.ndim == 1 or name in self._once else out.reshape(samples.size, *out.shape[2:])
+    def _each(self, name: str, out: NDArray[Any]) -> NDArray[Any]:
+        """The same memory, frame by frame: (n, frames, ...) as (n * frames, ...)."""
+        return out.reshape(out.shape[0] * out.shape[1], *out.shape[2:]) if self._field_rows.framed(name) else out
 
     @property
     def descriptors(self) -> list[int]:
@@ -231,7 +230,7 @@ class BatchFiller:
 
     def name(self, row: int) -> str:
         """A sample's name in an error: its row and key; for a clip those of its first frame."""
-        what = f"the clip that begins with sample {row}" if self._once else f"sample {row}"
+        what = f"the clip that begins with sample {row}" if self._of_clips else f"sample {row}"
         try:
             return f"{what} ({self._library.columns.text('key', np.array([row]))[0]!r})"
         except (RawpackError, KeyError):

@@ -39,6 +39,8 @@ class SlotField:
     dtype: str
     shape: tuple[int, ...]
     """The shape of one sample."""
+    shift: int = 0
+    """Bytes after a page boundary at which the array begins."""
 
     @property
     def bytes(self) -> int:
@@ -47,7 +49,7 @@ class SlotField:
 
 
 class SlotLayout:
-    """Where the arrays of a batch are in a slot: one after another, each at a page boundary."""
+    """Where the arrays of a batch are in a slot: one after another, each at a page boundary, or `shift` after it."""
 
     def __init__(self, fields: Iterable[SlotField], batch_size: int, *others: Iterable[SlotField]) -> None:
         """fields: of a batch. others: those of further buckets, whose arrays have other shapes and the same names."""
@@ -70,8 +72,8 @@ class SlotLayout:
         for each in buckets:
             columns, end = [], 0
             for field in each:
-                columns.append((field.name, np.dtype(field.dtype), field.shape, end))
-                end += -(-field.bytes * batch_size // _ALIGN) * _ALIGN
+                columns.append((field.name, np.dtype(field.dtype), field.shape, end + field.shift))
+                end += -(-(field.shift + field.bytes * batch_size) // _ALIGN) * _ALIGN
             self._columns.append(columns)
             self.size = max(self.size, end)
 

@@ -20,7 +20,7 @@ from functools import partial
 
 import videos
 from contract import Subject
-from data import FORMS, GZIP, JPEG_95, PACKED, PLANES, make_array, make_store
+from data import FORMS, GZIP, JPEG_95, PACKED, PLANES, STANDARD, make_array, make_store
 from subjects.augment import NumpyBatch, albumentations, build, fused_normalize
 from subjects.clips import Clips, DecodedClips, by_decord, by_pyav, by_torchcodec
 from subjects.limits import Limit, OrderAlone, SequentialRead, TakeLoop, copy, decode, inflate
@@ -76,6 +76,9 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "copy limit, large pages": partial(Limit, make_array, partial(copy, large_pages=True)),
     "inflate limit": partial(Limit, partial(make_store, form=GZIP), inflate, ("h5py",)),
     "decode limit": partial(Limit, partial(make_store, form="lmdb"), decode, ("lmdb", "simplejpeg")),
+    "decode limit, standard tables": partial(
+        Limit, partial(make_store, form=STANDARD), partial(decode, form=STANDARD), ("lmdb", "simplejpeg")
+    ),
     **{form: partial(Store, form) for form in FORMS},
     "hdf5, gzip": partial(Store, GZIP),
     "memmap, planes": partial(Store, PLANES),
@@ -130,6 +133,9 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "webdataset, remote": partial(RemotePeer, "webdataset", ("webdataset",)),
     "streaming, remote": partial(RemotePeer, "streaming", ("streaming", "boto3"), "s3"),
     **{f"crops, {form}": partial(Store, form, "crops") for form in ("memmap", "lmdb")},
+    "lmdb, standard tables": partial(Store, STANDARD),
+    "center crop, lmdb": partial(Store, "lmdb", "center crop"),
+    **{f"{what}, lmdb, standard tables": partial(Store, STANDARD, what) for what in ("center crop", "crops")},
     "crops, lmdb, scaled decoding": partial(Store, "lmdb", "crops, scaled"),
     "crops of half the side, lmdb": partial(Store, "lmdb", "half"),
     "normalize, memmap": partial(Store, "memmap", "normalize"),

@@ -62,13 +62,13 @@ def copy(number: int, of: int, settings: Settings, *, large_pages: bool = False)
             yield len(chosen)
 
 
-def decode(number: int, of: int, settings: Settings) -> Iterator[int]:
+def decode(number: int, of: int, settings: Settings, *, form: str = "lmdb") -> Iterator[int]:
     """Decode JPEG files that lie in memory, each whole into a buffer that is used again: see `Share`."""
     import simplejpeg
 
     out = np.ones(settings.shape, np.uint8)
     yield from _each(
-        data.jpegs(settings)[number::of], number, lambda file: simplejpeg.decode_jpeg(file, "RGB", buffer=out)
+        data.jpegs(settings, form)[number::of], number, lambda file: simplejpeg.decode_jpeg(file, "RGB", buffer=out)
     )
 
 

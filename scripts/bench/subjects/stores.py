@@ -19,7 +19,7 @@ _SIDE = 224
 _BATCHES_OF_ZEROS = 20
 _SAMPLES = 4096
 """In one epoch of single samples."""
-What = Literal["", "center", "crops", "crops, scaled", "half", "normalize", "flip and normalize"]
+What = Literal["", "center", "center crop", "crops", "crops, scaled", "half", "normalize", "flip and normalize"]
 
 
 class Store(Subject):
@@ -85,6 +85,8 @@ def steps(what: What, settings: Settings) -> list[Any] | None:
         return None
     if what == "center":
         return [CenterCrop(settings.shape[:2])]
+    if what == "center crop":
+        return [CenterCrop(side_of(settings))]
     if what == "half":
         return [RandomCrop(settings.shape[0] // 2)]
     if "normalize" in what:

@@ -19,6 +19,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.images import npy
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import doubtful
+from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
 from rawpack_packer.sources.fields import (
     Boxes,
     Declared,
@@ -26,16 +27,12 @@ from rawpack_packer.sources.fields import (
     Value,
     are_pixels,
     are_texts,
-    array_of,
     as_array,
     as_text,
     check_names,
-    declared_kind,
-    first_pixels,
-    inferred_kind,
-    with_arrays,
 )
 from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.inferred import first_pixels, inferred_kind
 from rawpack_packer.sources.table.columns import Rows, Spans
 from rawpack_packer.text import plain
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +20,9 @@ from rawpack_packer.sources.archives.opened import Pass
 from rawpack_packer.sources.archives.samples import COPY_AGAIN, Shards, is_shard
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import FieldKind, Fields, declared_kind, words_of
+from rawpack_packer.sources.declared import array_of, declared_kind, words_of
+from rawpack_packer.sources.exported import exported_beside
+from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, Labels, named_file, number_labels
@@ -83,6 +86,7 @@ class WebDatasetSource(TableSource):
         suffixes, rows = shards.images(named.get("image"), where)
         shards.check_together(rows, files)
         keys = _keys(shards, rows, files, prefix, where)
+        said = {} if files.remotes else _as_exported(files.paths[0], named)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         labels, problems = None, tuple[str, ...]()
         if label is not None and (label is not _CLS or any(one is not None for one in shards.labels)):
@@ -96,6 +100,7 @@ class WebDatasetSource(TableSource):
         for name, one in named.items():
             if name != "image" and one is not label:
                 spans = shards.spans(files, one.suffixes, rows)
+                one = replace(one, declared=said.get(name, one.declared))
                 values = values_of(one, spans, _first_with(one, spans, shards))
                 kinds[name], columns[name] = values.kind, values
         used = {
@@ -155,6 +160,13 @@ def _named(fields: Fields) -> tuple[dict[str, NamedMember], NamedMember | None]:
     default = None if any(one.suffix == "cls" for one in named.values()) else _CLS
     label = named.get("label", default)
     return named, label if label is not None and _is_class(label) else None
+
+
+def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, DeclaredKind]:
+    """What fields are, if an export next to the shards says it. Raises UsageError."""
+    words = {name: one.declared for name, one in named.items() if name != "image" and not array_of(one.declared)[0]}
+    given = {name: declared_kind(name, word) for name, word in words.items() if word is not None}
+    return exported_beside(shard).declared(words, given)
 
 
 def _read(look: Pass, fields: Sequence[NamedMember], label: NamedMember | None, progress: Scanning) -> Shards:

@@ -18,7 +18,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
-from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.chunks import INDEX, litdata, mds, read_index, splits_of
 from rawpack_packer.sources.chunks import encodings as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
@@ -32,38 +32,23 @@ from rawpack_packer.sources.chunks.shards import (
     find,
     read_of,
 )
-from rawpack_packer.sources.fields import (
-    Boxes,
-    DeclaredKind,
-    FieldKind,
-    Fields,
-    ImageKind,
-    Value,
-    are_pixels,
-    as_text,
-    declared_fields,
-    first_pixels,
-    hints,
-    split_arrays,
-    with_arrays,
-    words_of,
-)
+from rawpack_packer.sources.declared import with_arrays
+from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, ImageKind, Value, are_pixels, as_text
 from rawpack_packer.sources.files import is_below
+from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.named_arrays import split_axes
 from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
     ChosenColumns,
-    Classes,
     ColumnChoice,
     ColumnInfo,
     Habits,
     choose,
     labels_of_column,
-    named_columns,
-    named_file,
 )
 from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
+from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import ImageColumn, TableSource, unique_keys
 from rawpack_packer.text import plain
 
@@ -132,17 +117,12 @@ class ShardSource(TableSource):
         /,
         *,
         kind: str,
-        fields: Fields = (),
-        key_column: str | None = None,
-        classes: Classes | None = None,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        columns: str | Sequence[str] | None = None,
         spool: Spool | None = None,
         progress: Scanning = unseen,
+        **options: Any,
     ) -> None:
-        """kind: "mds" or "litdata". image_column: may end in `:chw` or `:hwc`, where channels are in arrays. All others
-        as of `ParquetSource`.
+        """kind: "mds" or "litdata". options: of `TableOptions`; image_column may end in `:chw` or `:hwc`, where
+        channels are in arrays. All others as of `ParquetSource`.
 
         Raises UsageError where the index or a shard cannot be read, is damaged, or does not fit the other; or a column
         that would be packed is a pickle.
@@ -152,10 +132,10 @@ class ShardSource(TableSource):
         index = _read(indexes, kind, spool)
         files, shards = _files(index, indexes[0], spool)
         scan = _ShardScan(files, shards, index, progress)
-        image_name, axes = (None, None) if image_column is None else split_axes(image_column, scan.columns)
-        typed, arrays = split_arrays(fields)
-        names = named_columns(columns)
-        wanted = ColumnChoice(image_name, label_column, key_column, names, declared_fields(typed))
+        said = TableOptions(**options)
+        wanted, named = said.choice(), said.image_column
+        image_name, axes = (None, None) if named is None else split_axes(named, scan.columns)
+        wanted = replace(wanted, image=image_name)
         infos = [_info(one, wanted.declared, scan.shapes.get(one.name)) for one in scan.columns.values()]
         scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
         chosen = choose(infos, wanted, root, _HABITS)
@@ -175,10 +155,10 @@ class ShardSource(TableSource):
             else:
                 found[name] = scan.field(column, one, declared=name in wanted.declared)
                 fields_of[name] = scan.column(column, found[name])
-        found = with_arrays(found, arrays, root)
+        found = with_arrays(found, said.arrays, root)
         keys = None
         if chosen.key is not None:
-            keys = unique_keys([*map(str, scan.values(scan.columns[chosen.key]))], root, key_column is not None)
+            keys = unique_keys([*map(str, scan.values(scan.columns[chosen.key]))], root, said.key_column is not None)
         info = SourceInfo(
             kind=kind,
             root=root,
@@ -186,14 +166,7 @@ class ShardSource(TableSource):
             fields=found,
             image=image_kind,
             numbered=keys is None,
-            options=given_options(
-                field=words_of(fields),
-                key_column=key_column,
-                classes=named_file(classes),
-                image_column=image_column,
-                label_column=label_column,
-                columns=None if names is None else ",".join(names),
-            ),
+            options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             problems=(*chosen.left_out, *hints(found, wanted.declared, image_kind)),
         )
@@ -201,7 +174,7 @@ class ShardSource(TableSource):
             [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]
         )
         values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
-        labels = labels_of_column(values, classes, root)
+        labels = labels_of_column(values, said.classes, root)
         super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
 
 

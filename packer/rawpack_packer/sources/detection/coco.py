@@ -19,6 +19,7 @@ from rawpack.pixels.geometry import fill_polygons
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.detection import (
     MOST_KEYPOINTS,
     POLYGONS,
@@ -29,7 +30,7 @@ from rawpack_packer.sources.detection import (
     masks_of,
     numbered,
 )
-from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names, words_of
+from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, state_of
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, TextLists, Texts, ends_of
 from rawpack_packer.sources.table.source import TableSource

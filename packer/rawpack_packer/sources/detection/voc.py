@@ -13,6 +13,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.detection import (
     FOLDER_COUNTS,
     BoxSource,
@@ -22,7 +23,7 @@ from rawpack_packer.sources.detection import (
     read_annotation,
     xml_of,
 )
-from rawpack_packer.sources.fields import FieldKind, Fields, check_names, words_of
+from rawpack_packer.sources.fields import FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Files, Rows, ends_of, texts_of

@@ -20,7 +20,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
-from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value, first_pixels
+from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.hdf5.file import (
@@ -36,6 +36,7 @@ from rawpack_packer.sources.hdf5.file import (
     row_bytes,
     texts_in,
 )
+from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
 from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
@@ -31,7 +31,7 @@ from rawpack_packer.sources.listing.lines import (
     of_cells,
     shown,
 )
-from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels, one_hot_numbers
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -46,6 +46,8 @@ from rawpack_packer.sources.video import seconds
 
 _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
+_BOX = 4
+"""Numbers of the shortest box."""
 _EXACT = 1 << 53
 """float64 holds every whole number below this one."""
 
@@ -79,6 +81,10 @@ class RawColumn:
             start, stop = np.searchsorted(rows, (row, row + len(block))).tolist()
             blocks.append(pickle.dumps([block[i - row] for i in rows[start:stop].tolist()], -1))
         return replace(self, lines=self.lines[rows], blocks=blocks)
+
+    def of_json(self) -> RawColumn:
+        """The same column, for values as JSON has them."""
+        return replace(self, place=replace(self.place, number=0, cells=False))
 
     def first(self) -> Any:
         """What the first value is that is not empty; None if all are."""
@@ -192,6 +198,18 @@ def read_columns(rows: ListingRows, where: str) -> tuple[Lines, dict[str, RawCol
     of_rows = np.concatenate([np.empty(0, np.int64), *lines])
     places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(rows.names, 1)]
     return of_rows, {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
+
+
+def one_hot_column(raw: Mapping[str, RawColumn], names: Sequence[str], where: str) -> RawColumn:
+    """The column of labels in place of one-hot lists, or of several columns of 0 and 1, which are called as the
+    classes. Raises UsageError."""
+    columns = [raw[name].converted(None)[1] for name in names]
+    arrays = [one.values for one in columns if isinstance(one, Numbers)]
+    if len(arrays) < len(names) or (len(names) > 1 and any(one.ndim > 1 for one in arrays)):
+        raise UsageError(f"{where}: {', '.join(names)}: one-hot labels are lists of one length, or columns of 0 and 1")
+    numbers = one_hot_numbers(arrays[0] if len(names) == 1 else np.stack(arrays, 1), where).tolist()
+    values = numbers if len(names) == 1 else [None if number < 0 else names[number] for number in numbers]
+    return replace(raw[names[0]].of_json(), blocks=[pickle.dumps(values, -1)])
 
 
 class _MisfitError(Exception):
@@ -337,7 +355,10 @@ class _NumberColumn:
             if any(isinstance(one, list) for one in array.flat):
                 return f"{shown(raw)} is not an array: its rows differ in length; {keep}"
             wanted = ("?", *self._axes) if self._declared is None else self._declared.shape
-            return f"has shape {_by(array.shape)}; the column's is {_by(wanted)}"
+            cure, form = "", self._declared.boxes if self._declared else None
+            if form in ("xyxy", "xywh") and array.shape[-1] >= _BOX:
+                cure = f": {opt.fields(f'{self._column.place.name}:{form}[{array.shape[-1]}]')} says so of all boxes"
+            return f"has shape {_by(array.shape)}; the column's is {_by(wanted)}{cure}"
         if self._boolean:
             return f"{shown(raw)} is neither true nor false, as the values before are: write 1 and 0 in those"
         if bool in types and not self._single:

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import FieldKind, PixelWord, first_pixels
+from rawpack_packer.sources.fields import FieldKind, PixelWord
+from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
 
@@ -128,13 +129,14 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
 
 
 def delimiter_of(names: str, usual: str) -> str:
-    """What is between the names of columns: the usual character, or else a comma, semicolon or tab that is there."""
-    return next((one for one in (usual, ",", ";", "\t") if one in names), usual)
+    """What is between the names of columns: the usual character, or else a comma, semicolon, tab or bar that is
+    there."""
+    return next((one for one in (usual, ",", ";", "\t", "|") if one in names), usual)
 
 
 def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Each row with the number of its first line, without empty lines."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == "|")
     line = 1
     try:
         for row in reader:

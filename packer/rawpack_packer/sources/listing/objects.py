@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.errors import reading
+from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import RawColumn
-from rawpack_packer.sources.listing.lines import Lines
+from rawpack_packer.sources.listing.lines import Lines, of_cells, shown
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -77,7 +78,7 @@ def box_columns(
         return None  # whoever chooses columns says so
     if not images or not {*images, *([label] if label else [])} <= {*names}:
         return None  # whoever chooses columns says so
-    label = label or named_in([name for name in names if name not in images], CLASS_NAMES)
+    label = label or named_in([name for name in names if name not in {*images, *declared}], CLASS_NAMES)
     for sides, form in _SIDES.items():
         found = tuple(lower[side] for side in sides if side in lower)
         if len(found) == len(sides) and not declared.keys() & {*found}:
@@ -113,11 +114,11 @@ def by_image(
 ) -> ByImage | None:
     """The images in the order of their first rows; None where they are videos, or may have one row each. beside: the
     folder of the listing. Raises BadListingError."""
-    image_of, firsts = _images_of([raw[name] for name in found.images], len(lines))
+    image_of, firsts = images_of([raw[name] for name in found.images], len(lines))
     is_video = os.path.splitext(str(raw[found.images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
     if is_video or (not found.sure and len(firsts) == len(lines)):
         return None
-    boxes, form, there = _boxes(raw, found)
+    boxes, form, there, shown = _boxes(raw, found)
     image_of_box = image_of[there]
     order = np.argsort(image_of_box, kind="stable")
     ends = ends_of(np.bincount(image_of_box, minlength=len(firsts)))
@@ -129,21 +130,20 @@ def by_image(
             continue
         if name == found.label:
             labels, files = _labels(column.pick(there), classes, beside)
-            left_out += [name] if labels is None else []
         elif isinstance(kind, str) or (kind is not None and (kind.is_pixels or kind.dtype == "str")):
             kept[name] = column.pick(firsts)
         elif kind is not None or (isinstance(column.first(), int | float) and name.lower() not in _OF_IMAGE):
             others[name] = _numbers(column.pick(there), kind)[order]
-        elif _are_alike(column, image_of, firsts):
+        elif are_alike(column, image_of, firsts):
             kept[name] = column.pick(firsts)
         else:
             left_out.append(name)
     labels = labels and replace(labels, numbers=labels.numbers[order])
-    objects = Objects(boxes[order], form, ends, labels, others)
+    objects = Objects(boxes[order], form, ends, labels, others, shown=shown)
     return ByImage(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
-def _images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
+def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
     """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them."""
     numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(rows, np.int64), list[int]()
     for row, one in enumerate(zip(*map(chain.from_iterable, names), strict=True)):
@@ -153,8 +153,11 @@ def _images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
     return image_of, np.array(firsts)
 
 
-def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.float64], BoxForm, Lines]:
-    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows. Raises BadListingError."""
+def _boxes(
+    raw: Mapping[str, RawColumn], found: BoxColumns
+) -> tuple[NDArray[np.float64], BoxForm, Lines, tuple[str, ...]]:
+    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows; `Objects.shown`. Raises
+    BadListingError."""
     # A row without a box is an image without boxes.
     if len(found.sides) == 1:
         column = raw[found.sides[0]]
@@ -169,10 +172,11 @@ def _boxes(raw: Mapping[str, RawColumn], found: BoxColumns) -> tuple[NDArray[np.
         there = np.flatnonzero(~missing.all(axis=1))
         boxes = boxes[there]
     form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
+    shown = () if found.form else (f"{found.sides[0]}:{form}",)
     if form in ("xyxy", "xywh") and len(boxes) and _are_shares(boxes):
         corners = boxes if form == "xyxy" else np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
-        return halves(corners), "yolo", there
-    return boxes, form, there
+        return halves(corners), "yolo", there, shown
+    return boxes, form, there, shown
 
 
 def _are_shares(sides: NDArray[np.float64]) -> bool:
@@ -188,8 +192,9 @@ def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:
     return values.values
 
 
-def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels | None, list[Path]]:
-    """The classes of boxes; those of Open Images by the names in the file next to it, which is named, too."""
+def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels, list[Path]]:
+    """The classes of boxes; those of Open Images by the names in the file next to it, which is named, too. Raises
+    BadListingError."""
     first = column.first()
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
         with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8") as rows:
@@ -199,10 +204,21 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
             names = [*of_id.values()]  # a name may be that of two classes
             unique = [one if names.count(one) == 1 else f"{one} {number}" for number, one in of_id.items()]
             return replace(found, names=tuple(unique)), [file]
-    return column.labels(None, classes)[2], []
+    if (labels := column.labels(None, classes)[2]) is None:
+        values = [*chain.from_iterable(column)]
+        values = of_cells(values) if column.place.cells else values
+        row = next((i for i, one in enumerate(values) if not _may_be_class(one)), 0)
+        what = "is no class of a box, as names and whole numbers are"
+        number = opt.fields(f"{column.place.name}:float64")
+        raise column.fault(row, f"{shown(values[row])} {what}; {number} makes it a number of each box")
+    return labels, []
 
 
-def _are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
+def _may_be_class(value: Any) -> bool:
+    return value is None or type(value) is int or (isinstance(value, float) and value.is_integer())
+
+
+def are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
     """Whether all rows of each image have the same value."""
     values = [*chain.from_iterable(column)]
     return all(values[first] == value for first, value in zip(firsts[image_of].tolist(), values, strict=True))
@@ -222,8 +238,8 @@ def object_lists(
 ) -> tuple[Objects, list[str]] | None:
     """The objects in a column of JSON, and what is left out of them; None where it has none. kind: as it is declared.
     taken: names of other fields. Raises UsageError."""
-    first = column.first()
-    some = first[0] if isinstance(first, list) and first else first
+    first = next((value for block in column for value in block if value), None)
+    some = first[0] if isinstance(first, list) else first
     declared = kind.boxes if isinstance(kind, FieldKind) else None
     if not isinstance(some, dict) or named_in(some, BOX_NAMES) is None or (kind is not None and declared is None):
         return None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,24 +19,18 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import (
-    RESERVED,
-    Declared,
-    DeclaredKind,
-    FieldKind,
-    PixelWord,
-    declared_fields,
-    hints,
-    split_arrays,
-    with_arrays,
-    words_of,
-)
-from rawpack_packer.sources.listing.columns import RawColumn, read_columns
+from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
+from rawpack_packer.sources.exported import ExportNote, exported_beside
+from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
+from rawpack_packer.sources.inferred import hints
+from rawpack_packer.sources.listing.captions import by_caption
+from rawpack_packer.sources.listing.columns import RawColumn, one_hot_column, read_columns
 from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
     SUFFIXES,
     USUAL,
+    BadListingError,
     CellPosition,
     Lines,
     ListingRows,
@@ -62,14 +57,13 @@ from rawpack_packer.sources.table.choose import (
     Labels,
     choose,
     classes_of,
-    empty_classes,
     named_file,
-    no_classes,
     number_labels,
     numbered_classes,
+    one_hot_name,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
-from rawpack_packer.sources.table.objects import two_classes
+from rawpack_packer.sources.table.objects import BOXES, lists_of_boxes, two_classes, unused_classes, with_followers
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import listed, plain
@@ -127,8 +121,8 @@ class ListingSource(TableSource):
 
         Raises BadListingError with the first fault, its line and column.
         """
-        options = given_options(
-            field=words_of(fields),
+        said_of = partial(
+            given_options,
             path=path_column,
             label_column=label_column,
             key_column=key_column,
@@ -136,7 +130,7 @@ class ListingSource(TableSource):
             classes=named_file(classes),
         )
         typed, arrays = split_arrays(fields)
-        declared = declared_fields(typed)
+        given = declared_fields(typed)
         names = None if classes is None else classes_of(classes)
         rows_by: RowReader
         if found is None:
@@ -150,20 +144,36 @@ class ListingSource(TableSource):
         else:
             file, root, rows_by = found.path, found.root, found.rows
             where, path_column = plain(os.fsencode(file)), path_column or found.path_column
-        given = sorted(declared.items(), key=lambda item: item[0]), names
+        exported = exported_beside(file)
         with reading(where), file.open("rb") as opened, long_cells():
-            said = repr((*given, *([path_column] if path_column else [])))
+            rows = rows_by(opened, where, root, given)
+            label_column, hot = _one_hot(label_column, rows.names, where)
+            names_of = [
+                *(name for name in rows.names if name not in hot),
+                *([label_column] if hot and label_column else []),
+            ]
+            key_column = key_column or (exported.key if exported.key in rows.names else None)
+            declared = exported.declared(rows.names, given, (path_column, label_column, key_column))
+            said = repr((sorted(declared.items()), names, *([path_column] if path_column else [])))
             others = () if found is None else found.others
             state = np.concatenate([state_of(one, said) for one in (file, *others)])
-            rows = rows_by(opened, where, root, declared)
             wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
             path_of = path_column or _path(rows.names)
-            of_boxes = None if key_column else box_columns(rows.names, path_of, label_column, declared)
-            choice = None if of_boxes else _chosen(rows.names, wanted, where)
+            of_boxes = None if key_column or hot else box_columns(rows.names, path_of, label_column, declared)
+            choice = None if of_boxes else _chosen(names_of, wanted, where)
             lines, raw = read_columns(rows, where)
         if not len(lines):
             raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
         objects, left_out = None, list[str]()
+        if hot and label_column:
+            made = one_hot_column(raw, hot, where)
+            raw = {**{name: one for name, one in raw.items() if name not in hot}, label_column: made}
+        if choice and not key_column:
+            single = {*declared, choice[1].label or LABEL}
+            of_path = [choice[1].image] if choice[0] is None else choice[0].columns
+            if grouped := by_caption(lines, raw, of_path, single):
+                lines, raw, left_out = grouped
+                choice = _chosen([*raw], wanted, where)
         if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes, file.parent)):
             lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
             state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
@@ -192,6 +202,8 @@ class ListingSource(TableSource):
             of_column = classes if chosen.label is None else None
             if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
                 (objects, left_out), _ = lists, fields_of.pop(name)
+        if names is None:
+            names = _exported_classes(exported, raw.get(chosen.label or ""), fields_of)
         kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
         counts, empty = dict(NO_COUNTS), tuple[str, ...]()
         problems = [*hints(kinds, declared), *left_out]
@@ -199,18 +211,20 @@ class ListingSource(TableSource):
             problems += two_classes(labels, objects.labels)
             of_objects, values = objects.fields()
             kinds, columns = {**kinds, **of_objects}, {**columns, **values}
+        kinds = with_followers(with_arrays(kinds, arrays, where), _followers(kinds, columns))
         boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
         if labels is None and objects is not None and objects.labels is not None:
             names, empty = objects.labels.names, objects.labels.empty
         elif LABEL in columns and labels is None and names is not None:
             raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
         elif LABEL not in columns and names is not None and boxes:
-            empty = _empty_classes_of_boxes(boxes, raw, names)
+            empty = unused_classes(
+                names, [(one.classes(), partial(_of_box, raw[name], one)) for name, one in boxes.items()]
+            )
         elif LABEL not in columns and names is not None:
             labels = _labels_of_folders(self.images.paths, names, place, lines)
             kinds = {LABEL: LABEL_KIND, **kinds}
         counts[EMPTY] = len(empty)
-        kinds = with_arrays(kinds, arrays, where)
         info = SourceInfo(
             kind="listing",
             root=where,
@@ -218,7 +232,7 @@ class ListingSource(TableSource):
             fields=kinds,
             classes=names,
             empty_classes=empty,
-            options=options,
+            options=said_of(field=(*words_of(fields), *(objects.shown if objects else ()))),
             counts=counts,
             problems=tuple(problems),
         )
@@ -248,6 +262,8 @@ class KeyedFields:
     columns: Mapping[str, Column]
     names: tuple[str, ...] | None
     """What the numbers of `label` mean; None where the file has numbers itself."""
+    unlabelled: NDArray[np.bool_]
+    """(n,): whether a sample's value of `label` is empty; False where there is no such column."""
 
 
 def read_keyed(
@@ -289,7 +305,10 @@ def read_keyed(
     keys = raw[found].keys()
     _check_unique(keys, lines, raw[found].place, "name each sample once")
     kinds, columns, labels = _converted(raw, chosen.label, chosen.fields, wanted, None, "")
-    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names)
+    of_label = raw.get(chosen.label or LABEL)
+    values = chain.from_iterable(of_label or ()) if LABEL in kinds else ()
+    unlabelled = [of_label is not None and of_label.place.empty(value) for value in values] or [False] * len(lines)
+    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
 
 
 def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> None:
@@ -314,6 +333,28 @@ def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[Pat
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
     return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+
+
+def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Container[str]) -> tuple[str, ...] | None:
+    """The classes that an export says of the labels, or else of the boxes; None where these are others by now."""
+    if exported.classes is None:
+        return None
+    if label is None:
+        return exported.classes if BOXES in fields and BOXES in exported.kinds else None
+    return exported.classes if {*chain.from_iterable(label)} - {None, ""} <= {*exported.classes} else None
+
+
+def _one_hot(label: str | None, names: Sequence[str], where: str) -> tuple[str | None, list[str]]:
+    """What the column of labels is called, and the columns of which it is made if they are one-hot. Raises
+    UsageError."""
+    name, onehot = one_hot_name(label)
+    if not onehot:
+        return label, []
+    found = [one.strip() for one in (name or LABEL).split(",")] if name not in names else [str(name)]
+    for one in found:
+        if one not in names:
+            raise UsageError(f"{opt.label_column(plain(str(label)))}: {where} has no column {one!r}: {_listed(names)}")
+    return found[0] if len(found) == 1 else LABEL, found
 
 
 def _path(names: Sequence[str]) -> str | None:
@@ -411,17 +452,20 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     return number_labels(found, classes, where=place.where)
 
 
-def _empty_classes_of_boxes(
-    boxes: Mapping[str, RaggedColumn], raw: Mapping[str, RawColumn], names: Sequence[str]
-) -> tuple[str, ...]:
-    """The classes without a box, where there are no labels. Raises BadListingError for a box with a number that is no
-    class."""
-    for name, column in boxes.items():
-        numbers = column.classes()
-        for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
-            what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
-            raise raw[name].fault(int(np.searchsorted(column.ends, i, "right")) - 1, what)
-    return empty_classes(names, np.concatenate([column.classes() for column in boxes.values()]))
+def _followers(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> list[str]:
+    """The fields that have a value for each box."""
+    found = {name: columns[name] for name in lists_of_boxes(kinds)}
+    boxes = columns[BOXES] if found else None
+    return [
+        name
+        for name, one in found.items()
+        if isinstance(one, RaggedColumn) and isinstance(boxes, RaggedColumn) and np.array_equal(one.ends, boxes.ends)
+    ]
+
+
+def _of_box(raw: RawColumn, boxes: RaggedColumn, i: int, what: str) -> BadListingError:
+    """The error for box i of all."""
+    return raw.fault(int(np.searchsorted(boxes.ends, i, "right")) - 1, what)
 
 
 def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:

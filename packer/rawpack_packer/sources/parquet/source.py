@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,21 +18,14 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.fields import (
-    FieldKind,
-    Fields,
-    Value,
-    are_pixels,
-    declared_fields,
-    first_pixels,
-    hints,
-    split_arrays,
-    with_arrays,
-    words_of,
-)
+from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, unseen
+from rawpack_packer.sources.declared import with_arrays
+from rawpack_packer.sources.exported import OF_TABLES, exported
+from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
+from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.parquet import features_beside, files_of
+from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
     Features,
     Leaf,
@@ -60,13 +53,14 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     Labels,
     choose,
+    classes_of,
     labels_of_column,
-    named_columns,
-    named_file,
+    one_hot_numbers,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
-from rawpack_packer.sources.table.objects import ObjectLists, two_classes
+from rawpack_packer.sources.table.objects import BOXES, ObjectLists, two_classes, with_followers
+from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.text import listed, plain
 
@@ -194,31 +188,24 @@ class ParquetSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Fields = (),
-        key_column: str | None = None,
-        classes: Classes | None = None,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        columns: str | Sequence[str] | None = None,
         spool: Spool | None = None,
         progress: Scanning = unseen,
+        **options: Any,
     ) -> None:
-        """fields: what columns hold, where their types do not show it, as of `ListingSource`. key_column: of keys.
-        classes: names of labels that are numbers without names. image_column, label_column: needed where there are
-        several. columns: those that become fields; None for all that can. spool: for files behind URLs. progress:
-        called with the number of rows looked at so far.
+        """spool: for files behind URLs. progress: called with the number of rows looked at so far. options: of
+        `TableOptions`.
 
         Raises UsageError where the files cannot be read, have no images, or differ in their columns.
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
         root, far = source_name(path), is_url(path)
-        typed, arrays = split_arrays(fields)
-        names = named_columns(columns)
-        wanted = ColumnChoice(image_column, label_column, key_column, names, declared_fields(typed))
+        said = TableOptions(**options)
+        classes = said.classes
         paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
-        scan = _Scan(wanted, named_files(path, spool) if far else files_at(paths), progress)
-        chosen = scan.chosen
+        given = None if classes is None else classes_of(classes)
+        scan = _Scan(said.choice(one_hot=True), given, named_files(path, spool) if far else files_at(paths), progress)
+        chosen, wanted = scan.chosen, scan.wanted
         if chosen is None or not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         keys = scan.keys(root)
@@ -235,34 +222,30 @@ class ParquetSource(TableSource):
             reads = (partial(files.value, i) for i in range(scan.count))
             kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
         problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
-        of_boxes = None
+        of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
             declared = wanted.declared.get(str(scan.objects_in))
             form = declared.boxes if isinstance(declared, FieldKind) else None
             objects, left_out = lists.finish(form, None if labels else classes, scan.box_classes, kinds)
-            of_objects, values = objects.fields()
+            (of_objects, values), shown = objects.fields(), objects.shown
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
             problems += [*left_out, *two_classes(labels, of_boxes)]
-        kinds = with_arrays(kinds, arrays, root)
+        kinds = with_followers(with_arrays(kinds, said.arrays, root), scan.boxes.lists)
+        of_boxes_names, empty = (of_boxes.names, of_boxes.empty) if of_boxes else (None, ())
+        if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
+            of_boxes_names, empty = scan.classes, scan.boxes.unused_classes(scan.classes, root)
         info = SourceInfo(
             kind="parquet",
             root=root,
             paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *paths])),
             fields=kinds,
             numbered=keys is None,
-            options=given_options(
-                field=words_of(fields),
-                key_column=key_column,
-                classes=named_file(classes),
-                image_column=image_column,
-                label_column=label_column,
-                columns=None if names is None else ",".join(names),
-            ),
-            classes=of_boxes.names if of_boxes else None,
-            empty_classes=of_boxes.empty if of_boxes else (),
+            options=said.given(shown),
+            classes=of_boxes_names,
+            empty_classes=empty,
             counts={
                 **NO_COUNTS,
-                EMPTY: len(of_boxes.empty) if of_boxes else 0,
+                EMPTY: len(empty),
                 "columns_left_out": len(chosen.left_out),
                 **scan.no_file,
             },
@@ -294,15 +277,20 @@ class _FoundColumns:
 class _Scan:
     """Files one after another, and the columns that are read when a source is opened."""
 
-    def __init__(self, wanted: ColumnChoice, files: NamedFiles, progress: Scanning) -> None:
-        """Raises UsageError."""
+    def __init__(
+        self, wanted: ColumnChoice, classes: tuple[str, ...] | None, files: NamedFiles, progress: Scanning
+    ) -> None:
+        """classes: as the user names them. Raises UsageError."""
         self.chosen: ChosenColumns | None = None
         self.kinds: dict[str, FieldKind | None] = {}
         """Of each field; None for a mask or a further image."""
         self.rows = 0
         self.outside: dict[str, dict[int, tuple[int, int]]] = {}
         """Column of images -> see `ArrowImages.outside`."""
-        self._wanted, self._files = wanted, files
+        self.wanted, self._files = wanted, files
+        """What the user says of the columns, and then what the file says."""
+        self.classes = classes
+        self.boxes = BoxScan({}, {})
         self._starts: dict[int, int] = {}
         """The first row of each file that has any."""
         self._keys: list[pa.Array] = []
@@ -344,7 +332,7 @@ class _Scan:
         """The keys; None where samples are numbered. Raises UsageError where --key-column names one without keys."""
         if not self._keys:
             return None
-        named = self._wanted.key is not None
+        named = self.wanted.key is not None
         try:
             values = pa.chunked_array(self._keys).cast(pa.large_string()).to_pylist()
         except pa.ArrowInvalid:
@@ -358,8 +346,18 @@ class _Scan:
 
     def _choose(self, schema: pa.Schema, features: Features, where: str) -> _FoundColumns:
         """The columns of a file, which must be those of the first one. Raises UsageError."""
-        infos = column_infos(schema, features, self._wanted.declared, where)
-        chosen, by_name = choose(infos, self._wanted, where, habits()), {one.name: one for one in infos}
+        if self._found is None:
+            said = exported((schema.metadata or {}).get(OF_TABLES), where)
+            names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
+            roles = (self.wanted.image, self.wanted.label, self.wanted.key)
+            self.wanted = replace(self.wanted, declared=said.declared(names, self.wanted.declared, roles))
+            if self.classes is None and BOXES in said.kinds:
+                self.classes = said.classes
+        infos = column_infos(schema, features, self.wanted.declared, where)
+        if self.wanted.onehot:  # lists, of which each becomes a number
+            hot = self.wanted.label
+            infos = [replace(one, is_label=True, is_whole=True) if one.name == hot else one for one in infos]
+        chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
         as_boxes = [name for name, kind in kinds.items() if isinstance(kind, FieldKind) and kind.boxes]
@@ -371,7 +369,7 @@ class _Scan:
             tuple(
                 column
                 for name, column in chosen.fields.items()
-                if are_pixels(self._wanted.declared.get(name)) and "path" in image_entries(schema, column)
+                if are_pixels(self.wanted.declared.get(name)) and "path" in image_entries(schema, column)
             ),
             None if label is None else label.classes,
             label is not None and label.is_whole,
@@ -381,6 +379,8 @@ class _Scan:
         )
         if self._found is None:
             self.chosen, self.kinds, self._found = chosen, dict(found.kinds), found
+            fields = {name: column for name, column in chosen.fields.items() if column != objects}
+            self.boxes = BoxScan(found.kinds, fields)
             if objects is not None:
                 self.objects = ObjectLists(objects, where, lambda row: f"row {row}")
         elif found != self._found:
@@ -416,7 +416,8 @@ class _Scan:
         """The label of each sample. Raises UsageError."""
         assert self._found is not None
         if self._found.chosen.label is None:
-            return labels_of_column(None, classes if self.objects is None else None, root)
+            no_boxes = self.objects is None and not self.boxes.have_classes
+            return labels_of_column(None, classes if no_boxes else None, root)
         values = pa.chunked_array(self._labels)
         found = values.fill_null(-1).to_numpy() if self._found.whole_labels else values.to_pylist()
         return labels_of_column(found, classes, root, self._found.classes)
@@ -433,6 +434,7 @@ class _Scan:
         if has_path:
             leaves.append((chosen.image, "path"))
         leaves += [*((column, "path") for column in found.further), *found.object_leaves]
+        leaves += [(column, None) for column in self.boxes.columns]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
         beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
         if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
@@ -441,10 +443,12 @@ class _Scan:
         row = 0
         for all_rows in table.scan(leaves) if leaves else ():
             batch = all_rows
+            rows = self.rows + row + np.arange(all_rows.num_rows)
             if self._kept is not None:
                 done = pc.equal(batch.column(_OF_DOWNLOADS[0]), "success")
-                self._kept.append(self.rows + row + np.flatnonzero(done))
-                batch = batch.filter(done)
+                rows, batch = rows[np.flatnonzero(done)], batch.filter(done)
+                self._kept.append(rows)
+            self.boxes.add(batch, rows)
             for name in whole:
                 if batch.column(name).null_count:
                     first = row + batch.column(name).is_null().index(True).as_py()
@@ -456,11 +460,12 @@ class _Scan:
                 self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
-                self._labels.append(_flat(batch.column(chosen.label)).cast(kind))
+                labels = flat(batch.column(chosen.label))
+                self._labels.append(_of_one_hot(labels, str(path)) if self.wanted.onehot else labels.cast(kind))
             if chosen.key is not None:
-                self._keys.append(_bytes(_flat(batch.column(chosen.key))))
+                self._keys.append(_bytes(flat(batch.column(chosen.key))))
             for column, there in files.items():
-                paths = _bytes(_flat(pc.struct_field(batch.column(column), "path")))
+                paths = _bytes(flat(pc.struct_field(batch.column(column), "path")))
                 if chosen.key is None and column == chosen.image:
                     self._keys.append(paths)
                 for i, one in enumerate(paths.to_pylist(), row):
@@ -490,11 +495,13 @@ def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     return UNKNOWN if found is None else (found.st_size, found.st_mtime_ns)
 
 
-def _flat(column: pa.Array) -> pa.Array:
-    """A column without dictionary or extension."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+def _of_one_hot(column: pa.Array, where: str) -> pa.Array:
+    """The numbers of classes in one-hot lists. Raises UsageError."""
+    try:
+        rows = np.array(column.to_pylist())
+        return pa.array(one_hot_numbers(rows if rows.dtype.kind in "biuf" else rows[:, None, None], plain(where)))
+    except ValueError:
+        raise UsageError(f"{plain(where)}: one-hot labels are lists of one length") from None
 
 
 def _bytes(column: pa.Array) -> pa.Array:

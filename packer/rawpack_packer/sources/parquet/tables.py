@@ -17,16 +17,7 @@ import pyarrow.parquet as pq
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import (
-    TEXTS,
-    Boxes,
-    DeclaredKind,
-    FieldKind,
-    Value,
-    are_pixels,
-    are_texts,
-    as_text,
-)
+from rawpack_packer.sources.fields import TEXTS, Boxes, DeclaredKind, FieldKind, Value, are_pixels, are_texts, as_text
 from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
@@ -203,6 +194,14 @@ def _number_dtype(type_: pa.DataType) -> str | None:
     if pa.types.is_floating(type_):
         return f"float{type_.bit_width}"
     return str(type_) if pa.types.is_boolean(type_) or pa.types.is_integer(type_) else None
+
+
+def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
+    """numpy's name for the numbers of a column, "str" for texts, "" for all else; and whether they are in lists."""
+    type_ = storage(type_)
+    if _is_list(type_):
+        return leaf_dtype(type_.value_type)[0], True
+    return _number_dtype(type_) or ("str" if is_text(type_) else ""), False
 
 
 def _hint(name: str, type_: pa.DataType) -> str:

@@ -261,6 +261,8 @@ class ColumnChoice:
     """Name of a field -> its column, besides image, label and key; None for all columns that can be fields."""
     declared: Mapping[str, DeclaredKind] = field(default_factory=dict)
     """By the name of the field."""
+    onehot: bool = False
+    """Whether labels are one-hot lists."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
 

@@ -32,6 +32,11 @@ CLASS = 4
 """The position of the class number in a box that is not yolo's."""
 
 
+def class_position(form: BoxForm | None) -> int:
+    """The position of the class number in a box."""
+    return 0 if form == "yolo" else CLASS
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
     """Texts, one after another."""
@@ -180,7 +185,7 @@ class RaggedColumn:
 
     def classes(self) -> NDArray[Any]:
         """(m,): the class number of each box, where boxes have them."""
-        return np.asarray(self.values[:, 0 if self.boxes == "yolo" else CLASS])
+        return np.asarray(self.values[:, class_position(self.boxes)])
 
     def pick(self, rows: Rows, /) -> RaggedColumn:
         at, ends = _gathered(self.ends, rows)

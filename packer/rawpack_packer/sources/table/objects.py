@@ -6,7 +6,7 @@ A table may have them as a row for each box, as lists in a column, or in files o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import BoxForm, FieldKind, check_names
-from rawpack_packer.sources.table.choose import Classes, Labels, number_labels
+from rawpack_packer.sources.fields import RESERVED, BoxForm, FieldKind, check_names
+from rawpack_packer.sources.table.choose import Classes, Labels, empty_classes, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
 from rawpack_packer.text import listed, plain
 
@@ -49,6 +49,8 @@ class Objects:
     """Name of a field -> its value for each object."""
     sizes: Rows | None = None
     """See `RaggedColumn`."""
+    shown: tuple[str, ...] = ()
+    """The declaration that says of the column what its boxes show, if the user did not say it."""
 
     def fields(self) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """`boxes` and the others. Raises UsageError for names that no fields can have."""
@@ -70,18 +72,27 @@ class Objects:
         return kinds, columns
 
 
+class UnknownFormError(UsageError):
+    """Nothing says how boxes are written."""
+
+    def __init__(self, where: str, column: str) -> None:
+        name = plain(column)
+        super().__init__(
+            f"{where}: the numbers of {name!r} may be left, top, right, bottom or left, top, width, height: say which, "
+            f"{opt.fields(f'{name}:xyxy')} or {name}:xywh"
+        )
+        self.column = column
+
+
 def form_of(boxes: NDArray[np.float64], declared: BoxForm | None, name: str, where: str) -> BoxForm:
     """How boxes of which nobody says more than four numbers are written: as declared; or as left, top, width, height,
-    if some would otherwise end before they begin. Raises UsageError where both are possible. boxes: (m, 4). name: of
-    their column. where: the source, printable."""
+    if some would otherwise end before they begin. Raises UnknownFormError where both are possible. boxes: (m, 4).
+    name: of their column. where: the source, printable."""
     if declared is not None:
         return declared
     if (boxes[:, 2:] < boxes[:, :2]).any():
         return "xywh"
-    raise UsageError(
-        f"{where}: the numbers of {plain(name)!r} may be left, top, right, bottom or left, top, width, height: say "
-        f"which, {opt.fields(f'{plain(name)}:xyxy')} or {plain(name)}:xywh"
-    )
+    raise UnknownFormError(where, name)
 
 
 def halves(sides: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -98,6 +109,7 @@ class ObjectLists:
         self._name, self._where, self._row_name = name, where, row_name
         self._lists: dict[str, list[Any]] = {}
         self._lengths: list[int] = []
+        self._cure = f"{opt.fields(f'{plain(name)}:str')} keeps all as text"
 
     def add(self, values: Iterable[Any]) -> None:
         """The objects of the next images. Raises UsageError for what is none."""
@@ -135,10 +147,10 @@ class ObjectLists:
             boxes = np.array(self._lists.pop(of_boxes or "", []), np.float64).reshape(-1, 4)
         except (TypeError, ValueError):
             raise UsageError(
-                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: "
-                f"{opt.fields(f'{plain(self._name)}:str')} keeps all as text"
+                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: {self._cure}"
             ) from None
-        ends, labels, others, taken = ends_of(self._lengths), None, dict[str, NDArray[Any]](), {*taken, BOXES}
+        ends, labels, others = ends_of(self._lengths), None, dict[str, NDArray[Any]]()
+        apart = {one.lower() for one in (*taken, *RESERVED, BOXES)}
         if (name := named_in(self._lists, CLASS_NAMES)) is not None:
             labels = number_labels(
                 self._lists.pop(name), classes, where=self._where, known=known,
@@ -147,17 +159,25 @@ class ObjectLists:
         left_out = list[str]()
         for name, values in self._lists.items():
             array = None if None in values else as_numbers(values)
+            if (i := _lost(values, array)) is not None:
+                row = self._row_name(int(np.searchsorted(ends, i, "right")) - 1)
+                what = f"{name} is {values[i]}, which no dtype that fits the others can represent"
+                raise UsageError(f"{self._where}: {plain(self._name)} of {row}: {what}: {self._cure}")
             if array is None:
                 left_out.append(name)
-            else:
-                others[f"{self._name}_{name}" if name in taken else name] = array
+                continue
+            others[f"{self._name}_{name}" if name.lower() in apart else name] = array
+        try:
+            check_names(others)
+        except UsageError as error:
+            raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from None
         chosen = form_of(boxes, form, self._name, self._where)
-        return Objects(boxes, chosen, ends, labels, others), of_objects(left_out)
+        shown = () if form else (f"{self._name}:{chosen}",)
+        return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects(left_out)
 
     def _fault(self, what: str) -> UsageError:
-        name = plain(self._name)
-        keep = f"{opt.fields(f'{name}:str')} keeps all as text"
-        return UsageError(f"{self._where}: {name} of {self._row_name(len(self._lengths))}: {what}: {keep}")
+        row = self._row_name(len(self._lengths))
+        return UsageError(f"{self._where}: {plain(self._name)} of {row}: {what}: {self._cure}")
 
 
 def _is_box(value: Any) -> bool:
@@ -181,6 +201,41 @@ def as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
     except ValueError:
         return None
     return array if array.ndim == 1 and array.dtype.kind in "biuf" else None
+
+
+def lists_of_boxes(kinds: Mapping[str, FieldKind]) -> list[str]:
+    """The fields that may have a value for each box: lists of numbers, where boxes are `boxes`."""
+    boxes = kinds.get(BOXES)
+    if boxes is None or not boxes.boxes:
+        return []
+    lists = {name: kind for name, kind in kinds.items() if kind.ragged and kind.dtype != "str"}
+    return [name for name, kind in lists.items() if not (kind.boxes or kind.follows)]
+
+
+def with_followers(kinds: Mapping[str, FieldKind], names: Iterable[str]) -> dict[str, FieldKind]:
+    """Fields, of which those named have a value for each box, unless the user says that they do not move."""
+    return {**kinds, **{name: replace(kinds[name], follows="rows") for name in names if not kinds[name].array}}
+
+
+def unused_classes(
+    names: Sequence[str], boxes: Sequence[tuple[NDArray[Any], Callable[[int, str], UsageError]]]
+) -> tuple[str, ...]:
+    """The classes without a box. boxes: the class numbers of each field of boxes, and what makes the error for one by
+    its position, which is raised for a number that is no class."""
+    for numbers, fault in boxes:
+        for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
+            what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
+            raise fault(int(i), what)
+    return empty_classes(names, np.concatenate([numbers for numbers, _ in boxes]))
+
+
+def _lost(values: Sequence[Any], array: NDArray[Any] | None) -> int | None:
+    """The position of the first whole number that is another one in an array of floats, or too large for any array."""
+    if array is None and all(type(value) in (int, float) for value in values):
+        return next(i for i, value in enumerate(values) if not -(1 << 63) <= value < 1 << 64)
+    if array is None or array.dtype.kind != "f":
+        return None
+    return next((i for i, value in enumerate(values) if type(value) is int and int(array[i]) != value), None)
 
 
 def two_classes(of_images: Labels | None, of_boxes: Labels | None) -> list[str]:

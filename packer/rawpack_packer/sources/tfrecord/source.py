@@ -8,27 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, numbered, unseen
-from rawpack_packer.sources.fields import (
-    DeclaredKind,
-    FieldKind,
-    Fields,
-    are_pixels,
-    declared_fields,
-    first_pixels,
-    hints,
-    split_arrays,
-    with_arrays,
-    words_of,
-)
+from rawpack_packer.sources.base import Column, Scanning, SourceInfo, numbered, unseen
+from rawpack_packer.sources.declared import with_arrays
+from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.table.choose import (
     EMPTY,
     NO_COUNTS,
@@ -40,12 +31,11 @@ from rawpack_packer.sources.table.choose import (
     choose,
     classes_of,
     named_apart,
-    named_columns,
-    named_file,
     number_labels,
 )
 from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
+from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.sources.tfrecord import files_of, info_beside, kinds_beside, records_in
 from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
@@ -79,29 +69,25 @@ class TfrecordSource(TableSource):
         path: str | os.PathLike[str],
         /,
         *,
-        fields: Fields = (),
-        key_column: str | None = None,
-        classes: Classes | None = None,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        columns: str | Sequence[str] | None = None,
         spool: Spool | None = None,
         progress: Scanning = unseen,
+        **options: Any,
     ) -> None:
-        """path: see `files_of`. fields, key_column, classes, image_column, label_column, columns: as of
-        `ParquetSource`. spool: for files behind URLs. progress: called with the number of records.
+        """path: see `files_of`. spool: for files behind URLs. progress: called with the number of records. options: of
+        `TableOptions`.
 
         Raises UsageError where a file is no TFRecord file, is damaged or holds no Examples, or where something has to
         be named.
         """
         where, files = source_name(path), files_of(path, spool)
         beside = None if files.remotes else Path(files.paths[0])
-        typed, arrays = split_arrays(fields)
-        declared, names = declared_fields(typed), named_columns(columns)
+        said = TableOptions(**options)
+        choice, classes = said.choice(), said.classes
+        declared = choice.declared
         records = _Records(files, where, progress)
         found, boxes = records.features, records.boxes
         shorts = {full: short for short, full in named_apart(records.plain_features).items()}
-        wanted = _wanted(ColumnChoice(image_column, label_column, key_column, names, declared), shorts)
+        wanted = _wanted(choice, shorts)
         if wanted.key is None:
             wanted = replace(wanted, key=next((one for one in _KEYS if records.has_keys(one)), None))
         known = {} if beside is None else _known_classes(beside, found)
@@ -120,7 +106,7 @@ class TfrecordSource(TableSource):
             )
         fields_of, columns_of = dict[str, FieldKind](), dict[str, Column]()
         for name, of in chosen.fields.items():
-            if of == _TEXT and chosen.label == _LABEL and labels and labels.names and names is None:
+            if of == _TEXT and chosen.label == _LABEL and labels and labels.names and choice.fields is None:
                 continue  # these are the names of the classes
             kind, word = kinds[of], declared.get(name)
             if of == _BOXES and boxes is not None and of_boxes is not None:
@@ -135,8 +121,8 @@ class TfrecordSource(TableSource):
                 columns_of[name] = found[of].column(kind, records.sound)
             assert isinstance(kind, FieldKind)
             fields_of[name] = kind
-        fields_of = with_arrays(fields_of, arrays, where)
-        keys = None if chosen.key is None else records.keys(chosen.key, named=key_column is not None)
+        fields_of = with_arrays(fields_of, said.arrays, where)
+        keys = None if chosen.key is None else records.keys(chosen.key, named=said.key_column is not None)
         info = SourceInfo(
             kind="tfrecord",
             root=where,
@@ -145,14 +131,7 @@ class TfrecordSource(TableSource):
             classes=of_boxes.names if of_boxes and not labels else None,
             empty_classes=of_boxes.empty if of_boxes and not labels else (),
             numbered=keys is None,
-            options=given_options(
-                field=words_of(fields),
-                key_column=key_column,
-                classes=named_file(classes),
-                image_column=image_column,
-                label_column=label_column,
-                columns=None if names is None else ",".join(names),
-            ),
+            options=said.given(),
             counts={
                 **NO_COUNTS,
                 EMPTY: len(of_boxes.empty) if of_boxes else 0,

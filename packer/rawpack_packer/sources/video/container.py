@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+    from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
+
 _DEMUXERS = (
     "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "mpegvideo", "m4v", "h264", "hevc", "flv", "asf", "ogg", "ivf",
     "obu", "mxf", "nut", "yuv4mpegpipe", "dv", "rm",
@@ -68,6 +70,16 @@ class VideoFile:
     """Size in bytes and mtime in ns when it was found."""
     listed: bytes
     """Its path below the source, or as it is listed."""
+    fetched: tuple[Spool, RemoteArchive] | None = None
+    """What fetches it, if it is behind a URL: then `path` is where it is in the spool."""
+
+    def open(self) -> int:
+        """A descriptor, which the caller closes. Raises OSError, and as `Spool.opened`."""
+        if self.fetched is None:
+            return os.open(self.path, OPEN_FLAGS)
+        spool, remote = self.fetched
+        with spool.opened(remote) as fd:
+            return os.dup(fd)  # which keeps the lock, so that the file stays
 
 
 class OpenVideo:
@@ -80,7 +92,7 @@ class OpenVideo:
         """
         self._file = file
         try:
-            self._fd = os.open(file.path, OPEN_FLAGS)
+            self._fd = file.open()
         except OSError as error:
             stop_if_of_any_file(error, file.key)
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and file.state != UNKNOWN:
@@ -102,7 +114,8 @@ class OpenVideo:
 
     def check(self) -> None:
         """Raise SourceChangedError where the file was written to since it was found."""
-        check_unchanged(self._fd, self._file.state, self._file.key)
+        if self._file.fetched is None:  # otherwise its name in the spool says which version it is
+            check_unchanged(self._fd, self._file.state, self._file.key)
 
     @property
     def format(self) -> str:

@@ -51,7 +51,7 @@ _COUNTS = ("frames_left_out", "videos_without_frames", *OF_VIDEOS)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
 _FIELDS = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
 _reading = threading.local()
-"""The part that this thread reads: no other of its parts has a video open, however many there are."""
+"""The part that this thread reads, of each camera: no other of its parts has a video open, however many there are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +94,10 @@ class VideoPart:
     _open: tuple[int, Decoding] | None = None
     """The number in this part of the video that is open."""
 
-    def __init__(self, videos: Sequence[TakenFrames], columns: Mapping[str, Column]) -> None:
-        """columns: the other fields of the frames, a value for each of the videos."""
-        self._videos, self._columns = tuple(videos), columns
+    def __init__(self, videos: Sequence[TakenFrames], columns: Mapping[str, Column], camera: str = "") -> None:
+        """columns: the other fields of the frames, a value for each of the videos. camera: distinguishes it from parts
+        that are read at the same time."""
+        self._videos, self._columns, self._camera = tuple(videos), columns, camera
         self._ends = np.cumsum([0, *map(len, videos)])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,13 +110,19 @@ class VideoPart:
         """Frame i. The video stays open until a frame of another one is read: ascending numbers are decoded in one
         pass."""
         number, k = self._find(i)
-        taken = self._videos[number]
-        if isinstance(taken.found, DecodeError):
-            raise taken.found
-        image = self._decoding(number, taken.file, taken.found).image(k)
+        taken, image = self._videos[number], self.image(i)
+        assert isinstance(taken.found, VideoIndex)
         fields = {name: column.value(number) for name, column in self._columns.items()}
         fields |= {VIDEO: taken.video, FRAME: int(taken.numbers[k]), "pts_seconds": taken.found.seconds(k)}
         return Item(taken.key(k), image, fields, file_bytes=taken.frame_bytes)
+
+    def image(self, i: int) -> NDArray[np.uint8]:
+        """The pixels of frame i."""
+        number, k = self._find(i)
+        taken = self._videos[number]
+        if isinstance(taken.found, DecodeError):
+            raise taken.found
+        return self._decoding(number, taken.file, taken.found).image(k)
 
     def __del__(self) -> None:
         self._close()
@@ -133,12 +140,12 @@ class VideoPart:
 
     def _decoding(self, number: int, file: VideoFile, index: VideoIndex) -> Decoding:
         if self._open is None or self._open[0] != number:
-            before = getattr(_reading, "part", lambda: None)()
-            for part in (before, self):
+            parts: dict[str, Any] = _reading.__dict__.setdefault("parts", {})
+            for part in (parts.get(self._camera, lambda: None)(), self):
                 if part is not None:
                     part._close()
             self._open = number, (Counting if index.packets is None else Seeking)(file, index)
-            _reading.part = weakref.ref(self)
+            parts[self._camera] = weakref.ref(self)
         return self._open[1]
 
     def _close(self) -> None:
@@ -165,7 +172,9 @@ class FrameSource(VideoPart):
         taken, counts = _taken(videos, progress)
         super().__init__(taken, columns)
         self._lines, self._list_states = lines, list_states
-        self.info = replace(info, noun="frame", counts={**info.counts, **{name: counts[name] for name in _COUNTS}})
+        self.info = replace(
+            info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}}
+        )
         if not len(self):
             raise UsageError(
                 f"no frame of {info.root} is within {opt.start}, {opt.end} and the other options: widen them"

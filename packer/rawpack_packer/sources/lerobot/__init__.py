@@ -1,0 +1,69 @@
+"""LeRobot's datasets, v2 and v3: robots' episodes, with videos of several cameras, states and actions.
+
+| file | holds |
+|---|---|
+| `meta.py` | what `meta/` says: features, episodes and where they are, tasks |
+| `frames.py` | the frames of a camera as a column, found by their times |
+| `source.py` | the rows of all episodes as a source |
+
+Here: what shows that a folder is such a dataset, and its splits. Only this is loaded without pyarrow.
+
+A split is a range of episodes in `meta/info.json`. Its path is that of the dataset and the name of the split, as if it
+were a folder in it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rawpack_packer.errors import need
+from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.folder import split_order
+from rawpack_packer.sources.table.named_files import source_name
+
+INFO = "meta/info.json"
+
+
+class _InfoSigns(msgspec.Struct):
+    """What of `INFO` shows that it is LeRobot's."""
+
+    codebase_version: str
+    features: dict[str, Any]
+    splits: dict[str, str] = {}
+
+
+def is_lerobot(path: Path) -> bool:
+    """Whether a path is that of a dataset, of its `INFO`, or of a split of it."""
+    found = _look(path if path.name == "info.json" else path / INFO)
+    return found is not None or _has(path.parent, path.name)
+
+
+def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Source:
+    """See `LeRobotSource`. Raises MissingExtraError where pyarrow cannot be imported."""
+    need("pyarrow", "lerobot", source_name(path))
+    from rawpack_packer.sources.lerobot.source import LeRobotSource
+
+    return LeRobotSource(path, **options)
+
+
+def splits_of(path: Path) -> list[str]:
+    """The names of the splits of a dataset, train first; empty where there are fewer than two."""
+    found = _look(path / INFO)
+    names = sorted(found.splits, key=split_order) if found is not None else []
+    return names if len(names) > 1 else []
+
+
+def _has(folder: Path, split: str) -> bool:
+    found = None if os.path.lexists(folder / split) else _look(folder / INFO)
+    return found is not None and split in found.splits
+
+
+def _look(path: Path) -> _InfoSigns | None:
+    with suppress(OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return msgspec.json.decode(path.read_bytes(), type=_InfoSigns)
+    return None

@@ -1,0 +1,130 @@
+"""The frames of a camera as a column, found by their times as LeRobot finds them: that of the video which is closest to
+the time at which the episode begins there and the row's own time together."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.errors import DecodeError
+from rawpack_packer.sources.base import Scanning
+from rawpack_packer.sources.lerobot.meta import Episode
+from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
+from rawpack_packer.sources.video.container import VideoFile
+from rawpack_packer.sources.video.index import LOST, VideoIndex
+from rawpack_packer.sources.video.scan import make_indexes
+from rawpack_packer.sources.video.source import TakenFrames, VideoPart
+
+Rows = NDArray[np.int64]
+TOLERANCE_S = 1e-4
+"""By which LeRobot lets times differ, unless it is told otherwise."""
+
+_LONGEST_S = 1e6
+"""Of times in messages."""
+
+
+class CameraFrames(VideoPart):
+    """The frames of a camera, episode after episode. Plain data, except for the video that is open."""
+
+    def __init__(self, episodes: Sequence[TakenFrames], camera: str) -> None:
+        """camera: distinguishes it from other columns that are read at the same time."""
+        super().__init__(episodes, {}, camera)
+
+    def value(self, i: int, /) -> NDArray[np.uint8]:
+        """Frame i. Raises as `Samples.__getitem__` does."""
+        return self.image(i)
+
+    def pick(self, rows: Rows, /) -> CameraFrames:
+        """The frames at `rows`, which ascend, and what it takes to decode them."""
+        of, episodes = np.searchsorted(self._ends, rows, "right") - 1, []
+        for number in np.unique(of).tolist():
+            taken, at = self._videos[number], rows[of == number] - int(self._ends[number])
+            found = taken.found if isinstance(taken.found, DecodeError) else taken.found.only(at)
+            episodes.append(replace(taken, found=found, numbers=np.asarray(taken.numbers)[at]))
+        return CameraFrames(episodes, self._camera)
+
+
+@dataclass(frozen=True)
+class WithBytes:
+    """The first camera's pictures, and the bytes of all files that a frame accounts for."""
+
+    images: ImageColumn
+    share: int
+
+    def value(self, i: int, /) -> ImageAndFields:
+        image: Any = self.images.value(i)
+        return ImageAndFields(image, {}, self.share)
+
+    def pick(self, rows: Rows, /) -> WithBytes:
+        return WithBytes(self.images.pick(rows), self.share)
+
+
+def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
+    """The frames of a video that are shown at these times, LOST where none is close or times go back; and
+    how many are further from their times than LeRobot allows."""
+    times = index.times * float(index.time_base)
+    after = np.searchsorted(times, seconds).clip(max=len(times) - 1)
+    before = (after - 1).clip(min=0)
+    nearest = np.where(seconds - times[before] <= times[after] - seconds, before, after)
+    off = np.abs(times[nearest] - seconds)
+    missing = ~(off <= period / 2)  # not a number is missing too
+    ascending = np.maximum.accumulate(np.where(missing, 0, nearest))
+    missing |= ascending != nearest
+    found = index.only(ascending)
+    if missing.any():
+        asked = np.nan_to_num(seconds).clip(-_LONGEST_S, _LONGEST_S)
+        why = f"the video has no frame for its row: the last one of {len(times):,} is at {times[-1]:.3f} s"
+        found = replace(
+            found,
+            packet=np.where(missing, LOST, found.packet).astype(np.int32),
+            times=np.where(missing, np.rint(asked / float(index.time_base)), found.times).astype(np.int64),
+            lost=("truncated", why),
+        )
+    return found, int(((off > TOLERANCE_S) & ~missing).sum())
+
+
+def film(
+    episodes: Sequence[Episode],
+    first_rows: Mapping[int, int],
+    frames: Rows,
+    seconds: NDArray[np.float64],
+    cameras: Sequence[str],
+    files: NamedFiles,
+    names: Sequence[str],
+    period: float,
+    progress: Scanning,
+) -> tuple[dict[str, CameraFrames], Counter[str], int]:
+    """The frames of each camera; what is counted of videos; and how many frames are off, see `_frames_at`.
+
+    first_rows: of each episode. frames, seconds: (n,) of the rows. files, names: of all videos. period: of a frame.
+    """
+    videos = [
+        VideoFile(
+            files.paths[k], name, files.state(k), os.fsencode(name),
+            None if files.spool is None else (files.spool, files.remotes[k]),
+        )
+        for k, name in enumerate(names)
+    ]  # fmt: skip
+    with files.looked_through():
+        of_file = dict(zip(names, zip(videos, make_indexes(videos, progress), strict=True), strict=True))
+    found, off = dict[str, CameraFrames](), 0
+    for camera in cameras:
+        taken = list[TakenFrames]()
+        for one in sorted(episodes, key=lambda one: first_rows[one.number]):
+            name, begins = one.videos[camera]
+            (file, index), first = of_file[name], first_rows[one.number]
+            some = slice(first, first + one.length)
+            if not isinstance(index, DecodeError):
+                index, strayed = _frames_at(index, begins + seconds[some], period)
+                off += strayed
+            taken.append(TakenFrames(file, one.number, index, frames[some]))
+        found[camera] = CameraFrames(taken, camera)
+    notes = (note for _, index in of_file.values() if isinstance(index, VideoIndex) for note in index.notes)
+    return found, Counter(notes), off

@@ -1,0 +1,305 @@
+"""What `meta/` of a dataset says: its features, its episodes and which files they are in, and its tasks.
+
+v2 has a file for each episode, and lists in JSON Lines. v3 has many episodes in a file, and lists in Parquet: that of
+episodes is in files that are looked for one after another, by their numbers, since a URL cannot be listed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
+from rawpack_packer.errors import reading
+from rawpack_packer.options import opt
+from rawpack_packer.sources.files import is_below, parsing
+from rawpack_packer.sources.lerobot import INFO
+from rawpack_packer.sources.parquet.tables import is_text, open_table
+from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
+from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
+
+T = TypeVar("T")
+VIDEO, IMAGE = "video", "image"
+_MOST_BYTES = 1 << 28
+_EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_PLACE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
+_RGB = 3
+_CHANNELS = (1, _RGB)
+_RANGE = re.compile(r"\s*(\d{1,9})?\s*(:)?\s*(\d{1,9})?\s*")
+
+
+class Feature(msgspec.Struct):
+    """What each frame has of one name."""
+
+    dtype: str
+    shape: list[int] = []
+
+    @property
+    def pixels(self) -> tuple[int | None, int | None, int]:
+        """Of a camera: height, width and channels, whichever LeRobot has first; None where it has no such shape."""
+        shape = self.shape
+        if len(shape) != 3 or min(shape) < 1:
+            return None, None, _RGB
+        height, width, channels = (
+            shape if shape[2] in _CHANNELS or shape[0] not in _CHANNELS else (*shape[1:], shape[0])
+        )
+        return height, width, channels if channels in _CHANNELS else _RGB
+
+
+class RobotInfo(msgspec.Struct):
+    """`meta/info.json`."""
+
+    codebase_version: str
+    fps: float
+    features: dict[str, Feature]
+    data_path: str
+    video_path: str | None = None
+    total_episodes: int = 0
+    chunks_size: int = 1000
+    splits: dict[str, str] = {}
+
+    @property
+    def major(self) -> int:
+        """2 or 3."""
+        return int(self.codebase_version.removeprefix("v").partition(".")[0])
+
+    @property
+    def cameras(self) -> list[str]:
+        """The features that are pictures."""
+        return [name for name, one in self.features.items() if one.dtype in (VIDEO, IMAGE)]
+
+    def is_video(self, name: str) -> bool:
+        """Whether a feature is in videos."""
+        return name in self.features and self.features[name].dtype == VIDEO
+
+
+class _EpisodeLine(msgspec.Struct):
+    episode_index: int
+    length: int
+
+
+class _TaskLine(msgspec.Struct):
+    task_index: int
+    task: str
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Where an episode is."""
+
+    number: int
+    length: int
+    """Rows, which are frames."""
+    data: str
+    """The Parquet file with its rows, below the dataset."""
+    videos: Mapping[str, tuple[str, float]]
+    """Camera -> its video, and when in it the episode begins, in seconds."""
+
+
+@dataclass(frozen=True)
+class RobotFolder:
+    """Where a dataset is: a folder, or the URL of one."""
+
+    path: str
+    query: str
+    """Of a URL, with its question mark."""
+    split: str
+    spool: Spool | None
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The states of the files of `meta/` that were read."""
+
+    def at(self, name: str) -> str:
+        """The path or URL of a file."""
+        return f"{self.path}/{name}{self.query}"
+
+    def files(self, names: Sequence[str], leave_out: str) -> tuple[list[str], NamedFiles]:
+        """Files that `INFO` and the episodes name, each once. leave_out: what leaves out those that are missing. Raises
+        UsageError where there is one."""
+        once = [*dict.fromkeys(names)]
+        for name in once:
+            if not is_below(name):
+                raise UsageError(f"{self.named(INFO)} names a file outside its dataset, {plain(name)!r}: take it out")
+            if not is_url(self.path) and not os.path.isfile(self.at(name)):  # noqa: PTH113
+                what = f"{plain(name)!r}, which is not there: copy it too, or {leave_out}"
+                raise UsageError(f"{self.named(INFO)} names {what}")
+        return once, files_at([self.at(name) for name in once], self.spool)
+
+    def _file(self, name: str) -> NamedFiles:
+        """A file of `meta/`."""
+        files = files_at([self.at(name)], self.spool)
+        self.read[name] = files.state(0)
+        return files
+
+    def named(self, name: str) -> str:
+        """A file in messages."""
+        return source_name(self.at(name))
+
+    def decoded(self, name: str, kind: type[T]) -> T:
+        """A file in JSON; or a list of what the lines of one hold. Raises UsageError."""
+        where, decode = self.named(name), msgspec.json.Decoder(kind)
+        with reading(where), self._file(name).opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
+            data = file.read(_MOST_BYTES)
+        try:
+            return decode.decode_lines(data) if name.endswith(".jsonl") else decode.decode(data)  # type: ignore[return-value]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UsageError(f"{where} is not what LeRobot writes: {error}") from None
+
+    def columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[Any]]:
+        """Columns of a Parquet file; "" stands for the first column of texts. Raises UsageError."""
+        where, files = self.named(name), self._file(name)
+        with files.opened(0), parsing(where, files.paths[0], "Parquet"):
+            table = open_table(files.paths[0])
+            names = [one or _texts(table.schema) for one in wanted]
+            if missing := [one for one in names if one not in table.schema.names]:
+                raise UsageError(
+                    f"{where} has no column {plain(missing[0] or 'of texts')!r}: it is not what LeRobot writes"
+                )
+            found: dict[str, list[Any]] = {one: [] for one in wanted}
+            for batch in table.scan([(one, None) for one in names]):
+                for one, column in zip(wanted, names, strict=True):
+                    found[one] += batch.column(column).to_pylist()
+        for one, values in found.items():
+            if any(value is None or value != value for value in values):
+                raise UsageError(
+                    f"{where} has no value of {plain(one or 'the task')!r} in some row: it was not finished"
+                )
+        return found
+
+
+def place_of(path: str | os.PathLike[str], spool: Spool | None) -> RobotFolder:
+    """Where the dataset at a path or URL is."""
+    text = os.fspath(path)
+    head, mark, query = text.partition("?") if is_url(text) else (os.path.abspath(text), "", "")  # noqa: PTH100
+    head, split = head.removesuffix(INFO).rstrip("/"), ""
+    if not is_url(text) and not os.path.lexists(head):
+        head, split = os.path.split(head)
+    return RobotFolder(head, mark + query, split, spool)
+
+
+def read_info(place: RobotFolder) -> RobotInfo:
+    """Raises UsageError for what is no dataset that is read here."""
+    info, where = place.decoded(INFO, RobotInfo), place.named(INFO)
+    version = re.fullmatch(r"v?(\d{1,3})\..*", info.codebase_version)
+    if version is None or version[1] not in ("2", "3"):
+        raise UsageError(
+            f"{where} is of version {plain(info.codebase_version)!r}; v2 and v3 are read: convert it by LeRobot first"
+        )
+    if not 0 < info.fps < 1e6 or info.chunks_size < 1:
+        raise UsageError(f"{where}: fps {info.fps:g} and chunks_size {info.chunks_size} are not what LeRobot writes")
+    if not info.cameras:
+        raise UsageError(
+            f"{where} has no feature of dtype video or image, only {listed([*map(plain, info.features)], 8)}: a store "
+            "needs pictures"
+        )
+    return info
+
+
+def read_episodes(
+    place: RobotFolder, info: RobotInfo, cameras: Sequence[str], wanted: str | Sequence[int] | None
+) -> list[Episode]:
+    """The episodes in the order of the dataset, without empty ones. cameras: those in videos. wanted: see `_numbers`.
+    Raises UsageError."""
+    found = [*(_of_v2 if info.major == 2 else _of_v3)(place, info, cameras)]
+    numbers = [one.number for one in found]
+    where = place.named(INFO)
+    if len({*numbers}) < len(numbers) or (len(numbers) != info.total_episodes):
+        raise UsageError(
+            f"{where} says that there are {info.total_episodes:,} episodes, and the lists next to it have "
+            f"{len({*numbers}):,} in {len(numbers):,} rows: copy all of meta/ again"
+        )
+    chosen = {*numbers}
+    if place.split:
+        if place.split not in info.splits:
+            raise UsageError(
+                f"{where} has no split {plain(place.split)!r}: it has {listed([*info.splits], 8) or 'none'}"
+            )
+        chosen = _numbers(info.splits[place.split], chosen, f"{where}: split {plain(place.split)}")
+    if wanted is not None:
+        chosen = _numbers(
+            wanted, chosen, opt.episodes(wanted if isinstance(wanted, str) else listed([*map(str, wanted)], 8))
+        )
+    return [one for one in found if one.number in chosen and one.length > 0]
+
+
+def read_tasks(place: RobotFolder, info: RobotInfo) -> dict[int, str]:
+    """The text of each number of a task. Raises UsageError."""
+    if info.major == 2:
+        return {one.task_index: one.task for one in place.decoded("meta/tasks.jsonl", _TaskLine)}  # type: ignore[attr-defined]
+    found = place.columns("meta/tasks.parquet", ["task_index", ""])
+    return dict(zip(found["task_index"], found[""], strict=True))
+
+
+def _of_v2(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
+    for one in place.decoded("meta/episodes.jsonl", _EpisodeLine):  # type: ignore[attr-defined]
+        at = {"episode_chunk": one.episode_index // info.chunks_size, "episode_index": one.episode_index}
+        videos = {name: (_filled(place, info.video_path, {**at, "video_key": name}), 0.0) for name in cameras}
+        yield Episode(one.episode_index, one.length, _filled(place, info.data_path, at), videos)
+
+
+def _of_v3(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
+    wanted = ["episode_index", "length", "data/chunk_index", "data/file_index"]
+    of_videos = ("chunk_index", "file_index", "from_timestamp")
+    wanted += [f"videos/{name}/{one}" for name in cameras for one in of_videos]
+    seen, number = 0, 0
+    while seen < info.total_episodes or not number:
+        at = {"chunk_index": number // info.chunks_size, "file_index": number % info.chunks_size}
+        columns = place.columns(_filled(place, _EPISODES, at), wanted)
+        for row in zip(*columns.values(), strict=True):
+            one = dict(zip(wanted, row, strict=True))
+            data = {"chunk_index": row[2], "file_index": row[3]}
+            videos = dict[str, tuple[str, float]]()
+            for name in cameras:
+                chunk, file, begin = (one[f"videos/{name}/{part}"] for part in of_videos)
+                values = {"video_key": name, "chunk_index": chunk, "file_index": file}
+                videos[name] = _filled(place, info.video_path, values), float(begin)
+            yield Episode(row[0], row[1], _filled(place, info.data_path, data), videos)
+        seen += len(columns["length"])
+        number += 1
+
+
+def _filled(place: RobotFolder, pattern: str | None, values: Mapping[str, Any]) -> str:
+    """A path by its pattern, such as "{file_index:03d}.mp4". Not by `str.format`, which could read more than values."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise UsageError(f"{place.named(INFO)}: there is no {match[1]} for {plain(str(pattern))!r}")
+        found = values[match[1]]
+        return f"{int(found):0{match[2] or 1}d}" if not isinstance(found, str) else found
+
+    if pattern is None:
+        raise UsageError(f"{place.named(INFO)} has cameras of dtype video, and no video_path")
+    return _PLACE.sub(value, pattern)
+
+
+def _numbers(said: str | Sequence[int], there: set[int], where: str) -> set[int]:
+    """Those of the episodes that are there that ranges name: "0:50", "0,3,10:20", where a last one is left out. Raises
+    UsageError where there is none."""
+    found = set[int]()
+    for word in said.split(",") if isinstance(said, str) else map(str, said):
+        match = _RANGE.fullmatch(word)
+        if match is None or not any(match.groups()):
+            raise UsageError(
+                f"{where}: {plain(word)!r} is no episode: write numbers and ranges, such as 0:50 or 0,3,10:20"
+            )
+        first = int(match[1] or 0)
+        stop = int(match[3]) if match[3] else max(there, default=0) + 1 if match[2] else first + 1
+        some = {one for one in there if first <= one < stop}
+        if not some:
+            raise UsageError(f"{where}: there is no episode {word.strip()}: they are {min(there)} to {max(there)}")
+        found |= some
+    return found
+
+
+def _texts(schema: pa.Schema) -> str:
+    """The first column of texts; "" without one."""
+    return next((name for name in schema.names if is_text(schema.field(name).type)), "")

@@ -1,0 +1,337 @@
+"""The rows of a LeRobot dataset as a source: a frame of each camera, and what else a row has."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
+from rawpack_packer.counts import OF_VIDEOS
+from rawpack_packer.errors import need
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
+from rawpack_packer.sources.files import parsing
+from rawpack_packer.sources.inferred import first_pixels
+from rawpack_packer.sources.lerobot import INFO
+from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, WithBytes, film
+from rawpack_packer.sources.lerobot.meta import (
+    IMAGE,
+    Episode,
+    Feature,
+    RobotInfo,
+    place_of,
+    read_episodes,
+    read_info,
+    read_tasks,
+)
+from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowImages, ArrowRows
+from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.table.choose import named_columns
+from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
+from rawpack_packer.sources.table.named_files import NamedFiles, source_name
+from rawpack_packer.sources.table.source import ImageColumn, TableSource
+from rawpack_packer.sources.video import DTYPES, Videos, frame_key
+from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
+
+Rows = NDArray[np.int64]
+_EPISODE, _FRAME, _TIME, _TASK = "episode_index", "frame_index", "timestamp", "task_index"
+_TEXT = "task"
+"""What LeRobot adds to each row: the text of its task."""
+_LONGEST_NAME = 60
+_ROW = "index"
+"""The number of a row, which every sample of a store has anyway."""
+
+
+class LeRobotSource(TableSource):
+    """The frames of all episodes, in the order of their files, as a `Source`.
+
+    A sample is a row: a picture of each camera, the first one as `image`, and the other features by their names, with
+    `_` for what the name of a field cannot have. Three fields are those of videos, so that clips are made of episodes:
+    `video`, the number of the episode, `frame`, and `pts_seconds`. `task` is the text of `task_index`. Keys are
+    `episode_000003#000012`, and the frames of an episode go into one split.
+
+    `info.counts`: columns_left_out, and those of `counts.OF_VIDEOS`.
+    """
+
+    features: dict[str, str]
+    """Each feature of the dataset -> what it is, and the field that it becomes."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        image_column: str | None = None,
+        columns: str | Sequence[str] | None = None,
+        episodes: str | Sequence[int] | None = None,
+        spool: Spool | None = None,
+        progress: Scanning = unseen,
+    ) -> None:
+        """image_column: the camera that is `image`; None for the first one of `columns`. columns: the features that
+        become fields, cameras included; None for all. episodes: numbers and ranges, "0:50"; None for all. spool: for
+        files behind URLs. progress: called with the number of videos that are done.
+
+        All rows are looked at, and all packets of the videos. Raises UsageError where a file of `meta/` cannot be read,
+        names a file that is not there, or does not fit the rows; MissingExtraError without PyAV.
+        """
+        place, root = place_of(path, spool), source_name(path)
+        info = read_info(place)
+        image, others = _choose(info, named_columns(columns), image_column, root)
+        filmed = [name for name in (image, *others) if info.is_video(name)]
+        if filmed:
+            need("av", "lerobot", root)
+        found = read_episodes(place, info, filmed, episodes)
+        if not found:
+            raise UsageError(f"{root} has no frame: its episodes are empty")
+        cure = f"leave out its episodes by {opt.episodes}"
+        data = place.files([one.data for one in found], cure)[1]
+        read = [name for name in (image, *others) if name not in filmed and name in info.features]
+        rows = _scan(data, found, read, progress)
+        names, videos = place.files(
+            [one.videos[name][0] for name in filmed for one in found], f"{cure}, or its camera by {opt.columns}"
+        )
+        frames, counts, off = film(
+            found, rows.firsts, rows.frame, rows.seconds, filmed, videos, names, 1 / info.fps, progress
+        )
+        arrow, count = rows.arrow(read), len(rows.row)
+        kinds: dict[str, FieldKind] = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
+        values: dict[str, Column] = dict(
+            zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
+        )
+        field_of, problems = _field_names(others), list[str]()
+        self.features = {
+            name: _told(one, "image" if name == image else "left out") for name, one in info.features.items()
+        }
+        for name in others:
+            feature = info.features.get(name, Feature("string"))
+            column: Column = frames[name] if name in frames else ArrowImages(arrow, name, {})
+            kind: FieldKind | None
+            if name in frames:
+                kind = FieldKind("uint8", feature.pixels, image="picture")
+            elif feature.dtype == IMAGE:
+                pixels = first_pixels("image", name, (partial(column.value, i) for i in range(count)))
+                kind = replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2]))
+            elif name not in info.features:
+                kind, column = FieldKind("str"), rows.texts(read_tasks(place, info), place.named("meta"))
+            elif (kind := rows.kind(name, feature)) is not None:
+                column = ArrowColumn(arrow, name, kind)
+            else:
+                problems.append(f"feature {plain(name)} is left out: no field can store {_told(feature, '')}")
+                continue
+            kinds[field_of[name]], values[field_of[name]] = kind, column
+            self.features[name] = _told(feature, field_of[name])
+        left_out = len(problems)
+        if off:
+            problems.append(
+                f"{off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
+                "the closest were taken, where LeRobot refuses them without tolerance_s="
+            )
+        about = SourceInfo(
+            kind="lerobot",
+            root=root,
+            paths=() if is_url(place.path) else (place.path,),
+            fields=kinds,
+            image=ImageKind("uint8", info.features[image].pixels, pictures=True),
+            noun="frame",
+            video=bool(filmed),
+            options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
+            counts={"columns_left_out": left_out, **{name: counts[name] for name in OF_VIDEOS}},
+            problems=tuple(problems),
+        )
+        self._episodes = rows.episode
+        keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
+        first: ImageColumn = frames[image] if image in frames else ArrowImages(arrow, image, {})
+        share = int(data.states[:, 0].sum() + videos.states[:, 0].sum()) // count
+        super().__init__(about, texts_of(keys), WithBytes(first, share), values)
+        states = np.concatenate([data.states, videos.states, [*place.read.values()]])
+        # Where there are as many as samples, the first are taken for those of their images.
+        of_rows = data.states[np.searchsorted(rows.starts, rows.row, "right") - 1 if len(states) >= count else []]
+        self._states: Rows = np.concatenate([of_rows, states])
+        self._states.flags.writeable = False
+
+    def group(self, i: int, /) -> str:
+        """The episode of a frame: its frames go into one split."""
+        return _name(int(self._episodes[i]))
+
+    def videos(self) -> Videos:
+        """See `HasVideos`."""
+        return Videos(self._episodes, [*map(_name, self._episodes.tolist())])
+
+    def states(self) -> Rows:
+        """(n, 2): of the files with rows, of the videos, and of what says where they are; see `Source.states`."""
+        return self._states
+
+
+@dataclass(frozen=True, eq=False)
+class _EpisodeRows:
+    """The rows of the chosen episodes, each with its values that are needed before it is packed."""
+
+    files: NamedFiles
+    starts: tuple[int, ...]
+    """The number of the first row of each file."""
+    schema: pa.Schema
+    row: Rows
+    """(n,): the number of each row among those of all files, ascending."""
+    episode: Rows
+    frame: Rows
+    seconds: NDArray[np.float64]
+    """Since its episode began."""
+    task: Rows
+
+    def arrow(self, names: Sequence[str]) -> ArrowRows:
+        """What workers read of the rows."""
+        leaves = [(name, part) for name in names for part in image_entries(self.schema, name)[:1] or (None,)]
+        return ArrowRows(self.files, self.starts, self.row, tuple(leaves))
+
+    @property
+    def firsts(self) -> dict[int, int]:
+        """Episode -> the first of its rows among these."""
+        return dict(zip(*(found.tolist() for found in np.unique(self.episode, return_index=True)), strict=True))
+
+    def kind(self, name: str, feature: Feature) -> FieldKind | None:
+        """What a column is as a field, by the type in the file and the shape that `INFO` says; None for no field."""
+        dtype, is_list = leaf_dtype(self.schema.field(name).type)
+        try:
+            return FieldKind(dtype, tuple(feature.shape) if is_list else ())
+        except UsageError:
+            return None
+
+    def texts(self, tasks: Mapping[int, str], where: str) -> Column:
+        """The text of each row's task. Raises UsageError where one has none."""
+        used, of_row = np.unique(self.task, return_inverse=True)
+        for number in used.tolist():
+            if number not in tasks:
+                raise UsageError(f"{where} has no text for task_index {number}: copy it again, or leave out {_TEXT} by "
+                                 f"{opt.columns}")  # fmt: skip
+        return _TaskTexts(texts_of([tasks[number] for number in used.tolist()], where), of_row)
+
+
+@dataclass(frozen=True, eq=False)
+class _TaskTexts:
+    """A column of texts, of which there are few."""
+
+    texts: Texts
+    numbers: Rows
+
+    def value(self, i: int, /) -> str:
+        return self.texts.value(int(self.numbers[i]))
+
+    def pick(self, rows: Rows, /) -> _TaskTexts:
+        return _TaskTexts(self.texts, self.numbers[rows])
+
+
+def _choose(info: RobotInfo, wanted: Mapping[str, str] | None, image: str | None, root: str) -> tuple[str, list[str]]:
+    """The camera that is `image`, and the features that become fields. Raises UsageError."""
+    there = [*dict.fromkeys([*info.features, _TEXT])]
+    said = [*((opt.columns, name) for name in wanted or ()), *([(opt.image_column, image)] if image else [])]
+    for option, name in said:
+        if name not in there:
+            raise UsageError(
+                f"{option(plain(name))}: {root} has no such feature: it has {listed([*map(plain, there)], 30)}"
+            )
+    if image is not None and image not in info.cameras:
+        raise UsageError(f"{opt.image_column(plain(image))}: it is no camera of {root}: {listed(info.cameras, 8)}")
+    some = there if wanted is None else [*wanted]
+    image = image or next((name for name in some if name in info.cameras), info.cameras[0])
+    return image, [name for name in some if name not in (image, _ROW)]
+
+
+def _told(feature: Feature, becomes: str) -> str:
+    """A feature in words, and the field that it becomes."""
+    return f"{feature.dtype} {'x'.join(map(str, feature.shape))}".rstrip() + (f", {becomes}" if becomes else "")
+
+
+def _field_names(names: Sequence[str]) -> dict[str, str]:
+    """Name of a feature -> that of its field, with `_` for what that cannot have, and `_2` after one that is taken."""
+    found, taken = dict[str, str](), {*RESERVED, *DTYPES}
+    for name in names:
+        field = wanted = re.sub(r"[^A-Za-z0-9_]|^(?=[0-9]|$)", "_", name)[:_LONGEST_NAME]
+        number = 2
+        while field.lower() in taken:
+            field, number = f"{wanted}_{number}", number + 1
+        taken.add(field.lower())
+        found[name] = field
+    return found
+
+
+def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str], progress: Scanning) -> _EpisodeRows:
+    """Read through the rows. columns: must be there. Raises UsageError where they are not those of the episodes."""
+    wanted = np.sort(np.array([one.number for one in episodes], np.int64))
+    names = (_EPISODE, _FRAME, _TIME, _TASK)
+    found: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *names)}
+    starts, count, schema = dict[int, int](), 0, None
+    with files.looked_through():
+        for k in range(len(files)):
+            where = files.name(k)
+            with files.opened(k, keep=False), parsing(where, files.paths[k], "Parquet"):
+                table = open_table(files.paths[k])
+                for name in (*names, *columns):
+                    if name not in table.schema.names:
+                        raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
+                    if schema is not None and table.schema.field(name).type != schema.field(name).type:
+                        raise UsageError(
+                            f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
+                        )
+                schema = table.schema if schema is None else schema
+                first = count
+                for batch in table.scan([(name, None) for name in names]):
+                    of_batch = {name: _whole(batch.column(name), name, where) for name in names}
+                    mine = np.isin(of_batch[_EPISODE], wanted)
+                    found[_ROW].append(np.flatnonzero(mine) + count)
+                    for name, values in of_batch.items():
+                        found[name].append(values[mine])
+                    count += batch.num_rows
+                if count > first:
+                    starts[k] = first
+    row, episode, frame, seconds, task = (np.concatenate(some) for some in found.values())
+    assert schema is not None
+    _check(episode, frame, episodes, files)
+    return _EpisodeRows(
+        files.pick([*starts]), tuple(starts.values()), schema, row, episode, frame, seconds.astype(np.float64), task
+    )
+
+
+def _whole(column: pa.Array, name: str, where: str) -> NDArray[Any]:
+    """The values of a column of numbers. Raises UsageError."""
+    if column.null_count or leaf_dtype(column.type)[0] in ("", "str"):
+        raise UsageError(f"{where}: column {name!r} is not numbers, or has no value in some row")
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values if name == _TIME else values.astype(np.int64)
+
+
+def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: NamedFiles) -> None:
+    """Raise UsageError where rows are not those of the episodes, each in one piece and in order."""
+    begins = np.flatnonzero(np.diff(episode, prepend=-1))
+    lengths = dict(zip(episode[begins].tolist(), np.diff(np.append(begins, len(episode))).tolist(), strict=True))
+    for one in episodes:
+        if lengths.get(one.number, 0) != one.length:
+            raise UsageError(
+                f"meta/ says that episode {one.number} has {one.length:,} frames, and {plain(one.data)} has "
+                f"{lengths.get(one.number, 0):,} of them in a piece: copy both again, or leave it out by {opt.episodes}"
+            )
+    steps = np.diff(frame, prepend=-1)
+    steps[begins] = 1
+    if (wrong := np.flatnonzero(steps < 1)).size or len(begins) > len(episodes):
+        number = int(episode[wrong[0] if wrong.size else begins[-1]])
+        raise UsageError(
+            f"the rows of episode {number} in {files.name(0)} and the files after it are not in the order of "
+            f"{_FRAME}: leave it out by {opt.episodes}"
+        )
+
+
+def _name(episode: int) -> str:
+    """What an episode is called in keys."""
+    return f"episode_{episode:06d}"

@@ -1,0 +1,45 @@
+"""Rows that repeat an image with another text, as Flickr30k's captions: they become one sample with a list of texts."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from rawpack_packer.sources.listing.columns import RawColumn
+from rawpack_packer.sources.listing.lines import Lines
+from rawpack_packer.sources.listing.objects import are_alike, images_of
+from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.text import count, listed
+
+
+def by_caption(
+    lines: Lines, raw: Mapping[str, RawColumn], images: Sequence[str], single: Container[str]
+) -> tuple[Lines, dict[str, RawColumn], list[str]] | None:
+    """The images in the order of their first rows, and what was done, printable; None where each has one row, or rows
+    of one differ in more than texts. images: the columns that name images. single: columns of one value for each."""
+    image_of, firsts = images_of([raw[name] for name in images], len(lines))
+    is_video = os.path.splitext(str(raw[images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
+    if len(firsts) == len(lines) or is_video:
+        return None
+    found, texts, left_out = dict[str, RawColumn](), list[str](), list[str]()
+    for name, column in raw.items():
+        if name in images or are_alike(column, image_of, firsts):
+            found[name] = column.pick(firsts)
+        elif name in single:
+            return None
+        elif isinstance(column.first(), str):
+            lists: list[list[str]] = [[] for _ in firsts]
+            for image, value in zip(image_of.tolist(), chain.from_iterable(column), strict=True):
+                lists[image] += [] if column.place.empty(value) else [value]
+            found[name] = replace(column.of_json(), lines=lines[firsts], blocks=[pickle.dumps(lists, -1)])
+            texts.append(name)
+        else:
+            left_out.append(name)
+    if not texts:
+        return None
+    done = [f"{count(len(lines), 'row')} of {count(len(firsts), 'image')}: lists of texts for each, {listed(texts, 8)}"]
+    done += [f"left out because rows of one image differ in them: {listed(left_out, 8)}"] if left_out else []
+    return lines[firsts], found, done

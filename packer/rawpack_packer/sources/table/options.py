@@ -1,0 +1,61 @@
+"""What users say of a table: of Parquet, TFRecord, MDS and litdata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rawpack_packer.sources.base import given_options
+from rawpack_packer.sources.declared import declared_fields, split_arrays, words_of
+from rawpack_packer.sources.fields import Declared, Fields
+from rawpack_packer.sources.table.choose import LABEL, Classes, ColumnChoice, named_columns, named_file, one_hot_name
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """See above. Raises UsageError where it is used."""
+
+    fields: Fields = ()
+    """What columns hold, where their types do not show it, as of `ListingSource`."""
+    key_column: str | None = None
+    classes: Classes | None = None
+    """Names of labels, or else of boxes, that are numbers without names."""
+    image_column: str | None = None
+    label_column: str | None = None
+    """May end in ":onehot" where labels may be lists."""
+    columns: str | Sequence[str] | None = None
+    """Those that become fields; None for all that can."""
+
+    @cached_property
+    def _split(self) -> tuple[Mapping[str, Declared] | list[str], tuple[str, ...]]:
+        return split_arrays(self.fields)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Fields that are no images."""
+        return self._split[1]
+
+    def choice(self, *, one_hot: bool = False) -> ColumnChoice:
+        """The columns that are named, and what fields are. one_hot: whether labels may be lists."""
+        label, onehot = one_hot_name(self.label_column) if one_hot else (self.label_column, False)
+        return ColumnChoice(
+            self.image_column,
+            label or (LABEL if onehot else None),
+            self.key_column,
+            named_columns(self.columns),
+            declared_fields(self._split[0]),
+            onehot=onehot,
+        )
+
+    def given(self, shown: Sequence[str] = ()) -> dict[str, str]:
+        """See `SourceInfo.options`. shown: declarations that values show."""
+        names = named_columns(self.columns)
+        return given_options(
+            field=(*words_of(self.fields), *shown),
+            key_column=self.key_column,
+            classes=named_file(self.classes),
+            image_column=self.image_column,
+            label_column=self.label_column,
+            columns=None if names is None else ",".join(names),
+        )

@@ -1,0 +1,213 @@
+"""Boxes and what follows them survive an export: packed again, they have the same classes and leave together.
+
+The oracle is the JSON that was packed first, and arithmetic on its numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import encoded, picture, save
+from running import pack, run_here
+
+from rawpack import Reader, UsageError
+from rawpack_packer.sources import open_source
+
+HEIGHT, WIDTH = 40, 60
+CROP = (20, 10, 30, 25)
+"""Left, top, width, height."""
+BOXES = [
+    [(2, 3, 10, 8), (25, 12, 10, 8), (30, 20, 15, 9)], [(1, 1, 6, 6), (40, 20, 8, 8)], [],
+    [(22, 15, 5, 5), (0, 30, 9, 9)],
+]  # fmt: skip
+"""Left, top, width, height of the objects in each image: some are outside of the crop, none is cut by it."""
+NAMES = ["owl", "ant", "hen"]
+"""By id, from 5 on; none is a hen."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """COCO's boxes, with ids, areas and outlines."""
+    boxes = [(i, box) for i, some in enumerate(BOXES) for box in some]
+    for i in range(len(BOXES)):
+        save(tmp_path / f"in/{i}.png", picture(HEIGHT, WIDTH, i))
+    annotations = [
+        {"id": 100 + n, "image_id": i, "category_id": 5 + n % 2, "bbox": box, "area": n / 4, "iscrowd": 0,
+         "segmentation": [[box[0], box[1], box[0] + box[2], box[1], box[0], box[1] + box[3]]]}
+        for n, (i, box) in enumerate(boxes)
+    ]  # fmt: skip
+    images = [{"id": i, "file_name": f"{i}.png"} for i in range(len(BOXES))]
+    categories = [{"id": 5 + k, "name": name} for k, name in enumerate(NAMES)]
+    tree = {"images": images, "annotations": annotations, "categories": categories}
+    (tmp_path / "in/all.json").write_text(json.dumps(tree))
+    return pack(tmp_path / "in/all.json", tmp_path / "store", "--size", "keep")
+
+
+def wanted(crop: bool) -> dict[str, dict[str, Any]]:
+    """What is in each image, by its key without the extension."""
+    found, number = dict[str, dict[str, Any]](), 0
+    left, top, width, height = CROP if crop else (0, 0, WIDTH, HEIGHT)
+    for i, boxes in enumerate(BOXES):
+        rows, ids, areas, points = [], [], [], []
+        for x, y, w, h in boxes:
+            if left <= x and x + w <= left + width and top <= y and y + h <= top + height:
+                corners = [(x, y), (x + w, y), (x, y + h)]
+                points += [[px - left, py - top, len(rows), 0] for px, py in corners]
+                rows.append([x - left, y - top, x + w - left, y + h - top, number % 2])
+                ids.append(100 + number)
+                areas.append(number / 4)
+            number += 1
+        found[str(i)] = {"boxes": rows, "annotation_id": ids, "area": areas, "polygons": points}
+    return found
+
+
+def found_in(store: Path) -> dict[str, dict[str, Any]]:
+    reader = Reader(store)
+    fields = ("boxes", "annotation_id", "area", "polygons")
+    samples = (reader[i] for i in range(len(reader)))
+    return {Path(one["key"]).stem: {name: one[name].tolist() for name in fields} for one in samples}
+
+
+TYPES = ("boxes:xyxy[5]", "annotation_id:int64[?]", "area:float64[?]", "polygons:float32[?,4]")
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("to", ["files", "parquet", "webdataset"])
+def test_what_follows_boxes_leaves_with_them_after_an_export(store: Path, to: str, typed: bool) -> None:
+    """A crop of what was exported loses the same boxes, numbers and outlines as a crop of the store would, whether or
+    not the user says what types they have."""
+    if to == "parquet":
+        pytest.importorskip("pyarrow")
+    out, options = store.parent / "out", list[str]()
+    assert run_here("export", "-q", "--to", to, store, out).code == 0
+    for word in TYPES if typed else [one.partition(":")[0] for one in TYPES] if to == "webdataset" else ():
+        options += ["--field", f"json.{word}" if to == "webdataset" else word]
+    source = out / "listing.jsonl" if to == "files" else out
+    whole = pack(source, store.parent / "again", "--size", "keep", *options)
+    assert found_in(whole) == found_in(store) == wanted(crop=False)
+    cut = pack(source, store.parent / "cut", "--size", "keep", "--crop", ",".join(map(str, CROP)), *options)
+    assert found_in(cut) == wanted(crop=True)
+    if to != "webdataset":
+        assert Reader(cut).classes == tuple(NAMES)
+
+
+@pytest.mark.parametrize("columns", ["jsonl", "parquet"])
+def test_lists_with_a_value_for_each_box_follow_them(tmp_path: Path, columns: str) -> None:
+    """In anybody's table: `flag` has as many values as there are boxes in each row; `other` has not."""
+    rows: list[dict[str, Any]] = [
+        {"boxes": [[1, 2, 9, 8, 0], [30, 20, 40, 30, 1]], "flag": [7, 8], "other": [1]},
+        {"boxes": [], "flag": [], "other": [2, 3]},
+        {"boxes": [[25, 20, 40, 30, 1]], "flag": [9], "other": [4]},
+    ]
+    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(3)]
+    if columns == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as pq
+
+        table = {name: [row[name] for row in rows] for name in rows[0]}
+        pq.write_table(pa.table({"image": images, **table}), tmp_path / "in.parquet")
+    else:
+        for i, image in enumerate(images):
+            (tmp_path / f"{i}.png").write_bytes(image)
+        lines = [json.dumps({"path": f"{i}.png", **row}) for i, row in enumerate(rows)]
+        (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    options = ["--size", "keep", "--crop", "20,10,40,30", "--field", "boxes:xyxy"]
+    reader = Reader(pack(tmp_path / f"in.{columns}", tmp_path / "store", *options))
+    assert [one["flag"].tolist() for one in reader] == [[8], [], [9]]
+    assert [one["other"].tolist() for one in reader] == [[1], [2, 3], [4]]
+    alone = Reader(pack(tmp_path / f"in.{columns}", tmp_path / "alone", *options, "--field", "flag:array:int64[?]"))
+    assert [one["flag"].tolist() for one in alone] == [[7, 8], [], [9]]
+
+
+def test_a_field_can_be_declared_to_have_a_value_for_each_box(tmp_path: Path) -> None:
+    """`per-box:` says it where all images have as many boxes, so that a list shows nothing."""
+    save(tmp_path / "0.png", picture(HEIGHT, WIDTH, 0))
+    row = {"path": "0.png", "boxes": [[1, 2, 9, 8, 0], [30, 20, 40, 30, 1]], "flag": [7, 8]}
+    (tmp_path / "in.jsonl").write_text(json.dumps(row))
+    options = ["--size", "keep", "--crop", "20,10,40,30", "--field", "boxes:xyxy", "--field", "flag:per-box:int64[?]"]
+    assert Reader(pack(tmp_path / "in.jsonl", tmp_path / "store", *options))[0]["flag"].tolist() == [8]
+    for word in ("int64", "mask", "xyxy", "str[?]"):
+        with pytest.raises(UsageError, match="per-box"):
+            open_source(tmp_path / "in.jsonl", fields=["boxes:xyxy", f"flag:per-box:{word}"])
+
+
+def boxes_in_parquet(path: Path, classes: list[int]) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(len(classes))]
+    boxes = [[[1.0, 2.0, 9.0, 8.0, float(one)]] for one in classes]
+    pq.write_table(pa.table({"image": images, "boxes": boxes}), path)
+    return path
+
+
+def test_classes_name_the_boxes_of_a_table(tmp_path: Path) -> None:
+    """As those of a listing do: a class without a box is counted, and a box of no class is refused with its row."""
+    file = boxes_in_parquet(tmp_path / "a.parquet", [0, 2, 0])
+    source = open_source(file, fields=["boxes:xyxy"], classes=["a", "b", "c"])
+    assert (source.info.classes, source.info.empty_classes) == (("a", "b", "c"), ("b",))
+    with pytest.raises(UsageError, match=r"column boxes, row 1: 2 is the class of a box; there are 2 classes"):
+        open_source(file, fields=["boxes:xyxy"], classes=["a", "b"])
+    with pytest.raises(UsageError, match=r"has no column of labels"):
+        open_source(file, fields=["boxes:float32[?,5]"], classes=["a", "b", "c"])
+
+
+def test_a_listing_of_an_export_may_be_edited(store: Path) -> None:
+    """Lines and columns that were changed mean what they say: without the boxes, their numbers are lists; a label that
+    is none of the export's classes is a class."""
+    out = store.parent / "out"
+    assert run_here("export", "-q", store, out).code == 0
+    lines = [json.loads(line) for line in (out / "listing.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["boxes"], line["polygons"], line["crowds"]
+        line["label"] = "cow"
+    (out / "listing.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    reader = Reader(pack(out / "listing.jsonl", store.parent / "again", "--size", "keep"))
+    assert reader.classes == ("cow",)
+    assert [one["area"].tolist() for one in reader] == [one["area"] for one in wanted(crop=False).values()]
+
+
+@pytest.mark.parametrize(
+    ("note", "error"),
+    [
+        ("[]", ""),
+        ('{"fields": 3}', ""),
+        ("not JSON", ""),
+        ('{"rawpack_export": 1}', ""),
+        ('{"rawpack_export": 1, "fields": {"a": {"kind": "new"}}}', "export.json: what it says of an export"),
+        ('{"rawpack_export": 1, "fields": {"a": {"kind": "number", "dtype": "complex64"}}}', "it says of an export"),
+    ],
+)  # fmt: skip
+def test_notes_of_others_next_to_a_listing(tmp_path: Path, note: str, error: str) -> None:
+    """A file of that name that is none of an export's says nothing; one that cannot be understood is an error."""
+    save(tmp_path / "0.png", picture(HEIGHT, WIDTH, 0))
+    (tmp_path / "in.csv").write_text("path,a\n0.png,3\n")
+    (tmp_path / "export.json").write_text(note)
+    if error:
+        with pytest.raises(UsageError, match=error):
+            open_source(tmp_path / "in.csv")
+    else:
+        assert open_source(tmp_path / "in.csv")[0].fields["a"] == 3
+
+
+def test_masks_and_images_of_an_export_are_what_they_were(tmp_path: Path) -> None:
+    """Further images and masks of an export need no declaration."""
+    import rawpack_packer
+
+    rng = np.random.default_rng(0)
+    data = {
+        "image": rng.integers(0, 255, (3, 20, 30, 3), np.uint8),
+        "seg": rng.integers(0, 9, (3, 20, 30), np.uint8),
+        "depth": rng.integers(0, 60000, (3, 20, 30, 1), np.uint16),
+    }
+    fields = {"seg": "mask", "depth": "image"}
+    rawpack_packer.pack(data, tmp_path / "store", fields=fields, workers=0)
+    assert run_here("export", "-q", tmp_path / "store", tmp_path / "out").code == 0
+    reader = Reader(pack(tmp_path / "out/listing.jsonl", tmp_path / "again", "--size", "keep"))
+    for i in range(3):
+        assert np.array_equal(reader[i]["seg"][..., 0], data["seg"][i])
+        assert np.array_equal(reader[i]["depth"], data["depth"][i])

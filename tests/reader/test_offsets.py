@@ -1,0 +1,474 @@
+"""Frames at offsets in seconds from each sample, by field: against the rule of LeRobot's `delta_timestamps`, counted
+out by numpy over the columns."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clip_frames import FIELDS, HEIGHT, WIDTH, Frames, image_of
+from folders import files_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from reading import WAYS, rows_of
+from store_server import serving
+
+import rawpack_packer
+from rawpack import Cache, Ranks, Reader, UsageError
+from rawpack.transforms import BatchLambda, Lambda, RandomCrop, RandomHorizontalFlip, ToCHW
+
+FPS = 10
+LENGTHS = (5, 40, 17, 1, 30)
+COUNT = sum(LENGTHS)
+OFFSETS: dict[str, list[float]] = {
+    "image": [-0.1, 0.0],
+    "wrist": [-0.3, 0.0, 0.2],
+    "mask": [0.0, 0.4],
+    "action": [k / FPS for k in range(16)],
+    "state": [0.0],
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "memmap": {"format": "memmap"},
+    "hdf5": {"format": "hdf5"},
+    "lmdb": {"format": "lmdb"},
+}
+
+
+class Episodes(Frames):
+    """Episodes of a robot: two cameras, a mask, a state, an action, a text and boxes."""
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        video, frame = self.places[i]
+        image = image_of(video, frame)
+        return super().__getitem__(i) | {
+            "image": image,
+            "wrist": 255 - image,
+            "state": np.array([video, frame, video * frame], np.float32),
+            "action": np.array([100 * video + frame, -frame], np.float32),
+        }
+
+
+def pack(episodes: Any, path: Path, **options: Any) -> Path:
+    fields = FIELDS | {"wrist": "image"}
+    rawpack_packer.pack(episodes, path, workers=0, shard_size=1, fields=fields, **options)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reader]:
+    """`stored("lmdb")`: five episodes in a store of that layout, of several shards."""
+    readers: dict[str, Reader] = {}
+
+    def get(layout: str) -> Reader:
+        if layout not in readers:
+            episodes = Episodes([range(length) for length in LENGTHS], fps=FPS)
+            readers[layout] = Reader(pack(episodes, tmp_path_factory.mktemp("e") / "s", **LAYOUTS[layout]))
+        return readers[layout]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def reader(stored: Callable[[str], Reader]) -> Reader:
+    return stored("memmap")
+
+
+Found = dict[str, tuple[NDArray[np.int64], NDArray[np.bool_]]]
+
+
+def by_rule(reader: Reader, offsets: Mapping[str, list[float]], anchors: NDArray[np.int64], fps: float = FPS) -> Found:
+    """LeRobot's rule: the rows of each field's frames, clamped to the episode, and which of them were."""
+    video, found = reader.column("video"), {}
+    starts = np.array([np.flatnonzero(video == video[row])[0] for row in anchors])
+    ends = np.array([np.flatnonzero(video == video[row])[-1] + 1 for row in anchors])
+    for name, seconds in offsets.items():
+        rows = np.stack([anchors + round(one * fps) for one in seconds], axis=1)
+        pad = (rows < starts[:, None]) | (rows >= ends[:, None])
+        found[name] = np.maximum(starts[:, None], np.minimum(ends[:, None] - 1, rows)), pad
+    return found
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two batches are the same, to the bit."""
+    return one.keys() == other.keys() and all(
+        repr(one[name]) == repr(other[name]) if isinstance(one[name], list) else np.array_equal(one[name], other[name])
+        for name in one
+    )
+
+
+# ---------------------------------------------------------------------------------------------- which frames
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_policys_batch_is_one_call(stored: Callable[[str], Reader], layout: str, way: str) -> None:
+    """Every field with offsets has the frames that LeRobot's rule names, and flags where it clamps; the others are the
+    sample's own; every frame of every episode comes once."""
+    reader = stored(layout)
+    whole = {name: np.stack([reader[row][name] for row in range(COUNT)]) for name in [*OFFSETS, "video", "frame"]}
+    seen = []
+    for batch in reader.clips(offsets=OFFSETS).batches(7, shuffle=True, **WAYS[way]):
+        anchors = batch["index"]
+        assert batch["image"].shape == (len(anchors), 2, HEIGHT, WIDTH, 3)
+        assert batch["action"].shape == (len(anchors), 16, 2)
+        for name, (rows, pad) in by_rule(reader, OFFSETS, anchors).items():
+            np.testing.assert_array_equal(batch[name], whole[name][rows])
+            assert batch[f"{name}_is_pad"].dtype == np.bool_
+            np.testing.assert_array_equal(batch[f"{name}_is_pad"], pad)
+        for name in ("video", "frame"):
+            np.testing.assert_array_equal(batch[name], whole[name][anchors])
+        assert {name for name in batch if name.endswith("_is_pad")} == {f"{name}_is_pad" for name in OFFSETS}
+        seen += anchors.tolist()
+    assert sorted(seen) == list(range(COUNT))
+
+
+def test_pixels_are_those_of_the_shards(reader: Reader) -> None:
+    """The images of a memmap store, against what numpy finds in its files."""
+    (path,) = reader._samples.asked.paths
+    shards = {
+        name: np.concatenate([np.load(file) for file in sorted(Path(path).glob(pattern))])
+        for name, pattern in (("image", "shard-?????.npy"), ("wrist", "shard-?????.wrist.npy"))
+    }
+    for batch in reader.clips(offsets=OFFSETS).batches(9, shuffle=True, workers=2):
+        for name, (rows, _) in by_rule(reader, OFFSETS, batch["index"]).items():
+            if name in shards:
+                np.testing.assert_array_equal(batch[name], shards[name][rows])
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_never_across_an_end(reader: Reader, data: st.DataObject) -> None:
+    """For any offsets and any frames left out before: the nearest frame in the stretch that the sample is in, and a
+    flag where it is another; however the samples are ordered, or repeated, and chosen afterwards."""
+    steps = data.draw(st.lists(st.integers(-50, 50), min_size=1, max_size=6))
+    left = data.draw(st.lists(st.integers(0, COUNT - 1), max_size=6))
+    present = data.draw(st.permutations([row for row in range(COUNT) if row not in left]))
+    chosen = data.draw(st.lists(st.integers(0, len(present) - 1), min_size=1, max_size=30))
+    offsets = {"frame": [step / FPS for step in steps]}
+    samples = reader.select([*present, *present[:3]]).clips(offsets=offsets).select(chosen)
+    anchors = np.array(present)[chosen]
+    video = reader.column("video")
+    stretch = np.cumsum([row in left or row == 0 or video[row] != video[row - 1] for row in range(COUNT)])
+    (batch,) = samples.batches(50, workers=0)
+    assert batch["index"].tolist() == anchors.tolist()
+    for k, anchor in enumerate(anchors):
+        ours = [row for row in np.flatnonzero(stretch == stretch[anchor]) if row not in left]
+        for frame, pad, step in zip(batch["frame"][k], batch["frame_is_pad"][k], steps, strict=True):
+            nearest = min(ours, key=lambda row: abs(row - anchor - step))
+            assert frame == reader.column("frame")[nearest]
+            assert pad == (nearest != anchor + step)
+
+
+def test_a_rejected_frame_ends_a_stretch(tmp_path: Path) -> None:
+    """What would be beyond a frame that could not be packed is padding, not a frame of another time."""
+    frames = Frames([range(9), range(5)], bad=[(0, 4)], fps=FPS, small=True)
+    rawpack_packer.pack(frames, tmp_path / "s", workers=0, max_rejects=1)
+    (batch,) = Reader(tmp_path / "s").clips(offsets={"frame": [0.1, -0.2]}).batches(20, workers=0)
+    assert batch["frame"][:8, 0].tolist() == [1, 2, 3, 3, 6, 7, 8, 8]
+    assert batch["frame"][:8, 1].tolist() == [0, 0, 0, 1, 5, 5, 5, 6]
+    assert batch["frame_is_pad"][:8, 0].tolist() == [False, False, False, True, False, False, False, True]
+
+
+def test_several_stores_and_mixes(reader: Reader, tmp_path: Path) -> None:
+    """No frame is taken from another store, whatever the episodes' numbers; in a mix, `store` is the sample's."""
+    paths = []
+    for name in "ab":
+        rawpack_packer.pack(Frames([range(9)], fps=FPS, small=True), tmp_path / name, workers=0)
+        paths.append(tmp_path / name)
+    asked = {"frame": [-0.1, 0.1]}
+    expected = [[max(0, k - 1), min(8, k + 1)] for k in range(9)]
+    (batch,) = Reader(paths).clips(offsets=asked).batches(20, workers=0)
+    assert batch["frame"].tolist() == expected * 2
+    mixed = Reader.mix({paths[0]: 0.5, paths[1]: 0.5}).clips(offsets=asked)
+    for batch in mixed.batches(4, shuffle=True, workers=0):
+        assert batch["frame"].tolist() == [expected[row % 9] for row in batch["index"]]
+        assert batch["store"].tolist() == (batch["index"] // 9).tolist()
+    with pytest.raises(UsageError, match="cannot be mixed"):
+        Reader.mix({Reader(paths[0]).clips(offsets=asked): 1, paths[1]: 1})
+
+
+def test_videos_behind_a_url(tmp_path: Path) -> None:
+    """A frame may be in another shard than its sample: it is fetched before the batch is made, also where the cache
+    holds a part of the shards."""
+    rawpack_packer.pack(Frames([range(1280)], fps=FPS, small=True), tmp_path / "s", workers=0, shard_size=1)
+    offsets: dict[str, list[float]] = {"image": [-64.0, 0.0, 64.0]}
+    local = Reader(tmp_path / "s").clips(offsets=offsets)
+    expected = [batch["image"].copy() for batch in local.batches(16, fields=["image"])]
+    with serving() as server:
+        server.put_folder("bucket/s", files_of(tmp_path / "s"))
+        shards = [len(data) for name, data in server.files.items() if "/shard-" in name]
+        limit = sum(map(len, server.files.values())) - sum(shards) + 8 * max(shards)
+        remote = Reader(f"{server.url}/bucket/s", cache=Cache(tmp_path / "cache", limit, timeout=20))
+        batches = remote.clips(offsets=offsets).batches(16, fields=["image"], **WAYS["processes"])
+        found = [batch["image"].copy() for batch in batches]
+    assert len(shards) > 16
+    assert len(found) == len(expected) == 80
+    assert all(map(np.array_equal, found, expected))
+
+
+# ---------------------------------------------------------------------------------------------- one sample, columns
+
+
+def test_samples_and_columns(reader: Reader) -> None:
+    """`samples[i]`, slices and columns have what a batch has; texts and boxes come as lists of one for each frame."""
+    offsets = OFFSETS | {"caption": [-0.1, 0.1], "boxes": [0.1]}
+    samples = reader.clips(offsets=offsets)
+    (batch,) = samples.batches(COUNT, fields=[*samples.fields], workers=0)
+    assert len(samples) == COUNT
+    for at in (0, 44, -1):
+        one = samples[at]
+        assert one.keys() == batch.keys()
+        for name, value in one.items():
+            np.testing.assert_equal(value, batch[name][at])
+    some = samples[[3, 60]]
+    assert some.keys() == batch.keys()
+    for name, values in some.items():
+        np.testing.assert_equal(values, [batch[name][3], batch[name][60]])
+    for name in ("action", "frame", "caption", "state"):
+        np.testing.assert_equal(samples.column(name), batch[name])
+    assert samples.fields["wrist"].shape == (3, HEIGHT, WIDTH, 3)
+    assert samples[5]["caption"] == ["1/0", "1/1"]
+    assert [one["action"].shape for one in samples.__getitems__([1, 2])] == [(16, 2)] * 2
+    padded = next(iter(samples.batches(4, fields=["boxes"], ragged="pad", workers=0)))
+    assert padded["boxes"].shape == (4, 1, 3, 4)
+    assert padded["boxes.length"].tolist() == [[1], [2], [3], [0]]
+
+
+def test_readers_with_offsets_are_shown_and_travel(reader: Reader) -> None:
+    """The offsets show in the text; a pickled reader gives the same; batches say what they have."""
+    samples = reader.clips(offsets={"image": [-0.1, 0.0], "action": [0.0, 0.1, 0.2]}).select(range(10, 30))
+    assert re.search(r"20 samples with 2 frames of image, 3 frames of action", repr(samples))
+    copy = pickle.loads(pickle.dumps(samples))
+    assert repr(copy) == repr(samples)
+    one, other = copy.batches(6, workers=0), samples.batches(6, workers=0)
+    assert all(equal(*pair) for pair in zip(one, other, strict=True))
+    assert "image_is_pad" in repr(one)
+    assert "<" in samples._repr_html_()
+
+
+def test_planes(tmp_path: Path) -> None:
+    """With decode="planes", frames are the planes as numpy finds them in the shards."""
+    frames = [{"image": image_of(0, k), "video": k // 20, "frame": k % 20, "pts_seconds": k / 25} for k in range(60)]
+    rawpack_packer.pack(frames, tmp_path / "s", color="ycgco420", workers=0)
+    planes = np.concatenate([np.load(shard) for shard in sorted((tmp_path / "s").glob("shard-*.npy"))])
+    samples = Reader(tmp_path / "s").clips(offsets={"image": [0.04, 0.0]})
+    for batch in samples.batches(7, shuffle=True, decode="planes", workers=2):
+        later = batch["index"] + (batch["index"] % 20 < 19)
+        assert np.array_equal(batch["image"], planes[np.stack([later, batch["index"]], axis=1)])
+
+
+# ---------------------------------------------------------------------------------------------- the same, however
+
+
+@pytest.mark.parametrize("layout", ["memmap", "lmdb"])
+def test_all_frames_of_a_sample_move_together(stored: Callable[[str], Reader], layout: str) -> None:
+    """One crop and one flip for all frames of all cameras and masks of a sample, another for each sample: the mask says
+    where each pixel came from."""
+    reader = stored(layout)
+    transform = [RandomCrop((8, 11)), RandomHorizontalFlip(), RandomCrop(4)]
+    ways, asked = set(), {**OFFSETS, "mask": [0.0, 0.1]}
+    whole = {name: np.stack([reader[row][name] for row in range(COUNT)]) for name in ("image", "wrist", "frame")}
+    for batch in reader.clips(offsets=asked).batches(5, shuffle=True, transform=transform, **WAYS["threads"]):
+        found = by_rule(reader, asked, batch["index"])
+        came_from = (batch["mask"][..., 0].astype(int) - whole["frame"][found["mask"][0]][..., None, None]) % 256
+        assert (came_from == came_from[:, :1]).all()
+        ways |= {one[0].tobytes() for one in came_from}
+        if layout == "memmap":
+            y, x = np.divmod(came_from[:, 0], WIDTH)
+            for name in ("image", "wrist"):
+                for b, rows in enumerate(found[name][0]):
+                    np.testing.assert_array_equal(batch[name][b], whole[name][rows][:, y[b], x[b]])
+    assert len(ways) > 20
+
+
+def test_boxes_move_with_their_frames(tmp_path: Path) -> None:
+    """Boxes at offsets are those of their frames, moved as the crop of the sample moves its images; each pixel says
+    where it came from."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.uint8)
+    samples = [
+        {
+            "image": np.stack([y, x, np.full_like(y, k)], axis=2),
+            "boxes": np.array([[3, 4, 9 + k % 5, 11, k]] * (k % 3), np.float32).reshape(-1, 5),
+            "video": 0, "frame": k, "pts_seconds": k / FPS,
+        }
+        for k in range(30)
+    ]  # fmt: skip
+    rawpack_packer.pack(samples, tmp_path / "s", workers=0, fields={"boxes": "xyxy"})
+    asked, seen = {"image": [0.0, 0.2], "boxes": [0.2, 0.0, 0.1]}, set()
+    for batch in (
+        Reader(tmp_path / "s")
+        .clips(offsets=asked)
+        .batches(7, fields=["image", "boxes"], transform=[RandomCrop((8, 11))], shuffle=True, workers=2)
+    ):
+        for b, row in enumerate(batch["index"].tolist()):
+            top, left = batch["image"][b, 0, 0, 0, :2].astype(int)
+            seen.add((top, left))
+            assert batch["image"][b, 1, 0, 0].tolist() == [top, left, min(29, row + 2)]
+            assert len(batch["boxes"][b]) == 3
+            for step, found in zip((2, 0, 1), batch["boxes"][b], strict=True):
+                k = min(29, row + step)
+                box = [max(0, 3 - left), max(0, 4 - top), min(11, 9 + k % 5 - left), min(8, 11 - top), k]
+                assert found.tolist() == [box] * (k % 3)
+    assert len(seen) > 10
+
+
+def test_batches_do_not_depend_on_who_makes_them(stored: Callable[[str], Reader]) -> None:
+    """All fields of all batches, bit by bit: here, in threads, in processes; also of an order that repeats samples."""
+    samples = stored("lmdb").clips(offsets=OFFSETS | {"caption": [0.0, 0.1]})
+    transform = [RandomCrop(9), RandomHorizontalFlip(), ToCHW()]
+    for order in ({"shuffle": True}, {"sampler": [3, 3, 50, 7, 50, 3, 20]}):
+        asked: dict[str, Any] = {"fields": [*samples.fields], "transform": transform, "ragged": "pad", **order}
+        readings = [list(samples.batches(4, **asked, **way)) for way in WAYS.values()]
+        for other in readings[1:]:
+            assert all(equal(*pair) for pair in zip(readings[0], other, strict=True))
+
+
+def test_ranks_share_an_epoch_and_resume(stored: Callable[[str], Reader]) -> None:
+    """All ranks together have each sample once; a run that resumes by other workers, from another format, goes on with
+    the next batch."""
+    options: dict[str, Any] = {"shuffle": True, "seed": 2, "fields": ["frame", "action"]}
+    asked = {"frame": [-0.2, 0.5], "action": [0.0, 0.1]}
+    samples = stored("memmap").clips(offsets=asked)
+    shared = [rows_of(samples.batches(4, ranks=Ranks(rank, 3, last="keep"), **options)) for rank in range(3)]
+    assert sorted(row for rank in shared for row in rank) == list(range(COUNT))
+    whole = [*samples.batches(3, workers=0, **options)]
+    first = samples.batches(3, **WAYS["threads"], **options)
+    iterator = iter(first)
+    for _ in range(4):
+        next(iterator)
+    state = json.loads(json.dumps(first.state_dict()))
+    iterator.close()
+    again = stored("hdf5").clips(offsets=asked).batches(3, **WAYS["processes"], **options)
+    again.load_state_dict(state)
+    assert all(equal(*pair) for pair in zip(again, whole[4:], strict=True))
+    others = [asked | {"action": [0.0, 0.2]}, {"frame": asked["frame"]}]
+    for other in others:
+        with pytest.raises(UsageError, match="its clips is"):
+            stored("hdf5").clips(offsets=other).batches(3, **options).load_state_dict(state)
+    with pytest.raises(UsageError, match="its clips is"):
+        stored("hdf5").batches(3, **options).load_state_dict(state)
+
+
+def test_steps_on_numbers_and_whole_batches(reader: Reader) -> None:
+    """A function of numbers gets one frame, a function of a batch all of them."""
+
+    def moved(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"action": batch["action"] - batch["action"][:, :1]}
+
+    transform = [Lambda(lambda action: action * 2, field="action"), BatchLambda(moved)]
+    asked = {"action": [0.0, 0.1, 0.2]}
+    for batch in reader.clips(offsets=asked).batches(9, fields=["action"], transform=transform, workers=2):
+        ((rows, _),) = by_rule(reader, asked, batch["index"]).values()
+        steps = rows - rows[:, :1]
+        np.testing.assert_array_equal(batch["action"], np.stack([2 * steps, -2 * steps], axis=2))
+
+
+def test_small_samples_are_read_together(reader: Reader) -> None:
+    """Where many batches lie in one slot, each has its own frames and flags."""
+    batches = reader.clips(offsets={"frame": [-0.1, 0.1]}).batches(2, shuffle=True, fields=["frame"])
+    assert batches._feed.making.together > 1
+    for batch in batches:
+        ((rows, pad),) = by_rule(reader, {"frame": [-0.1, 0.1]}, batch["index"]).values()
+        np.testing.assert_array_equal(batch["frame"], reader.column("frame")[rows])
+        np.testing.assert_array_equal(batch["frame_is_pad"], pad)
+
+
+# ---------------------------------------------------------------------------------------------- times
+
+
+class Timed(Frames):
+    """Frames at times of one's own."""
+
+    def __init__(self, times: list[list[float]]) -> None:
+        super().__init__([range(len(one)) for one in times], small=True)
+        self._times = times
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        video, frame = self.places[i]
+        return super().__getitem__(i) | {"pts_seconds": self._times[video][frame]}
+
+
+def timed(path: Path, *videos: Any) -> Reader:
+    rawpack_packer.pack(Timed([list(map(float, one)) for one in videos]), path, workers=0)
+    return Reader(path)
+
+
+def test_rates_and_rounded_times(tmp_path: Path) -> None:
+    """29.97 frames a second are called 30; times are rounded to milliseconds, or float32, or begin anywhere."""
+    ntsc = np.arange(40) * 1001 / 30000
+    reader = timed(tmp_path / "s", ntsc, np.round(ntsc + 7, 3), np.float32(ntsc + 500))
+    (batch,) = reader.clips(offsets={"frame": [-0.1, 0.5]}).batches(200, workers=0)
+    frame = np.tile(np.arange(40), 3)
+    assert batch["frame"].tolist() == np.stack([np.maximum(frame - 3, 0), np.minimum(frame + 15, 39)], 1).tolist()
+
+
+def test_times_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    """Videos of different rates, frames at unequal distances, and times that stand still: each names what and where."""
+    cases: list[tuple[list[Any], str]] = [
+        ([np.arange(9) / 30, np.arange(9) / 30, np.arange(9) / 25], "most have 30 frames a second, and video 2 has 25"),
+        ([np.arange(90) / 30, [*(np.arange(45) / 30), *(np.arange(45, 90) / 30 + 0.02)]],
+         r"samples 134 and 135 are 0\.0533\d* s apart"),
+        ([[0.0] * 5], "do not increase"),
+        ([[1.0], [2.0]], "no two follow one another"),
+        ([[0.0, float("nan"), 0.2]], "distances|do not increase"),
+    ]  # fmt: skip
+    for number, (videos, words) in enumerate(cases):
+        reader = timed(tmp_path / str(number), *videos)
+        with pytest.raises(UsageError, match=words):
+            reader.clips(offsets={"frame": [0.0]})
+    of_one_rate = Reader(tmp_path / "0").select(where="video < 2")
+    assert len(of_one_rate.clips(offsets={"frame": [-0.1]})) == 18
+
+
+def test_what_cannot_be_is_refused(reader: Reader, tmp_path: Path) -> None:
+    """No whole number of frames, with the rate and the nearest; unknown fields; no numbers; what excludes offsets; a
+    store without times."""
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"offsets": {"image": [0.0, 0.25]}}, r"0\.25 s is no whole .* 10 frames a second.*nearest are 0\.2 and 0\.3"),
+        ({"offsets": {"image": [-0.07]}}, r"nearest are -0\.1 and -0"),
+        ({"offsets": {"depth": [0.0]}}, r"no field 'depth'; the store has image"),
+        ({"offsets": {"image": 0.0}}, "must be a dict of lists of seconds"),
+        ({"offsets": {"image": []}}, "must be a dict of lists of seconds"),
+        ({"offsets": {"image": ["0"]}}, "must be a dict of lists of seconds"),
+        ({"offsets": {"image": [float("nan")]}}, "must be a dict of lists of seconds"),
+        ({"offsets": {}}, "must be a dict of lists of seconds"),
+        ({"offsets": [0.0]}, "must be a dict of lists of seconds"),
+        ({"frames": 4, "offsets": {"image": [0.0]}}, "leave out all else"),
+        ({"stride": 2, "offsets": {"image": [0.0]}}, "leave out all else"),
+        ({}, r"clips\(16\), or offsets="),
+    ]  # fmt: skip
+    for asked, words in wrong:
+        with pytest.raises(UsageError, match=words):
+            reader.clips(**asked)
+    for called in (reader.clips, partial(Reader, "s")):
+        with pytest.raises(
+            TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is now .*offsets=\{'image': \[0\.0\]\}"
+        ):
+            called(delta_timestamps={"image": [0.0]})  # type: ignore[operator]
+    samples = reader.clips(offsets={"image": [0.0]})
+    for again in ({"frames": 4}, {"offsets": {"image": [0.0]}}):
+        with pytest.raises(UsageError, match="reader of clips already"):
+            samples.clips(**again)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="cannot be resized, nor be frames of clips"):
+        reader_of(tmp_path / "j").clips(offsets={"image": [0.0]}).batches(4, decode=False)
+    untimed = [{"image": np.zeros((2, 2), np.uint8), "video": 0, "frame": k} for k in range(4)]
+    rawpack_packer.pack(untimed, tmp_path / "u", workers=0)
+    with pytest.raises(UsageError, match=r"has no field 'pts_seconds'.*when each frame was"):
+        Reader(tmp_path / "u").clips(offsets={"frame": [0.0]})
+    taken = [one | {"pts_seconds": k / 10, "frame_is_pad": 0} for k, one in enumerate(untimed)]
+    rawpack_packer.pack(taken, tmp_path / "t", workers=0)
+    with pytest.raises(UsageError, match="has a field 'frame_is_pad'"):
+        Reader(tmp_path / "t").clips(offsets={"frame": [0.0]})
+
+
+def reader_of(path: Path) -> Reader:
+    """Of a store of JPEG files."""
+    return Reader(pack(Episodes([range(9)], fps=FPS), path, format="lmdb"))
