@@ -305,7 +305,8 @@ class AppendSummary(Shown):
             changed = text.count(self.changed, "file")
             left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
         if summary.already:
-            head = f"Nothing to add: {path} already has all {text.count(summary.seen, 'sample')} of this source."
+            seen = text.count(summary.seen, "sample")
+            head = f"Nothing to add: {path} already has all {seen} of this source ({manifest.samples:,} in all)."
             return Block(head, left_out)
         rows = [("added", f"{self.added:,} of {text.count(summary.seen, 'sample')}, {manifest.samples:,} in all")]
         rows += _class_rows(summary)
