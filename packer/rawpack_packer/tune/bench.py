@@ -68,8 +68,8 @@ class Bench(Measured):
         figure = self.readings[0].images_per_s
         rounds = text.count(len(figure.values), "round")
         lines = [
-            f"Medians of {rounds}, stores taken in turn. ±: half of the interval from the lowest to the highest, which "
-            f"holds the median with a chance of {figure.confidence:.0%}. Batches are only read.",
+            f"Medians of {rounds}; each round reads every store. ±: half of the interval from the lowest to the "
+            f"highest, which contains the median with a chance of {figure.confidence:.0%}. Batches are only read.",
             "per core: samples per second of CPU time. first batch: with the start of the workers.",
         ]
         if not any(reading.cold for reading in self.readings):

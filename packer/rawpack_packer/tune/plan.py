@@ -136,7 +136,7 @@ class Plan(Measured):
 
     def title(self) -> str:
         """How many samples there are, and how they were judged."""
-        some = "" if self.sampled == self.samples else f", judged by {self.sampled:,} of them"
+        some = "" if self.sampled == self.samples else f", estimated from {self.sampled:,}"
         setting = self.asked.setting
         through = f", each through {', '.join(map(repr, setting.transform))}" if setting.transform else ""
         workers = text.count(setting.workers, "worker")
@@ -158,8 +158,8 @@ class Plan(Measured):
         rounds = len(figure.values)
         lines = [
             f"*: recommended. {noun}s/s: from memory; per core: for each second of CPU time. " + (
-                f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which holds the "
-                f"median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
+                f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which contains "
+                f"the median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
             )
         ]  # fmt: skip
         if any(one.reading.cold for one in self.trials):
@@ -279,7 +279,7 @@ def plan(
         )
         info = opened.info
         if info.image is not None:
-            raise UsageError(f"{source} holds arrays, which are stored unchanged; plan compares stores of pictures")
+            raise UsageError(f"{source} contains arrays, which are stored unchanged; plan compares stores of pictures")
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
             raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")
         samples = min(round(len(opened) * times), source_options.get("limit") or sys.maxsize)

@@ -137,7 +137,9 @@ class ListingSource(TableSource):
             file = Path(path).absolute()
             where, suffix = plain(os.fsencode(file)), file.suffix.lower()
             if suffix not in SUFFIXES:
-                raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
+                raise UsageError(
+                    f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains"
+                )
             root, rows_by = folder_of(images, file.parent), partial(rows_of, suffix)
         else:
             file, root, rows_by = found.path, found.root, found.rows
@@ -279,7 +281,7 @@ def read_keyed(
     file = Path(path)
     where, suffix = plain(os.fsencode(file)), file.suffix.lower()
     if suffix not in READERS:
-        raise UsageError(f"{where}: the name of a file with fields ends in {', '.join(READERS)}")
+        raise UsageError(f"{where}: fields are read from a file that ends in {', '.join(READERS)}")
     with reading(where), file.open("rb") as opened, long_cells():
         rows = READERS[suffix](opened, where)
         names = rows.names
