@@ -269,7 +269,7 @@ def test_bench_takes_what_the_command_takes(tmp_path: Path) -> None:
     [
         ({"budget": "soon"}, UsageError, "budget='soon': a time such as"),
         ({"size": "keep", "format": "lmdb", "quality": "90"}, UsageError, "size='keep': images of different sizes"),
-        ({"transform": "Nonsense"}, UsageError, "transform='Nonsense': a step such as RandomResizedCrop(224)"),
+        ({"transform": "Nonsense"}, UsageError, "transform='Nonsense': there is no step Nonsense; there are"),
         ({"buget": 60}, TypeError, "Did you mean 'budget'?"),
     ],
 )
