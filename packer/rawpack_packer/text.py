@@ -177,7 +177,19 @@ class Block:
         return "\n".join([self.head, *([table(self.rows, rest=self.rest)] if self.rows else [])])
 
 
-class Shown:
+class Printed:
+    """What a cell of a notebook shows as `print` does, not by its `repr`."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # IPython prefers the `__repr__` of a class to what it inherits.
+        setattr(cls, "_repr_pretty_", Printed._repr_pretty_)  # noqa: B010 # mypy allows no other
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+class Shown(Printed):
     """The result of a command: prints itself as the command does, and goes to programs as a dict."""
 
     def in_words(self) -> Block | list[Block]:
@@ -191,10 +203,6 @@ class Shown:
     def __str__(self) -> str:
         words = self.in_words()
         return str(words) if isinstance(words, Block) else "\n\n".join(map(str, words))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For notebooks."""
-        printer.text(str(self))
 
 
 def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:

@@ -87,7 +87,7 @@ def workers_option(help: str, *, least: int = 0, **settings: Any) -> Decorator:
     return option("-j", "--workers", type=click.IntRange(least), help=help, **settings)
 
 
-dry_run_option = option("--dry-run", is_flag=True, help="Estimate size and time from a few samples, and write nothing.")
+dry_run_option = option("--dry-run", is_flag=True, help="Estimate size and time from a few samples and write nothing.")
 max_rejects_option = declared(OPTIONS["max_rejects"])
 
 

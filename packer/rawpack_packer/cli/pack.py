@@ -128,7 +128,7 @@ def pack(
     is_flag=True,
     help="Append even if the libraries that make pixels and files have other versions now.",
 )
-@job_options(restart="Delete what an unfinished append left, and start over; the store stays.")
+@job_options(restart="Delete what an unfinished append left and start over; the store stays.")
 @path_argument("src")
 @path_argument("dst")
 def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **options: Any) -> None:
