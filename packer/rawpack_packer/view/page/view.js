@@ -235,11 +235,10 @@ function conditions() {
   return where.join(" and ");
 }
 
-/** A condition with fields that the store has. */
+/** A condition with a field that the store has. */
 function example() {
-  const [[name] = [""]] = at().classes.filter(([, n]) => n);
-  const label = name && name.length < 16 && !name.includes("'") ? `label == '${name}' and ` : "";
-  return `${label}index < 1000`;
+  const known = at().classes.find(([name, n]) => name && n && name.length < 16 && !/['\\]/.test(name));
+  return known ? `label == '${known[0]}'` : "index < 1000";
 }
 
 const question = () => ({
