@@ -101,10 +101,11 @@ def measure(asked: argparse.Namespace, device: torch.device, home: Path) -> dict
         dataset = torchvision.datasets.ImageFolder(
             str(files), transforms.Compose([*steps, transforms.Normalize(MEAN, STD)])
         )
-        return torch.utils.data.DataLoader(
+        loader: Iterable[Batch] = torch.utils.data.DataLoader(
             dataset, asked.batch, shuffle=True, num_workers=asked.workers, pin_memory=device.type == "cuda",
             persistent_workers=True, drop_last=True,
         )  # fmt: skip
+        return loader
 
     def store(name: str) -> Callable[[], Iterable[Batch]]:
         def loader() -> Iterable[Batch]:
@@ -222,7 +223,7 @@ def decoding(store: Path, device: torch.device, asked: argparse.Namespace) -> di
 def scaling(store: Path, asked: argparse.Namespace) -> dict[str, dict[int, float]]:
     """Images per second on the CPU alone, by how many workers there are: whole images."""
     raw = (store / "shard-00000.npy").exists()
-    ways = {"processes": lambda number: Workers(number, backend="process")}
+    ways: dict[str, Callable[[int], Workers]] = {"processes": lambda number: Workers(number, backend="process")}
     if raw:
         ways["threads"] = lambda number: Workers(number, backend="thread")
     rates: dict[str, dict[int, float]] = {name: {} for name in (*ways, "bare")}

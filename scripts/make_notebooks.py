@@ -19,6 +19,8 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
+_NBFORMAT: Any = nbformat  # which has no types
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "examples").glob("*.ipynb"))
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+")
@@ -36,13 +38,13 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where outputs are stale")
     check, stale = parser.parse_args().check, []
     for path in NOTEBOOKS:
-        before = nbformat.read(path, as_version=4)
+        before = _NBFORMAT.read(path, as_version=4)
         with tempfile.TemporaryDirectory() as folder:
             after = executed(before, Path(folder), _environment(folder))
         if words_of(after) != words_of(before):
             stale.append(path.name)
             if not check:
-                path.write_text(nbformat.writes(after).rstrip("\n") + "\n", "utf-8")
+                path.write_text(_NBFORMAT.writes(after).rstrip("\n") + "\n", "utf-8")
     print(f"stale: {', '.join(stale) or 'none'}")
     if check and stale:
         sys.exit("run python scripts/make_notebooks.py")
@@ -50,7 +52,7 @@ def main() -> None:
 
 def executed(notebook: Any, folder: Path, environment: Mapping[str, str]) -> Any:
     """A copy with new outputs, run in a folder. Raises nbclient's CellExecutionError for a cell that fails."""
-    copy = nbformat.from_dict(notebook)
+    copy = _NBFORMAT.from_dict(notebook)
     client = NotebookClient(copy, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
     client.execute(env=dict(environment))
     paths = re.compile(rf"{re.escape(os.path.realpath(folder))}/tmp\w+/")
