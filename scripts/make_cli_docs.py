@@ -34,7 +34,7 @@ options](#complete-commands-with-the-tab-key).
 | 2 | usage error, nothing written |
 | 130 | interrupted by Ctrl-C; the same command resumes |
 
-Results go to the standard output, everything else to the standard error. With `--json` the standard output holds one
+Results go to the standard output, everything else to the standard error. With `--json` the standard output contains one
 JSON object and nothing else.
 
 ## Complete commands with the Tab key

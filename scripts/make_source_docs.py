@@ -44,7 +44,7 @@ FACTS = {
     "folder": Facts(
         "yes", "by its file", "the files; labels as torchvision's ImageFolder", "choose-a-format-and-size.md",
     ),
-    "hdf5": Facts("if data sets hold image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar.md#hdf5"),
+    "hdf5": Facts("if data sets contain image files", "by its row", "h5py", "pack-hdf5-lmdb-cifar.md#hdf5"),
     "labelme": Facts("yes", "by its file", "labelme", "pack-detection-datasets.md"),
     "lerobot": Facts(
         "if cameras are images in Parquet files", "from the key frame before it; by its row group",

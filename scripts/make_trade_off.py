@@ -37,7 +37,7 @@ _SHORT = {
     "memmap 256 ycgco420": "half the bytes of RGB",
     "lmdb 256 q90": "JPEG",
 }
-"""The stores of README -> what they hold."""
+"""The stores of README -> what they contain."""
 _OPTIONS = ["--color", "rgb", "--color", "ycgco420"]
 _HEAD = ("format, size, quality", "whole set", "images/s", "per core", "first batch", "cold", "PSNR, SSIM")
 _ROUNDS = 3
@@ -87,15 +87,15 @@ def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     """What one gains with the default store and with the smallest one, in a sentence."""
     default = best_rate(plan["candidates"][0])
     smallest = min(plan["candidates"], key=lambda one: float(one["store_bytes"]))
-    against = f"**{rounded(default / files['pool'][1])} times** as fast as plain workers decode the JPEG files"
+    against = f"**{rounded(default / files['pool'][1])} times** as fast as worker processes can decode the JPEGs"
     if "torch" in files:
-        against += f", and {rounded(default / files['torch'][1])} times as fast as torch's `DataLoader` does"
+        against += f", and {rounded(default / files['torch'][1])} times as fast as torch's `DataLoader`"
     small = rounded(best_rate(smallest) / files["pool"][1])
     larger = f"{plan['candidates'][0]['store_bytes'] / file_bytes:.1f}"
     sentence = (
-        f"On {plan['machine']['cpus']} CPU cores, with all files in memory, raw pixels arrive {against}. They take "
-        f"{larger} times the space of the files; the smallest store takes {smallest['store_bytes'] / file_bytes:.0%} "
-        f"of that space, and is {small} times as fast."
+        f"On {plan['machine']['cpus']} CPU cores, with all files in memory, rawpack serves raw pixels {against}. "
+        f"They take {larger} times the space of the files; the smallest store takes "
+        f"{smallest['store_bytes'] / file_bytes:.0%} of that space and is {small} times as fast."
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -104,17 +104,17 @@ def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], fil
     """Three stores, and the files."""
     found = {one["name"]: one for one in plan["candidates"]}
     rows = []
-    for name, holds in _SHORT.items():
+    for name, contains in _SHORT.items():
         one = found[name]
         loss = "none" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB"
-        rows.append((f"`{name}`", holds, f"{one['store_bytes'] / 1e6:,.1f} MB", rounded(best_rate(one)), loss))
+        rows.append((f"`{name}`", contains, f"{one['store_bytes'] / 1e6:,.1f} MB", rounded(best_rate(one)), loss))
     way = "torch" if "torch" in files else "pool"
     told = (
         f"The {plan['samples']:,} photographs take {file_bytes / 1e6:,.1f} MB as files, of which "
         f"{'a `DataLoader` reads' if way == 'torch' else 'plain workers read'} {rounded(files[way][1])} a second ([all "
         "stores](docs/explanation/performance.md#size-against-speed))."
     )
-    shown = markdown(("store", "holds", "whole set", "images/s", "loss"), rows)
+    shown = markdown(("store", "contains", "whole set", "images/s", "loss"), rows)
     return f"{shown}\n\n{textwrap.fill(told, 120, break_long_words=False, break_on_hyphens=False)}"
 
 

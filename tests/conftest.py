@@ -40,6 +40,7 @@ LONG = (
     "robustness/test_pack_trouble.py",
     "docs/test_docs.py",
     "robustness/test_workers_die.py",
+    "docs/test_notebooks.py",
     "packer/test_pages.py",
     "robustness/test_pack_kill.py",
     "robustness/test_hostile_stores.py",

@@ -442,7 +442,7 @@ def warm(
 def bench(stores: Named | Sequence[Named], **options: Unpack[BenchKeywords]) -> Bench:
     """Measure how fast stores are read here, by workers and batch, from memory and from the disk. Nothing is written.
 
-    stores: a store, or several, which are measured in turn. `print` shows the result as the command does.
+    stores: a store, or several; each round measures all of them. `print` shows the result as the command does.
 
     Raises UsageError where that makes no sense, StoreError for what is no store.
     """

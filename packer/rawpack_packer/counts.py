@@ -44,7 +44,7 @@ COUNTS = {
     "no_boxes": "images without a box",
     "no_annotation": "images without a file of annotations",
     "segmentations": "run lengths of COCO, left out: --field semantic:mask packs them",
-    "columns_left_out": "columns that no field can hold, left out",
+    "columns_left_out": "columns that no field can store, left out",
     "hidden": "hidden files and folders, skipped",
     "other_files": "files that are not images, skipped",
     "special_files": "pipes, sockets and devices, never opened",

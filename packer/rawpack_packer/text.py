@@ -253,7 +253,19 @@ class Block:
         return "\n".join([paint("", wrapped(self.head.split("\n"), width)), *shown])
 
 
-class Shown:
+class Printed:
+    """What a cell of a notebook shows as `print` does, not by its `repr`."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        # IPython prefers the `__repr__` of a class to what it inherits.
+        setattr(cls, "_repr_pretty_", Printed._repr_pretty_)  # noqa: B010 # mypy allows no other
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+class Shown(Printed):
     """The result of a command: prints itself as the command does, and goes to programs as a dict."""
 
     def in_words(self) -> Block | list[Block]:
@@ -270,10 +282,6 @@ class Shown:
     def as_text(self, width: int | None) -> str:
         words = self.in_words()
         return "\n\n".join(one.as_text(width) for one in ([words] if isinstance(words, Block) else words))
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For notebooks."""
-        printer.text(str(self))
 
 
 def grid(rows: list[tuple[str, ...]]) -> str:

@@ -65,7 +65,7 @@ def main() -> None:
     images = data.photos(work, made, _QUICK_IMAGES if asked.quick else _IMAGES)
     counts = [count(line, Settings(str(work), str(images), (line.side, line.side, 3), BATCH)) for line in lines()]
     print(f"calls: batches of {BATCH}, shuffled, Python {sys.version.split()[0]}")
-    print("\n".join("  " + line for line in report.aligned([("", "calls", "", "bar", ""), *map(cells, counts)])))
+    print("\n".join("  " + line for line in report.aligned([("", "calls", "", "target", ""), *map(cells, counts)])))
     if asked.json:
         asked.json.write_text(json.dumps(counts, indent=1))
 

@@ -51,7 +51,7 @@ def photos(work: Path, data: Path | None, images: int) -> Path:
     files = sorted(path for path in data.resolve().rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     files = [path for path in files if _is_plain(path)]
     if not files:
-        raise SystemExit(f"{data} holds no JPEG files")
+        raise SystemExit(f"{data} contains no JPEG files")
 
     def link(folder: Path) -> None:
         for number, path in zip(range(images), itertools.cycle(files), strict=False):

@@ -95,7 +95,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "CPU s/GB": lambda line: _if_known(line, "cpu_s_per_gb", "{:.2f}"),
     "ratio": lambda line: shown(line["ratio"], "{:.2f}".format) if line["ratio"] else "",
     "to": lambda line: line["against"] or "",
-    "bar": _bar,
+    "target": _bar,
     "first batch": lambda line: _if_known(line, "first_batch_s", "{:.2f} s"),
     "next epoch": lambda line: _if_known(line, "next_epoch_s", "{:.1f} ms", 1000),
     "a worker": lambda line: _megabytes(line, "worker_bytes"),

@@ -119,7 +119,7 @@ def arguments() -> argparse.Namespace:
         asked.rounds, asked.seconds, asked.images, asked.batch = 1, 0.2, 256, 16
     for folder in (asked.home, asked.work):
         if folder and folder.exists() and not (folder / _MARK).exists() and any(folder.iterdir()):
-            parser.error(f"{folder} holds other files, which would be deleted: name a new or an empty folder")
+            parser.error(f"{folder} contains other files, which would be deleted: name a new or an empty folder")
     if asked.photos and not photographs(asked.photos):
         parser.error(f"--photos {asked.photos}: no JPEG files there")
     if unknown := set(asked.parts.split(",")) - set(PARTS):

@@ -1,4 +1,4 @@
-"""The benchmark's rows as Markdown tables, with their limits and bars."""
+"""The benchmark's rows as Markdown tables, with their limits and targets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def benchmark(bench: Result) -> str:
             bar = "" if line["bar"] is None else f"at least {line['bar']:.2f}, {'met' if line['passed'] else 'missed'}"
             times = "" if line["ratio"] is None else f"{line['ratio'][0]:.2f} of {line['against']}"
             cells.append((line["label"], rate, times, bar))
-        text = markdown(("row", "images/s", "ratio", "bar"), cells)
+        text = markdown(("row", "images/s", "ratio", "target"), cells)
         bars = [
             (b["bar"], b["found"], b["wanted"], {True: "met", False: "missed", None: ""}[b["passed"]])
             for b in table["bars"]
         ]
         if bars:
-            text += "\n\n" + markdown(("bar", "found", "wanted", "result"), bars)
+            text += "\n\n" + markdown(("target", "found", "wanted", "result"), bars)
         parts.append(f"### {table['table']}\n\n{_settings(table['rows'])}\n\n{text}")
         if table["left_out"]:
             parts.append("Left out, because not installed: " + "; ".join(table["left_out"]) + ".")

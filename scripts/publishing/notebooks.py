@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+
+_MAGIC = re.compile(r"^[!%]", re.MULTILINE)
+"""A line for a shell, or for IPython: such a cell is not Python, and Sphinx warns of what it cannot highlight."""
 
 
 def as_markdown(notebook: str) -> str:
@@ -11,7 +15,8 @@ def as_markdown(notebook: str) -> str:
     parts: list[str] = []
     for cell in json.loads(notebook)["cells"]:
         if cell["cell_type"] == "code":
-            parts += [_fenced("python", _text(cell["source"])), *map(_shown, cell["outputs"])]
+            code = _text(cell["source"])
+            parts += [_fenced("text" if _MAGIC.search(code) else "python", code), *map(_shown, cell["outputs"])]
         else:
             parts.append(_text(cell["source"]))
     return "\n\n".join(part for part in parts if part) + "\n"

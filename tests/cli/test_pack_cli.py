@@ -86,10 +86,10 @@ def test_the_summary_tells_what_was_made(few: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     ran = here("--size", 32, few, store)
     assert ran.code == 0
-    assert "6 of 6 seen, 32x32x3 (memmap)" in ran.out
+    assert "6 of 6 samples, 32x32x3 (memmap)" in ran.out
     assert re.search(r"classes +2\b", ran.out)
     assert "images smaller than the size, enlarged: 6" in ran.out
-    assert re.search(r"bytes +\S+ kB of files in, \S+ kB out", ran.out)
+    assert re.search(r"bytes +\S+ kB, \S+ times the \S+ kB of source files", ran.out)
     assert re.search(r"stored in +" + re.escape(str(store)), ran.out)
     batches = batches_of(ran)
     epochs = [[batch["index"].tolist() for batch in batches] for _ in range(3)]
@@ -766,12 +766,12 @@ def test_a_folder_with_a_name_like_ours_is_not_touched(few: Path, tmp_path: Path
     before = files_of(foreign)
     for options in ((), ("--restart",)):
         ran = here(*options, few, foreign)
-        assert (ran.code, "holds other files" in one_line(ran)) == (2, True)
+        assert (ran.code, "contains other files" in one_line(ran)) == (2, True)
     assert files_of(foreign) == before
     (foreign / ".rawpack" / "mine").unlink()
     for options in ((), ("--restart",)):
         ran = here(*options, few, foreign)
-        assert (ran.code, "holds other files" in one_line(ran)) == (2, True)
+        assert (ran.code, "contains other files" in one_line(ran)) == (2, True)
     assert (foreign / "shard-00000.npy").read_text() == "hi"
 
 

@@ -200,7 +200,7 @@ def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
     for nothing in (tmp_path / "new", tmp_path / "empty"):
         ran = run_here("pack", nothing, photos)
         words = (
-            f"DST {photos} holds images: did you swap SRC and DST? Try `rawpack pack {photos} {nothing}`. As given: "
+            f"DST {photos} contains images: did you swap SRC and DST? Try `rawpack pack {photos} {nothing}`. As given: "
         )
         assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     store = tmp_path / "store"
@@ -208,7 +208,7 @@ def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
     for name in ("append", "pack"):
         ran = run_here(name, store, photos)
         words = (
-            f"DST {photos} holds images: did you swap SRC and DST? Try `rawpack {name} {photos} {store}`. As given: "
+            f"DST {photos} contains images: did you swap SRC and DST? Try `rawpack {name} {photos} {store}`. As given: "
         )
         assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
     ran = run_here("convert", tmp_path / "new", store)

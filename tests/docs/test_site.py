@@ -136,6 +136,7 @@ def test_a_notebook_is_a_page(tmp_path: Path) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "\n", "See [code](code.py)."]},
         {"cell_type": "code", "source": ["print('[x](y)')\n", "1 + 2"], "outputs": outputs},
+        {"cell_type": "code", "source": ["!ls"], "outputs": []},
     ]
     (tmp_path / "code.py").touch()
     page = tmp_path / "one.ipynb"
@@ -143,7 +144,7 @@ def test_a_notebook_is_a_page(tmp_path: Path) -> None:
     Sources(tmp_path / "out", {page: "one", tmp_path / "code.py": "code"}).write(page)
     assert (tmp_path / "out" / "one.md").read_text() == (
         "# Title\n\nSee [code](code.md).\n\n```python\nprint('[x](y)')\n1 + 2\n```\n\n```text\na\nb\n```\n\n"
-        "```text\n3\n```\n\n![output](data:image/png;base64,iVBORw0K)\n\n"
+        "```text\n3\n```\n\n![output](data:image/png;base64,iVBORw0K)\n\n```text\n!ls\n```\n\n"
         "This page is a notebook: {download}`one.ipynb <one.ipynb>`.\n"
     )
     assert (tmp_path / "out" / "one.ipynb").read_text() == page.read_text()

@@ -277,7 +277,7 @@ def test_any_images_next_to_each_other(
     ]
     fields = {f"f{k}": kind[3] for k, kind in enumerate(kinds)}
     if layout == "lmdb" and any(kind[0] not in ("uint8", "uint16") or kind[1] not in (1, 3) for kind in kinds):
-        with pytest.raises(UsageError, match="a PNG holds uint8 or uint16 of 1 or 3 channels"):
+        with pytest.raises(UsageError, match="a PNG stores uint8 or uint16 of 1 or 3 channels"):
             rawpack_packer.pack(samples, folder / "s", fields=fields, workers=0, format="lmdb", image="hwc")
         return
     image = {"image": ("uint8", (None, None, 3)) if any(kind[4] for kind in kinds) else "hwc"}

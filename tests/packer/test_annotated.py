@@ -233,7 +233,7 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     "arrays": (images("0.jpg") | {"0.npy": b"\x93NUMPY"}, "", "0.npy for the image 0.jpg", ()),
     "a CSV of paths": (
         images("0.jpg", "1.jpg") | {"labels.csv": "path,label\n0.jpg,cat\n1.jpg,dog\n"}, "",
-        "holds the table labels.csv next to its images", ("label",),
+        "contains the table labels.csv next to its images", ("label",),
     ),
     "a CSV above splits": (
         images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,label\n0,cat\n"}, "", "labels.csv", ("id", "label"),
@@ -481,6 +481,6 @@ def test_folders_of_other_loaders_say_what_to_do(tmp_path: Path) -> None:
         open_source(tmp_path / "mds")
     idx = b"\0\0\x08\x03" + b"\0\0\0\2" + b"\0\0\0\4" * 2 + bytes(32)
     write(tmp_path / "data/set", {"train-images-idx3-ubyte": idx, "train-labels-idx1-ubyte": b"\0\0\x08\1\0\0\0\2\0\1"})
-    with pytest.raises(UsageError, match=r"it holds a folder of arrays; give that: \S+/data/set"):
+    with pytest.raises(UsageError, match=r"it contains a folder of arrays; give that: \S+/data/set"):
         open_source(tmp_path / "data")
     assert [open_source(tmp_path / "data/set")[i].fields for i in range(2)] == [{"label": 0}, {"label": 1}]

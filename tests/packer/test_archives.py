@@ -177,7 +177,7 @@ def test_a_folder_in_an_archive_can_be_named(tmp_path: Path) -> None:
     for inside in ("train", "set/train"):
         source = open_source(f"{path}/{inside}")
         assert [source.key(i) for i in range(len(source))] == ["cat/1.jpg"]
-    with pytest.raises(UsageError, match=r"there is no folder 'cat' in .*a\.tar: it holds set"):
+    with pytest.raises(UsageError, match=r"there is no folder 'cat' in .*a\.tar: it contains set"):
         open_source(f"{path}/cat")
 
 

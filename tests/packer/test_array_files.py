@@ -252,7 +252,7 @@ def test_a_folder_says_what_it_leaves_out(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there are no splits in"):
         open_source(tmp_path / "train")
     np.save(tmp_path / "labels.npy", np.zeros(3))
-    with pytest.raises(UsageError, match=r"has 4 images, and .*labels\.npy beside it has labels of shape \(3,\)"):
+    with pytest.raises(UsageError, match=r"has 4 images, and .*labels\.npy next to it has labels of shape \(3,\)"):
         open_source(tmp_path / "images.npy")
 
 
@@ -288,7 +288,7 @@ def test_a_pair_of_hdf5_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "set_y.h5", "w") as file:
         file["y"] = np.arange(3)
     (problem,) = open_source(tmp_path).info.problems
-    assert problem == "set_y.h5, beside it, has no label for each of the 4 images: it holds y int64 (3,)"
+    assert problem == "set_y.h5, next to it, has no label for each of the 4 images: it contains y int64 (3,)"
 
 
 # ------------------------------------------------------------------------------------------ a data set for each image

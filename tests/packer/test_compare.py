@@ -251,7 +251,7 @@ def test_a_folder_with_other_files_is_not_deleted(
     monkeypatch.setattr(sys, "argv", ["compare", "--quick", "--systems", "rawpack", option, str(precious.parent)])
     with pytest.raises(SystemExit):
         runpy.run_path(str(COMPARE), run_name="__main__")
-    assert "data holds other files" in capsys.readouterr().err
+    assert "data contains other files" in capsys.readouterr().err
     assert [*tmp_path.rglob("*.jpg")] == [precious]
 
 

@@ -493,7 +493,7 @@ def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
     done = rawpack_packer.export(store, tmp_path / "out")
     assert (done.samples, done.files, done.written_now, done.already) == (20, 20, 20, False)
     assert done.bytes_written <= said["files_bytes"] <= 20 * 8192 + 20 * 300
-    with pytest.raises(UsageError, match="holds the files of another store"):
+    with pytest.raises(UsageError, match="contains the files of another store"):
         rawpack_packer.export(store, tmp_path / "out", numbered=True)
 
 

@@ -14,7 +14,9 @@ import pytest
 from pictures import encoded, picture, save
 from running import pack, run_here
 
+import rawpack_packer
 from rawpack import Reader, UsageError
+from rawpack.transforms import CenterCrop
 from rawpack_packer.sources import open_source
 
 HEIGHT, WIDTH = 40, 60
@@ -211,3 +213,23 @@ def test_masks_and_images_of_an_export_are_what_they_were(tmp_path: Path) -> Non
     for i in range(3):
         assert np.array_equal(reader[i]["seg"][..., 0], data["seg"][i])
         assert np.array_equal(reader[i]["depth"], data["depth"][i])
+
+
+@pytest.mark.parametrize("target", ["files", "parquet"])
+def test_a_list_that_happens_to_be_as_long_stays_as_it_was(target: str, tmp_path: Path) -> None:
+    """Points that follow no boxes do not begin to do so, though each image has as many of them as boxes."""
+    points = [np.arange(2 * (i % 3), dtype=np.float32).reshape(-1, 2) for i in range(6)]
+    data = [
+        {"image": picture(32, 32, i), "boxes": np.full((i % 3, 5), [[1, 1, 4, 4, 0]], np.float32), "points": points[i]}
+        for i in range(6)
+    ]
+    rawpack_packer.pack(data, tmp_path / "a", fields={"boxes": "xyxy", "points": "float32[?,2]"}, workers=0)
+    rawpack_packer.export(tmp_path / "a", tmp_path / "out", to=target, workers=0)  # type: ignore[arg-type]
+    source = tmp_path / "out" / "listing.jsonl" if target == "files" else tmp_path / "out"
+    rawpack_packer.pack(source, tmp_path / "b", size="keep", workers=0)
+    reader = Reader(tmp_path / "b")
+    batch = next(iter(reader.batches(6, fields=["image", "points"], transform=[CenterCrop(8)], workers=0)))
+    assert [given.tolist() for given in batch["points"]] == [one.tolist() for one in points]
+    assert {name: one.follows for name, one in reader.fields.items()} == {
+        name: one.follows for name, one in Reader(tmp_path / "a").fields.items()
+    }

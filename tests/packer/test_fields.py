@@ -355,7 +355,7 @@ def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: An
     [
         ({"image": np.zeros((2, 2), np.longdouble)}, {}, "images of dtype float128"),
         ({"image": np.zeros((2, 2)), "v": np.longdouble(1)}, {}, "field v: its first value is float128"),
-        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("no such", ())}}, "'no such' is no dtype"),
+        ({"image": np.zeros((2, 2)), "v": 1}, {"fields": {"v": ("no such", ())}}, "'no such' is not a field dtype"),
         ({"image": np.zeros((2, 2)), "v": np.zeros(17 * (1,))}, {}, "at most 16 axes"),
     ],
 )

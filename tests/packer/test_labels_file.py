@@ -166,7 +166,7 @@ def test_whole_numbers_stay_numbers(tmp_path: Path) -> None:
         ("id,a,b\n0,x,y\n", None, "has the columns a, b besides id, which names images: .* --label-column a"),
         ("id,a,b\n0,x,y\n", "c", "has the columns a, b besides id"),
         ("id,breed\n0,pug\n0,cat\n", None, "has two labels for 0: give each image one"),
-        ("id,score\n0,0.5\n1,0.7\n", None, "column score holds no classes"),
+        ("id,score\n0,0.5\n1,0.7\n", None, "column score contains no classes"),
         ("id,breed\n0,pug\n1\n", None, r"labels.csv: line 3, column 2: 1 values"),
         ("id,breed\n3,pug\n", None, "names both other/3.png and sub/3.png: write their paths"),
         ("a\nb\n", None, "has 2 labels for 5 images"),

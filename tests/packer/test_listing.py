@@ -383,7 +383,7 @@ def test_numbers_beyond_floats_are_kept_as_text(small: Callable[..., Path], tmp_
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--field", "n:uint8"], "line 3, column 2 (n): uint8 cannot hold 300"),
+        (["--field", "n:uint8"], "line 3, column 2 (n): uint8 cannot represent 300"),
         (["--field", "n:int64[2]"], "line 2, column 2 (n): '3' is not an array of numbers; int64[2] was declared"),
         (["--field", "m:int64"], "--field m: "),
         (["--field", "n"], "NAME:DTYPE"),
@@ -440,20 +440,20 @@ def test_numbers_come_back_as_they_are_written(
 @pytest.mark.parametrize(
     ("cells", "said", "line", "words"),
     [
-        ([str(ODD), ""], "float64", 1, f"float64 cannot hold {ODD}"),
-        (["0.5", str((1 << 24) + 1)], "float32", 2, "float32 cannot hold 16777217"),
+        ([str(ODD), ""], "float64", 1, f"float64 cannot represent {ODD}"),
+        (["0.5", str((1 << 24) + 1)], "float32", 2, "float32 cannot represent 16777217"),
         (["0.5", "1" + "0" * 400], None, 2, ": --field v:str keeps all values as text"),
-        ([f"[{ODD}, 0.5]"], None, 1, f"float64, which other values need, cannot hold {ODD}: --field v:str"),
-        (["[[0, 0, 4, 4.5, 16777217]]"], "xyxy", 1, "float32 cannot hold 16777217"),
+        ([f"[{ODD}, 0.5]"], None, 1, f"float64, which other values need, cannot represent {ODD}: --field v:str"),
+        (["[[0, 0, 4, 4.5, 16777217]]"], "xyxy", 1, "float32 cannot represent 16777217"),
         ([f"[{(1 << 63) + 1}, -1]"], None, 1, "is beyond int64, and other values are negative"),
         (["-1", f"{1 << 63}"], None, 2, f"{1 << 63} is beyond int64, and other values are negative"),
-        ([f"{1 << 63}", "1"], "int64", 1, f"int64 cannot hold {1 << 63}"),
-        ([f"{(1 << 64) - 1}", "-1"], "uint64", 2, "uint64 cannot hold -1"),
+        ([f"{1 << 63}", "1"], "int64", 1, f"int64 cannot represent {1 << 63}"),
+        ([f"{(1 << 64) - 1}", "-1"], "uint64", 2, "uint64 cannot represent -1"),
         (["[1]", f"[{10**30}]"], None, 2, "is beyond 64 bits: --field v:str"),
         (["[true, 5]"], None, 1, "has true or false in a column of numbers: write 1 and 0"),
         (["[true, false]", "[5, 7]"], None, 2, "is neither true nor false, as the values before are"),
         (["[0.5, true]"], "float32[2]", 1, "has true or false in a column of numbers"),
-        (["9223372036854775808.0", "1"], "int64", 1, "int64 cannot hold 9.2"),
+        (["9223372036854775808.0", "1"], "int64", 1, "int64 cannot represent 9.2"),
         (["0.5", "1e400"], None, 2, "is beyond 64 bits: --field v:str"),
     ],
 )

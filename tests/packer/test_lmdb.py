@@ -239,7 +239,7 @@ def test_pickles_that_would_run_code_are_refused_by_name(tmp_path: Path) -> None
     with pytest.raises(UsageError, match=r"would import '(posix|os)\.mkdir'"):
         open_source(write(tmp_path / "one", folder2lmdb([(image, evil)])))
     source = open_source(write(tmp_path / "two", folder2lmdb([(image, 1), (image, evil), (picture(4, 4, 0), 1)])))
-    for i, message in ((1, "would import"), (2, "holds a tuple of ndarray, int")):
+    for i, message in ((1, "would import"), (2, "contains a tuple of ndarray, int")):
         with pytest.raises(DecodeError, match=message):
             source[i]
     assert not (tmp_path / "ran").exists()

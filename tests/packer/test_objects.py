@@ -256,7 +256,8 @@ def test_numbers_of_objects_are_never_rounded(photos: Path, ids: list[float], lo
     if lost is None:
         assert packed(file)[0]["id"].tolist() == ids
         return
-    error = f"objects of line 1: id is {ids[lost]}, which no number can hold.*: --field objects:str keeps all as text"
+    error = f"objects of line 1: id is {ids[lost]}, which no dtype that fits the others can represent"
+    error += ".*: --field objects:str keeps all as text"
     with pytest.raises(UsageError, match=error):
         open_source(file)
 

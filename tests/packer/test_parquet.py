@@ -128,7 +128,7 @@ def test_kinds_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
     assert info.problems[2].endswith("not kept, as images have others: a, b")
     ran = run_here("pack", "--workers", 0, "--field", "objects:str", MADE / "saved", tmp_path / "store")
     assert ran.code == 0
-    assert "columns that no field can hold, left out: 1" in ran.out + ran.err
+    assert "columns that no field can store, left out: 1" in ran.out + ran.err
     assert "'taken' is left out" in ran.out + ran.err
 
 
@@ -250,7 +250,7 @@ def test_the_image_column(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no column of images.*packed as a listing"):
         open_source(write(tmp_path / "none.parquet", {"path": ["a.jpg"]}))
     many = write(tmp_path / "many.parquet", {"pages": pa.array([[{"bytes": b"", "path": ""}]], pa.list_(IMAGE))})
-    with pytest.raises(UsageError, match=r"--image-column pages: it holds list.*split a list of images"):
+    with pytest.raises(UsageError, match=r"--image-column pages: it contains list.*split a list of images"):
         open_source(many, image_column="pages")
     with pytest.raises(UsageError, match=r"--image-column nix: .* has no such column: it has left, right, mask"):
         open_source(two, image_column="nix")
@@ -325,7 +325,7 @@ def test_columns_that_are_asked_for(tmp_path: Path) -> None:
     assert value.rows.tolist() == [[1, 2, 3, 4, 0]]
     assert source[1].fields["boxes"].rows.shape == (0, 5)  # type: ignore[union-attr]
     for columns, message in (
-        ("day", "cannot be a field: no field can hold date32"),
+        ("day", "cannot be a field: no field can store date32"),
         ("index", "already"),
         ("x", "no such"),
     ):

@@ -100,7 +100,7 @@ def test_no_code_of_a_pickle_runs(tmp_path: Path, protocol: int) -> None:
         (b"cnumpy\ndtype\n(VO8\ntR.", "no type of numbers"),
         (b"c__builtin__\nbytes\n(I99999999999\ntR.", "a way that is not read"),
         (b"c_codecs\nencode\n(Vx\nVrot13\ntR.", "a way that is not read"),
-        (b"cnumpy\ndtype\n.", "holds a type"),
+        (b"cnumpy\ndtype\n.", "contains a type"),
         (b"}(I1\nI2\nI3\nu.", "damaged"),
         (b"", "damaged"),
         (b"0.", "not read"),

@@ -23,7 +23,7 @@ from running import environment, pack, run_here
 
 from rawpack import Reader, UsageError
 from rawpack.formats.codecs import zstd
-from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, ToCHW
+from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop, Resize, ToCHW
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe import make_recipe
@@ -263,6 +263,28 @@ def test_transforms_are_parsed_and_never_executed() -> None:
     ):  # fmt: skip
         with pytest.raises(UsageError, match="--transform"):
             parse_steps([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Foo()", "there is no step Foo; there are CenterCrop, "),
+        ("[ToCHW()", "the bracket [ is not closed"),
+        ("Resize(3", "the bracket ( is not closed"),
+        ("MixUp(0.2)", "too many positional arguments; write MixUp(*, alpha=1.0, num_classes=None, field='label')"),
+        ("RandomResizedCrop", "missing a required argument: 'size'; write RandomResizedCrop(size, "),
+        ("[[ToCHW()]]", "a step such as"),
+    ],
+)
+def test_what_is_wrong_with_a_transform(text: str, words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_steps([text])
+    assert words in str(refused.value)
+    assert "__init__" not in str(refused.value)
+
+
+def test_a_transform_may_have_brackets() -> None:
+    assert repr(parse_steps(["[ToCHW(), Resize(3)]"])) == repr((ToCHW(), Resize(3)))
 
 
 def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_folder_of_insightface_is_its_only_file(tmp_path: Path) -> None:
     source = open_source(tmp_path)
     assert (source.info.kind, len(source)) == ("recordio", 5)
     shutil.copy(FIXTURES / "plain.rec", tmp_path / "val.rec")
-    with pytest.raises(UsageError, match=r"holds train\.rec, val\.rec: name the \.rec to pack"):
+    with pytest.raises(UsageError, match=r"contains train\.rec, val\.rec: name the \.rec to pack"):
         open_source(tmp_path)
     (tmp_path / "a.jpg").write_bytes(b"x")
     assert open_source(tmp_path).info.kind == "folder"
@@ -227,7 +227,7 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
 
 
 def test_raw_pixels_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"holds no image files.*192 bytes.*Raw pixels"):
+    with pytest.raises(UsageError, match=r"contains no image files.*192 bytes.*Raw pixels"):
         open_source(FIXTURES / "raw.rec")
 
 

@@ -171,7 +171,7 @@ def test_other_files_stay(server: Server, arrays: Path) -> None:
     for options in ((), ("--restart",)):
         ran = run(arrays, *options)
         assert ran.code == 2
-        assert "holds other files (thesis.tex)" in ran.err
+        assert "contains other files (thesis.tex)" in ran.err
     assert server.files == before
 
 

@@ -20,6 +20,7 @@ from pictures import picture, save
 from PIL import Image
 from running import Packed, environment, pack, run_here
 
+import rawpack
 from rawpack_packer.report.figures import Row, comparison, svg
 from rawpack_packer.tune.measure import Figure
 
@@ -264,6 +265,28 @@ def test_every_row_and_goal_is_labeled(narrow: bool) -> None:
     assert drawn == svg(plot, "t", "a", narrow=narrow)
 
 
+# ---------------------------------------------------------------------------------------------- in a notebook
+
+
+def test_a_notebook_shows_the_pages(images: Path, packed: Packed) -> None:
+    """A cell shows what `rawpack.plan` and `bench` return as the page of `--html`, in a frame that runs nothing:
+    without the command, as there was none, and with keywords instead of options. Its text is that of `print`."""
+    formatters = pytest.importorskip("IPython.core.formatters", reason="ipykernel is not installed")
+    planned = rawpack.plan(images, budget="1s", workers=1, batch=16, size=[200], format=["memmap"])
+    measured = rawpack.bench(packed("memmap", "--size", 48), seconds=0.01, rounds=1, workers=0, batch=16, cold=False)
+    for done, words in ((planned, "Recommended: memmap 200"), (measured, "Reading speed")):
+        shown, _ = formatters.DisplayFormatter().format(done)
+        (frame,) = Page(shown["text/html"]).all("iframe")
+        assert set(frame) == {"srcdoc", "title", "sandbox", "style"}
+        assert frame["sandbox"] is None
+        page = Page(str(frame["srcdoc"]))
+        assert words in page.text
+        assert len(page.all("svg")) == 2
+        assert Path(sys.argv[0]).name not in page.text
+        assert not re.search(r"--(budget|tmp|html)", page.text)
+        assert shown["text/plain"] == str(done)
+
+
 # ---------------------------------------------------------------------------------------------- without the extra
 
 
@@ -295,3 +318,11 @@ def test_text_needs_no_extra(packed: Packed) -> None:
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert "images/s" in ran.stdout
+
+
+def test_without_the_extra_a_notebook_shows_text(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no page then, and no error."""
+    store = packed("memmap", "--size", 48)
+    measured = rawpack.bench(store, seconds=0.01, rounds=1, workers=0, batch=16, cold=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert measured._repr_html_() is None

@@ -107,7 +107,7 @@ def test_convert_each_format_to_each(stored: Stored, tmp_path: Path, was: str, l
     """Converted to another format, every image is as it was: exactly, but for pictures in JPEG files or planes."""
     store = stored(was, one_size)
     if layout == "lmdb" and was != "lmdb":
-        with pytest.raises(UsageError, match=r"a PNG holds uint8 or uint16 .*not 'heat', which is float32"):
+        with pytest.raises(UsageError, match=r"a PNG stores uint8 or uint16 .*not 'heat', which is float32"):
             rawpack_packer.convert(store, tmp_path / "to", workers=0, **LAYOUTS[layout])
         store = stored(was, one_size, floats=False)
     rawpack_packer.convert(store, tmp_path / "to", workers=0, **LAYOUTS[layout])

@@ -592,12 +592,15 @@ def test_a_changed_partner_stops(tmp_path: Path) -> None:
         ({"images": {"image": "target"}}, "every sample has a field 'image' already"),
         ({"images": {"target": "nowhere"}}, "there is no file or folder"),
         ({"images": {"target": "image/b"}}, "of which all images are samples"),
-        ({"images": {"target": "target"}, "fields": ["other:mask"]}, "says which of them hold masks"),
-        ({"images": {"target": "target"}, "fields": ["target:float32"]}, "says which of them hold masks"),
+        ({"images": {"target": "target"}, "fields": ["other:mask"]}, "says which of them contain masks"),
+        ({"images": {"target": "target"}, "fields": ["target:float32"]}, "says which of them contain masks"),
         ({"fields": ["target:image"]}, "names folders of further images"),
-        ({"images": {"target": "other"}}, "the first image is 0.jpg, and other holds x/0.png. Both need the same path"),
+        (
+            {"images": {"target": "other"}},
+            "the first image is 0.jpg, and other contains x/0.png. Both need the same path",
+        ),
         ({"images": {"target": "double"}}, "0.jpeg and 0.png belong to the same image: take out one of them"),
-        ({"images": {"target": "empty"}}, "and empty holds no image"),
+        ({"images": {"target": "empty"}}, "and empty contains no image"),
     ],
 )
 def test_wrong_pairs_are_refused(

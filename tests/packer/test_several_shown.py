@@ -66,7 +66,7 @@ def test_the_summary_names_each_image_and_counts_all_files(triples: Path, tmp_pa
     """The shapes are by field, and the bytes read are those of all files."""
     ran = run_here("pack", "--workers", "0", *SIZES, *FIELDS, triples, tmp_path / "s")
     assert ran.code == 0, ran.err
-    assert "6 of 6 seen, image 24x24x3, target 96x96x3, depth 96x96x1 uint16 (memmap)" in ran.out
+    assert "6 of 6 samples, image 24x24x3, target 96x96x3, depth 96x96x1 uint16 (memmap)" in ran.out
     assert "samples/s" in ran.out
     assert "6 samples in " in ran.err
     again = json_of("pack", "--workers", "0", "--json", "--size", "keep", *FIELDS, triples, tmp_path / "k")

@@ -775,7 +775,7 @@ def test_half_a_source_is_told_what_it_lacks() -> None:
 def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:
     """Nothing is written for a dataset with such a key; the error shows it."""
     images = [np.zeros((4, 4, 3), np.uint8)] * 2
-    with pytest.raises(UsageError, match=r"keys\[1\] is 'a\\udcff', which UTF-8 cannot hold"):
+    with pytest.raises(UsageError, match=r"keys\[1\] is 'a\\udcff', which UTF-8 cannot encode"):
         rawpack_packer.pack(images, tmp_path / "store", keys=["b", "a\udcff"], workers=0)
     assert not (tmp_path / "store").exists()
 

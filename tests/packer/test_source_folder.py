@@ -644,7 +644,9 @@ def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> No
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     """The message says to give the folder, or what else can be packed; an archive is not for --source folder."""
     put(tmp_path, "a.jpg")
-    assert message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that holds it"
+    assert (
+        message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that contains it"
+    )
     put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
     assert message_of(tmp_path / "other" / "c.xyz", kind="folder").endswith("without --source, its kind is detected")
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
@@ -666,9 +668,9 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
     put(tmp_path, "notes.txt", ".hidden.jpg", data=b"x")
     (tmp_path / "lost").symlink_to("nowhere")
     message = message_of(tmp_path, skip_unreadable=True)
-    what = "it holds 1 other file (.txt), 1 hidden file or folder, 1 problem (lost cannot be read: "
+    what = "it contains 1 other file (.txt), 1 hidden file or folder, 1 problem (lost cannot be read: "
     assert message.startswith(f"no image in {tmp_path}: {what}")
-    assert message.endswith("); give the folder that holds the images")
+    assert message.endswith("); give the folder that contains the images")
     (tmp_path / "empty").mkdir()
     assert f"no image in {tmp_path}/empty: the folder is empty; " in message_of(tmp_path / "empty")
 

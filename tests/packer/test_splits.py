@@ -329,7 +329,7 @@ def test_a_reader_wants_to_know_which(tmp_path: Path) -> None:
 
     source = folder(tmp_path / "source", {"a": 5, "b": 5})
     sets = packed(source, tmp_path / "sets", "--holdout", "val=2,test=1")
-    with pytest.raises(UsageError, match="holds the splits train, val, test: name one, such as split='train'"):
+    with pytest.raises(UsageError, match="contains the splits train, val, test: name one, such as split='train'"):
         Reader(sets)
     with pytest.raises(UsageError, match="has no split 'dev': it has train, val, test"):
         Reader(sets, split="dev")
@@ -342,7 +342,7 @@ def test_a_reader_wants_to_know_which(tmp_path: Path) -> None:
     assert [sample["key"] for sample in reader] == list(held(sets, "val"))
     assert len(Reader([sets, sets], split="test")) == 4
     (sets / "splits.json").unlink()
-    with pytest.raises(UsageError, match="holds the splits test, train, val"):
+    with pytest.raises(UsageError, match="contains the splits test, train, val"):
         Reader(sets)
     assert len(Reader(sets, split="test")) == 2
 

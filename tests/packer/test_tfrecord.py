@@ -125,7 +125,7 @@ def test_features_of_all_shapes(name: str) -> None:
     assert column(source, "words") == ["", "é", json.dumps(["é", "é"], ensure_ascii=False), ""]
     depths = [source[i].fields["depth"] for i in range(4)]
     assert [hashlib.sha256(one).hexdigest() for one in depths] == [one["depth"][0] for one in OWN]  # type: ignore[arg-type]
-    assert source.info.problems == ("column 'blob' is left out: no field can hold bytes",)
+    assert source.info.problems == ("column 'blob' is left out: no field can store bytes",)
 
 
 def test_tensorflow_datasets() -> None:
@@ -184,7 +184,7 @@ def test_boxes_and_shapes_may_be_declared(tmp_path: Path) -> None:
         ("b:xyxy", "record 1: b has 4 numbers, which is not"),
         ("m:uint8[3]", "record 0: m has 4 numbers"),
         ("b:image", "images and masks are files"),
-        ("m:bool[4]", "m and others have numbers that bool cannot hold"),
+        ("m:bool[4]", "m and others have numbers that bool cannot represent"),
     ):
         with pytest.raises(UsageError, match=said):
             opened(tmp_path, data, fields=[word])
@@ -202,7 +202,7 @@ def test_several_images_have_to_be_told_apart(tmp_path: Path) -> None:
     [
         ([{"raw": b"\xff" * 99, "height": 3}], r"has no column of images.*it has height \(int64\), raw \(bytes\)"),
         ([{"image": PNG, "label": [1, 2]}] * 2, None),
-        ([{"image": PNG, "label": 1}, {"image": PNG, "label": 1.5}], "record 1: label holds float32, and in the"),
+        ([{"image": PNG, "label": 1}, {"image": PNG, "label": 1.5}], "record 1: label contains float32, and in the"),
         ([{"image": PNG, "image/object/bbox/xmin": [0.5], "image/object/bbox/xmax": [0.5, 1.0],
            "image/object/bbox/ymin": [0.5], "image/object/bbox/ymax": [0.5]}], "record 0: there are 1 boxes and 2"),
     ],
@@ -287,7 +287,7 @@ def test_files_whose_names_say_no_split_are_apart_from_those_that_do(tmp_path: P
 
 def test_other_files_of_the_same_names_are_no_tfrecords(tmp_path: Path) -> None:
     (tmp_path / "a.record").write_text("a text of some length, which has no records")
-    with pytest.raises(UsageError, match="is no source by its name or its contents"):
+    with pytest.raises(UsageError, match="cannot tell what kind of source"):
         open_source(tmp_path / "a.record")
 
 
@@ -319,8 +319,8 @@ ONE = record(example({"image": PNG, "label": 1}))
         (ONE + ONE[:-1], f"is truncated: it ends inside the record at byte {len(ONE)}"),
         (ONE + ONE[:9], f"is truncated: it ends inside the record at byte {len(ONE)}"),
         (struct.pack("<Q", 1 << 60) + masked(struct.pack("<Q", 1 << 60)) + bytes(99), "is truncated"),
-        (record(PNG), "the record at byte 0 holds no tf.train.Example"),
-        (record(b""), "the record at byte 0 holds no tf.train.Example"),
+        (record(PNG), "the record at byte 0 contains no tf.train.Example"),
+        (record(b""), "the record at byte 0 contains no tf.train.Example"),
         (ONE[:-1] + b"!", "has no records that are not damaged"),
     ],
 )
@@ -336,7 +336,7 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
 
 def test_a_sequence_example_is_refused_by_name() -> None:
     with pytest.raises(
-        UsageError, match=r"holds a tf\.train\.SequenceExample: make a tf\.train\.Example of each image"
+        UsageError, match=r"contains a tf\.train\.SequenceExample: make a tf\.train\.Example of each image"
     ):
         open_source(FIXTURES / "sequence.tfrecord")
 

@@ -122,7 +122,7 @@ def test_options_find_videos_too(clips: Path) -> None:
 def test_a_folder_without_any_names_what_is_there(tmp_path: Path) -> None:
     """No video, no source: one line says what was seen instead."""
     (tmp_path / "a.txt").write_text("no video")
-    with pytest.raises(UsageError, match=r"no video in .*: it holds 1 other file \(\.txt\);"):
+    with pytest.raises(UsageError, match=r"no video in .*: it contains 1 other file \(\.txt\);"):
         open_source(tmp_path, "video")
     with pytest.raises(UsageError, match="no image in"):
         open_source(tmp_path)

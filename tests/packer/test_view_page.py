@@ -241,6 +241,12 @@ def test_a_training_batch(opened: Any, many: Path) -> None:
     page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
     page.wait_for_selector('[name="Next batch"]:disabled')
     assert page.is_enabled('[name="Previous batch"]')
+    page.fill("[name=number]", "700")
+    page.press("[name=number]", "Enter")
+    page.wait_for_selector(".error >> text=the epoch has 25 batches")
+    assert page.is_disabled('[name="Next batch"]')
+    page.click('[name="Previous batch"]')
+    page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
 
 
 @pytest.mark.usefixtures("looked_through_here")
@@ -259,6 +265,12 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     page.wait_for_function("() => document.querySelector('#play').textContent === 'Play'")
     row = int(page.input_value("#frame"))
     assert page.inner_text("#when") == f"frame {row + 1} of 12, {reader.column('pts_seconds')[row]:.3f} s"
+    page.eval_on_selector("#frame", "one => { one.value = 9; one.dispatchEvent(new Event('input')) }")
+    page.wait_for_function("key => document.querySelector('main table').innerText.includes(key)", arg=reader[9]["key"])
+    assert state_of(page)["row"] == str(row)
+    assert f"{reader.where_is(9)['image'].offset:,}" in page.inner_text("main table")
+    waits = page.evaluate("[...Array(11).keys()].map(k => player.wait(k))")
+    np.testing.assert_allclose(waits, np.diff(reader.column("pts_seconds")[:12]) * 1000)
     page.click("#screens >> text=Clips")
     page.fill("[name=frames]", "4")
     page.press("[name=frames]", "Enter")
@@ -285,7 +297,7 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.wait_for_selector(".stage img")
     page.click("#stores >> nth=0 >> button >> nth=0")
     page.wait_for_function("() => !location.hash.includes('store')")
-    assert state_of(page) == {"screen": "sample", "row": "9"}
+    assert state_of(page) == {"screen": "sample", "row": "9", "from": "compare"}
     page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=Reader(many)[9]["key"])
     save(tmp_path / "in" / "good.png", picture(20, 20, 0))
     (tmp_path / "in" / "<b>bad.jpg").write_bytes(b"no image")
@@ -325,6 +337,70 @@ def test_every_format_and_split(opened: Any, packed: Packed, tmp_path: Path) -> 
     page.click("#stores >> text=val")
     wait_for_total(page, "3 samples")
     assert keys_on(page) == Reader(tmp_path / "sets", split="val").column("key")
+
+
+def test_a_leak_leads_back_to_where_it_was_opened(opened: Any, tmp_path: Path) -> None:
+    """Its sample is in another store, which is not the one of the screen."""
+    images = {f"train/a/{k}": k for k in range(1, 9)} | {"val/a/leak": 5, "val/a/other": 20}
+    for name, seed in images.items():
+        save(tmp_path / "in" / f"{name}.png", picture(48, 48, seed))
+    run_here("pack", "--quiet", "-j", 0, "--size", 48, "--curate", "--splits", "train,val", tmp_path / "in",
+             tmp_path / "sets")  # fmt: skip
+    page = opened(tmp_path / "sets", state="screen=found", viewport={"width": 390, "height": 800})
+    page.wait_for_selector(".leak .tile")
+    tops = page.locator(".leak .picture").evaluate_all("all => all.map(one => one.getBoundingClientRect().top)")
+    assert len(tops) == 2
+    assert tops[0] == tops[1]
+    for leave in (lambda: page.click("text=← Back"), lambda: page.keyboard.press("Escape")):
+        page.click(".leak .tile >> nth=1")
+        page.wait_for_selector(".stage img")
+        assert state_of(page) == {"store": "1", "screen": "sample", "row": "0", "from": "found", "home": "0"}
+        leave()
+        page.wait_for_selector(".leak .tile:focus")
+        assert state_of(page) == {"screen": "found"}
+        assert page.inner_text('#stores [aria-current="true"]') == "train"
+
+
+def test_another_store_keeps_what_it_has(opened: Any, tmp_path: Path) -> None:
+    images = np.zeros((6, 4, 4, 3), np.uint8)
+    for name, fields in (("one", ("score", "age")), ("two", ("score", "age")), ("three", ("age",))):
+        columns = {field: np.arange(6) for field in fields}
+        rawpack.pack({"image": images, **columns}, tmp_path / name, size="keep", workers=0)
+    page = opened(
+        *(tmp_path / name for name in ("one", "two", "three")), state="where=score+%3E+2&sort=age&descending=1"
+    )
+    wait_for_total(page, "3 samples of 6")
+    page.click("#stores >> text=two")
+    page.wait_for_function("() => location.hash.includes('store=1')")
+    assert state_of(page) == {"where": "score > 2", "sort": "age", "descending": "1", "store": "1"}
+    page.click("#stores >> text=three")
+    wait_for_total(page, "6 samples")
+    assert state_of(page) == {"sort": "age", "descending": "1", "store": "2"}
+    assert page.inner_text("#said") == "three has no fields for this filter"
+
+
+def test_a_row_that_is_not_there_is_said_at_its_field(opened: Any, many: Path, tmp_path: Path) -> None:
+    shutil.copytree(many, tmp_path / "copy")
+    page = opened(many, tmp_path / "copy", state="screen=compare&row=3")
+    wait_for_total(page, f"{Reader(many).column('key')[3]}: equal in every pixel")
+    page.fill("[name=row]", "400")
+    page.press("[name=row]", "Enter")
+    assert page.inner_text("#wrong-row") == f"{many.name} has rows 0 to 399"
+    assert (state_of(page)["row"], page.is_hidden("#note")) == ("3", True)
+
+
+def test_pixels_that_changed_are_said(opened: Any, tmp_path: Path) -> None:
+    for k in range(2):
+        save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
+    store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
+    place = Reader(store).where_is(1)["image"]
+    with place.file.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(9))
+    page = opened(store, state="screen=sample&row=1")
+    page.wait_for_selector(".error")
+    assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
+    assert page.locator(".stage img").count() == 1
 
 
 def test_many_small_samples(opened: Any, tmp_path: Path) -> None:
@@ -513,6 +589,15 @@ def test_the_keyboard_alone_and_names_for_screen_readers(opened: Any, many: Path
     assert row == "1"
     page.keyboard.press("ArrowDown")
     assert int(page.evaluate("document.activeElement.dataset.row")) > 2
+    last = page.locator(".tile").count() - 1
+    for key, wanted in (("End", last), ("Home", 0)):
+        page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.dataset.row") == str(wanted)
+    page.keyboard.press("PageDown")
+    below = int(page.evaluate("document.activeElement.dataset.row"))
+    assert below > 2
+    page.keyboard.press("PageUp")
+    assert page.evaluate("document.activeElement.dataset.row") == "0"
     page.keyboard.press("Enter")
     page.wait_for_selector(".stage img")
 

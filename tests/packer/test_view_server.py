@@ -161,12 +161,16 @@ def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
         ("/api/rows", {"where": "nothing > 1"}, "nothing"),
         ("/api/rows", {"sort": "key"}, "no number field"),
         ("/api/rows", {"count": 10**6}, "from 0 to 500"),
-        ("/api/batch", {"steps": "open('x')"}, "transform=\"open('x')\": a step such as"),
+        ("/api/rows", {"where": "nothing > 1"}, ", index"),
+        ("/api/batch", {"steps": "open('x')"}, "transform=\"open('x')\": there is no step open; there are"),
+        ("/api/batch", {"steps": "3"}, "transform=3: a step such as"),
+        ("/api/batch", {"steps": "RandomResizedCrop(1000000)"}, "from 1 to 65,535"),
+        ("/api/batch", {"batch": 5000}, "batch size must be from 1 to 4,096"),
+        ("/api/batch", {"number": "x"}, "batch must be a whole number"),
         ("/api/batch", {"size": "x"}, "image_size='x'"),
         ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
         ("/api/batch", {"steps": "Resize((4096, 4096))", "batch": 4096, "epoch": 3}, "75 samples would be 3.5 GiB"),
-        ("/api/batch", {"number": 10**6}, "the last one is number"),
-        ("/api/batch", {"rank": 2, "world": 2}, "less than the number of ranks"),
+        ("/api/batch", {"rank": 5, "world": 3}, "rank must be less than the number of ranks, 3, not 5"),
         ("/api/clips", {"frames": 2}, "video"),
     ],
 )
@@ -255,6 +259,10 @@ def test_a_batch_is_what_the_loop_gets(several: tuple[Client, list[Path]]) -> No
         assert np.abs(bright - shown).max() <= 1
     names: dict[str, Any] = {}
     exec(found["lines"], names)
+    exec(client.json("/api/batch", **asked | {"steps": f"[{steps}]"})["lines"], bracketed := dict[str, Any]())
+    np.testing.assert_array_equal(bracketed["batch"]["image"], wanted["image"])
+    beyond = client.json("/api/batch", **asked | {"number": 1000})
+    assert (beyond["batches"], "the last one is number 4" in beyond["beyond"]) == (found["batches"], True)
     np.testing.assert_array_equal(names["batch"]["image"], wanted["image"])
     np.testing.assert_array_equal(names["batch"]["label"], wanted["label"])
 
@@ -352,6 +360,35 @@ def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path) -> None:
     assert b"sample" in answer.body or b"row 2" in answer.body
     assert client.refused("/api/sample", row=2)[0] == 422
     page.close()
+
+
+def test_pixels_that_changed_are_said(tmp_path: Path) -> None:
+    """Raw pixels can be read whatever they are: the checksum tells."""
+    for k in range(4):
+        save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
+    store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
+    place = Reader(store).where_is(2)["image"]
+    with place.file.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(7))
+    page = rawpack.view([store, Reader(store).select([2, 0])])
+    client = Client(page.url)
+    assert [client.json("/api/sample", row=row)["damaged"] for row in range(4)] == [[], [], ["image"], []]
+    assert [client.json("/api/sample", store=1, row=row)["damaged"] for row in range(2)] == [["image"], []]
+    page.close()
+
+
+def test_a_sample_in_python(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines give the sample in any folder."""
+    store = packed("memmap", "--size", 48)
+    monkeypatch.chdir(store.parent)
+    page = rawpack.view(store.name)
+    line = Client(page.url).json("/api/sample", row=7)["line"]
+    page.close()
+    monkeypatch.chdir("/")
+    names: dict[str, Any] = {}
+    exec(line, names)
+    np.testing.assert_array_equal(names["sample"]["image"], Reader(store)[7]["image"])
 
 
 def test_a_hundred_requests_at_once(several: tuple[Client, list[Path]]) -> None:
@@ -536,6 +573,8 @@ def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
     assert ran.code == 0, ran
     page = rawpack.view(tmp_path / "sets")
     found = Client(page.url).json("/api/found")
+    about = Client(page.url).json("/api/stores")[0]
+    assert {"sharpness", "brightness"} <= {*about["numbers"]} <= {*about["fields"]} - {"phash", "one_color"}
     page.close()
     reader = Reader(tmp_path / "sets", split="train")
     assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
@@ -668,7 +707,11 @@ def test_frames_of_a_video(tmp_path: Path) -> None:
     assert (found["count"], found["left_out"]) == (2, 1)
     assert [(clip["rows"], clip["label"]) for clip in found["clips"]] == [([0, 1, 2, 3], "a"), ([4, 5, 6, 7], "a")]
     assert found["clips"][1]["key"] == reader.column("key")[4]
-    assert client.refused("/api/clips", frames=10)[0] == 400
+    status, said = client.refused("/api/clips", frames=10)
+    assert (status, said.endswith("use fewer frames or a smaller stride")) == (400, True)
+    columns = client.json("/api/columns", row=10)
+    assert columns["values"]["video"] == "1 (b/short.mp4)"
+    assert columns == {name: client.json("/api/sample", row=10)[name] for name in columns}
     page.close()
 
 

@@ -299,15 +299,15 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"indices": [-76]}, "there is no sample -76"),
     ({"indices": [1.5]}, "whole numbers"),
     ({"indices": [[1]]}, "one dimension"),
-    ({"mask": [True]}, r"mask=\[True\] must hold 75 booleans"),
-    ({"mask": [1] * 75}, r"mask=.* must hold 75 booleans"),
+    ({"mask": [True]}, r"mask=\[True\] must contain 75 booleans"),
+    ({"mask": [1] * 75}, r"mask=.* must contain 75 booleans"),
     ({"classes": ["none such"]}, "there is no class 'none such'"),
     ({"classes": "animals"}, "a list of names"),
     ({"classes": 5}, "classes=5 must be a list of names"),
     ({"classes": [["animals"]]}, "a list of names"),
     ({"indices": "abc"}, "indices='abc' must be whole numbers"),
     ({"indices": [[1], [1, 2]]}, r"indices=\[\[1\], \[1, 2\]\] cannot be read"),
-    ({"mask": "x"}, "mask='x' must hold 75 booleans"),
+    ({"mask": "x"}, "mask='x' must contain 75 booleans"),
 ]
 
 

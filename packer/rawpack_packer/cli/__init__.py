@@ -21,9 +21,9 @@ INTERRUPTED = 130
 _RESUMES = {"pack", "append", "convert", "merge", "subset", "export"}
 """Commands that resume where they were interrupted."""
 _COMMANDS = {
-    "plan": ("measure", "Try stores on a sample, and recommend one."),
+    "plan": ("measure", "Try stores on a sample and recommend one."),
     "pack": ("pack", "Pack a folder of images into a store."),
-    "inspect": ("inspect", "Show what is in a store, and check it."),
+    "inspect": ("inspect", "Show what is in a store and check it."),
     "view": ("view", "Look at the samples of stores in a browser."),
     "bench": ("measure", "Measure how fast stores are read here."),
     "append": ("pack", "Add more samples to a store."),
@@ -98,7 +98,7 @@ def _show_version(ctx: click.Context, option: click.Parameter, given: bool) -> N
     help="Show the version and exit.",
 )  # fmt: skip
 def cli() -> None:
-    """Pack folders of images once, read batches fast."""
+    """Pack image folders once; read batches fast."""
 
 
 def main() -> None:

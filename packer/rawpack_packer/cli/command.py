@@ -137,7 +137,7 @@ class Subcommand(click.Command):
         found = tuple(what_is_at(str(path)) for path in paths)
         if found not in _SWAPPED.get(str(self.name), {("nothing", "store")}):
             return None
-        holds = "holds images" if found[1] == "samples" else "is a store"
+        holds = "contains images" if found[1] == "samples" else "is a store"
         command = shlex.join([*ctx.command_path.split(), *map(str, reversed(paths))])
         return f"{names[1]} {paths[1]} {holds}: did you swap {' and '.join(names)}? Try `{command}`"
 

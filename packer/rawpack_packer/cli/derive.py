@@ -48,12 +48,12 @@ _choice_options = together(
         short="Only the rows in this file", help="Only these rows: one per line, a JSON list, or .npy.",
     ),
     where_option,
-    option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Of these, every Nth. [default: 1]"),
-    option("--per-class", group=_GROUP, type=click.IntRange(1), help="Of these, at most N of each class."),
+    option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Every Nth of these. [default: 1]"),
+    option("--per-class", group=_GROUP, type=click.IntRange(1), help="At most N of these in each class."),
     option(
         "--limit", group=_GROUP, type=click.IntRange(1),
         short="Of these, at most N in all, evenly spaced",
-        help="Of these, at most N in all, evenly spaced, so that classes keep their shares.",
+        help="At most N of these in all, evenly spaced, so that classes keep their shares.",
     ),
     option(
         "--seed", group=_GROUP, type=int, short="Choose at random, with this seed",
@@ -71,7 +71,7 @@ _deriving_options = together(kept_recipe_options, dry_run_option, job_options())
 def convert(store: str, dst: str, **options: Any) -> None:
     """Pack the samples of STORE into another store at DST. The images STORE was packed from are not needed.
 
-    What no option changes stays bit for bit: raw pixels in any raw format, JPEG files byte for byte. A new recipe is
+    Everything else is copied bit for bit: raw pixels in any raw format, JPEG files byte for byte. A new recipe is
     recorded with the old one. Each sample is checked against its checksum; a damaged one is rejected. The same command
     resumes where an earlier run was stopped.
 
@@ -101,7 +101,7 @@ def merge(stores: tuple[str, ...], dst: str, prefix: str | None, **options: Any)
     """Pack the samples of two or more STOREs, one after the other, into one store at DST.
 
     They must have the same fields, and no key twice. Classes are merged by name: those of the first store keep their
-    numbers, then come the new ones of each following store. What no option changes stays bit for bit, as with `rawpack
+    numbers, then come the new ones of each following store. Everything else is copied bit for bit, as with `rawpack
     convert`. To read several stores as one, merging is not needed: rawpack.Reader takes a list.
 
     \b
@@ -243,8 +243,8 @@ def relabel(
     "--shard-size",
     metavar="BYTES",
     short="About how many bytes a tar file or table has",
-    help="About how many bytes of images a tar file or table holds; raw pixels count before they become PNG. [default: "
-    "1GB for webdataset, 500MB for parquet]",
+    help="About how many bytes of images a tar file or table contains; raw pixels count before they become PNG. "
+    "[default: 1GB for webdataset, 500MB for parquet]",
 )
 @option(
     "--split",
@@ -270,8 +270,8 @@ def export(
 ) -> None:
     """Write the samples of STORE into FOLDER: each as a file named by its key, or many in a tar file or table.
 
-    JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot hold become .npy. Each
-    sample is checked against its checksum. The same command resumes where an earlier run was stopped.
+    JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot store become .npy.
+    Each sample is checked against its checksum. The same command resumes where an earlier run was stopped.
 
     \b
     files        Further images are in images/FIELD/, masks in masks/FIELD/.

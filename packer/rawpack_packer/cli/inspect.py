@@ -26,7 +26,7 @@ from rawpack_packer.progress import counting
     "full",
     is_flag=True,
     short="Check every checksum, read every sample",
-    help="Check every checksum, and that every sample reads.",
+    help="Check every checksum and that every sample reads.",
 )
 @option("--verify-quick", "quick", is_flag=True, help="Check sizes and headers only.")
 @grid_option
@@ -34,7 +34,7 @@ from rawpack_packer.progress import counting
 @json_option
 @path_argument("dst")
 def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | None, as_json: bool) -> None:
-    """Show what is in the store, or in each split, at DST; or in the store behind a URL. Of an HDF5 file, an LMDB,
+    """Show what is in the store, or in each split, at DST; or in the store behind a URL. For an HDF5 file, an LMDB,
     CIFAR, MDS or litdata, show what is in it and what to type to pack it.
 
     With --verify or --verify-quick, the exit code is 1 if something is wrong.

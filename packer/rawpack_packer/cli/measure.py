@@ -76,9 +76,9 @@ _reading_options = together(
 def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
-    Candidates are all combinations of format, size, quality, color and compression. They are read in turn and several
-    times, from memory and from the disk. Of several archives, a few are looked at. The trial stores are kept in a
-    temporary folder, which is removed at the end.
+    Candidates are all combinations of format, size, quality, color and compression. Each of several rounds reads all
+    of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept in
+    a temporary folder, which is removed at the end.
 
     Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
     the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.
@@ -154,7 +154,7 @@ def bench(dst: tuple[str, ...], html: Path | None, png: Path | None, as_json: bo
     """Measure how fast the stores at DST are read, for each number of workers and each batch size, from memory and
     from the disk.
 
-    All rows are measured in turn, several times, so that changes of the machine's load affect them equally; each figure
+    Each round measures every row once, so that changes of the machine's load affect them equally; each figure
     has an interval. Nothing is written.
 
     \b

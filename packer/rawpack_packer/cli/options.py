@@ -96,7 +96,7 @@ dry_run_option = option(
     "--dry-run",
     is_flag=True,
     short="Estimate size and time, and write nothing",
-    help="Estimate size and time from a few samples, and write nothing.",
+    help="Estimate size and time from a few samples and write nothing.",
 )
 max_rejects_option = declared(OPTIONS["max_rejects"])
 

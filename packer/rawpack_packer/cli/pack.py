@@ -135,7 +135,7 @@ def pack(
     help="Append even if the libraries that make pixels and files have other versions now.",
 )
 @job_options(
-    restart="Delete what an unfinished append left, and start over; the store stays.",
+    restart="Delete what an unfinished append left and start over; the store stays.",
     short="Delete what an unfinished append left",
 )
 @path_argument("src")

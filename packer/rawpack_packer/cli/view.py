@@ -29,7 +29,7 @@ def view(stores: tuple[str, ...], host: str, port: int, no_browser: bool, state:
     """Look at the samples of stores in a browser: images, boxes, masks, videos, the batches that training gets, two
     stores side by side, rejects. Ends with Ctrl-C.
 
-    The page is served on this machine alone, and needs the token in the printed address. It only reads.
+    The page is served on this machine alone and needs the token in the printed address. It only reads.
 
     \b
     Examples:

@@ -49,13 +49,13 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
         names = [name for name in names if not is_ours(name)]
     elif names and WORK not in names and all(map(is_ours, names)):
         raise UsageError(
-            f"{destination} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "
-            "folder, or name another"
+            f"{destination} contains what looks like a store without its {manifests.NAME}: put that back, or remove "
+            "the folder, or name another"
         )
     if (destination / WORK).is_symlink():
         names.append(WORK)
     if names:
-        raise UsageError(f"{destination} holds other files ({listed(names, 3)}); name an empty or a new folder")
+        raise UsageError(f"{destination} contains other files ({listed(names, 3)}); name an empty or a new folder")
 
 
 def check_folder(path: Path) -> bool:

@@ -51,7 +51,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
         for name, field in self._fields.items():
             if self.suffixes.get(name) == ".npy":
                 raise UsageError(
-                    f"field {name} is {field.dtype} {field.shape}, and a table of images holds JPEG and PNG files "
+                    f"field {name} is {field.dtype} {field.shape}, and a table of images stores JPEG and PNG files "
                     "only; use --to webdataset"
                 )
 

@@ -199,11 +199,11 @@ class Export:
         if not names or (names == [WORK] and before is None and _is_only_locks(folder / WORK)):
             return False
         if before is None or (folder / WORK).is_symlink():
-            raise UsageError(f"{folder} holds other files ({listed(names, 3)}); name an empty or a new folder")
+            raise UsageError(f"{folder} contains other files ({listed(names, 3)}); name an empty or a new folder")
         same = {"to": None, **self._target.identity}
         if {name: before.get(name) for name in same} != same:
             raise UsageError(
-                f"{folder} holds the files of another store, or files exported with other options ({NOTE} describes "
+                f"{folder} contains the files of another store, or files exported with other options ({NOTE} describes "
                 "them); name another folder"
             )
         return True

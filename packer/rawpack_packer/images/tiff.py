@@ -192,7 +192,7 @@ def _check_pieces(data: bytes, page: _Page, header: ImageHeader) -> None:
         raise DecodeError("corrupt", f"TIFF with {len(pieces)} strips or tiles where its size needs {needed}")
     held, full = sum(count for _, count in pieces), row_bytes * across * planes * (down * rows if tiled else height)
     if compression == 1 and page.number(_PHOTOMETRIC, -1) != _YCBCR and held < full:
-        raise DecodeError("truncated", f"TIFF strips or tiles hold {held} of {full} bytes")
+        raise DecodeError("truncated", f"TIFF strips or tiles contain {held} of {full} bytes")
     if compression in _DEFLATES:
         if page.number(_FILL_ORDER, 1) == 2:
             data = data.translate(_REVERSED)

@@ -224,7 +224,7 @@ def _scaled_pnm(body: bytes, image: ImageFile, top: int) -> Pixels:
     shape = image.height, image.width, len(image.getbands())
     dtype, need = ("u1", math.prod(shape)) if top < 256 else (">u2", 2 * math.prod(shape))
     if len(body) < need:
-        raise DecodeError("truncated", f"PNM holds {len(body)} of {need} bytes")
+        raise DecodeError("truncated", f"PNM contains {len(body)} of {need} bytes")
     values: NDArray[Any] = np.frombuffer(body, dtype, math.prod(shape)).reshape(shape)
     pixels = np.empty(shape, np.uint8)
     for rows in bands(*shape[:2]):

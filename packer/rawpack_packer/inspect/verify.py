@@ -185,7 +185,7 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
         held = int(store.columns.piece(f"{name}.bytes", store.first(number), shard.rows).sum())
         if held != packed:
             raise DamagedStoreError(
-                f"its samples of {name} hold {text.count(held, 'byte')} in all; the manifest says {packed:,}"
+                f"its samples of {name} contain {text.count(held, 'byte')} in all; the manifest says {packed:,}"
             )
     used_bytes = format_of(store.manifest.format).used_bytes
     if used_bytes:

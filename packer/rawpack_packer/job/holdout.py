@@ -222,7 +222,7 @@ def _values(source: Source, by: SplitBy) -> tuple[list[Value], NDArray[np.int64]
         of_sample = [numbers.setdefault(column.value(i), len(numbers)) for i in range(len(column))]
         return list(numbers), np.array(of_sample, np.int64)
     if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iub":
-        raise UsageError(f"{opt.split_by(repr(by.column))}: it holds neither texts nor whole numbers")
+        raise UsageError(f"{opt.split_by(repr(by.column))}: it contains neither texts nor whole numbers")
     found, inverse = np.unique(column.values, return_inverse=True)
     return [_named(value, by.column, source) for value in found.tolist()], inverse
 

@@ -63,19 +63,19 @@ class SourceKeywords(TypedDict, total=False):
     """What a source is, and what is taken of it.
 
     kind: of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder"
-        takes `train` and `val` as classes, and leaves out tables and other annotations.
+        takes `train` and `val` as classes and leaves out tables and other annotations.
     skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
         in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     limit: at most this many samples, evenly spaced over the source.
     fields: of a listing, a table or a dataset, what fields are, where their first value does not show it: "float32",
         "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; "image" for a further image
         of the sample, "mask" for labels of its pixels, "array" for what has its height and width and is no image;
-        "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of arrays, "image", "mask" and "array".
-        Of WebDataset, the members that become fields: ["txt", "width=json.width"].
+        "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). HDF5 and files of arrays: "image", "mask" and "array".
+        WebDataset: the members to store as fields: ["txt", "width=json.width"].
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
-    images: of a listing, the folder that relative paths start from. Of a folder, {"target": "clean/"}: folders with a
+    images: of a listing, the folder that relative paths start from. For a folder, {"target": "clean/"}: folders with a
         further image for each, a file of the same path but for its extension.
     classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
         names of the labels.
@@ -83,11 +83,11 @@ class SourceKeywords(TypedDict, total=False):
     labels_file: of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's
         development kit, or of a list.
     labels_dir: of images, the folder of YOLO's text files.
-    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these and
-        `.npy`, ":chw" after the images' name, or alone, says that their channels come first, and moves them to the end;
+    array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. For these and
+        `.npy`, ":chw" after the images' name, or alone, says that their channels come first and moves them to the end;
         ":hwc" keeps the axes as they are.
     image_column: of Parquet, HDF5 and `.npz` files, the column of images.
-    label_column: of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. Of
+    label_column: of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. For
         arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the
         class is stored.
     columns: of Parquet files, those that become fields.
@@ -139,7 +139,7 @@ class RunKeywords(TypedDict, total=False):
         or any `concurrent.futures.Executor`, which stays yours to shut down.
     max_rejects: the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.
     strict: stop at the first sample that cannot be packed.
-    restart: delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.
+    restart: delete what an earlier run left and begin again. The store itself stays if an append did not finish.
     progress: True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is called
         as the job advances, see `rawpack_packer.job.Progress`.
     """

@@ -77,7 +77,7 @@ class BenchKeywords(MeasuringKeywords, total=False):
 
     batch: samples in a batch, one number or a list. Default: 256.
     workers: how many to read with, one number or a list. Default: 1, 2, 4, ... up to the CPUs.
-    rounds: how often each row is measured, in turn with the others. Default: 5.
+    rounds: how many rounds, each of which measures every row once. Default: 5.
     seconds: how long each measurement takes. Default: 0.5.
     cold: whether to read from the disk as well. Default: True.
     where: a condition, as for `Reader.select`; only these samples are read.

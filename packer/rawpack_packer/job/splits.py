@@ -84,7 +84,7 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
         there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
         shown = listed(there, _SHOWN)
         raise UsageError(
-            f"there is no {missing[0]!r} in {plain(root)} for {opt.splits}: it holds {shown or 'no folder'}"
+            f"there is no {missing[0]!r} in {plain(root)} for {opt.splits}: it contains {shown or 'no folder'}"
         )
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
 
@@ -131,10 +131,10 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
     before = read_splits(destination)
     if before is None:
         destinations.check(destination, sources)
-        raise UsageError(f"{destination} holds a store that was begun without splits; name an empty or a new folder")
+        raise UsageError(f"{destination} contains a store that was begun without splits; name an empty or a new folder")
     others = sorted(there - {SPLITS, *before.splits})
     if others:
-        raise UsageError(f"{destination} holds other files ({listed(others, 3)}); name another folder")
+        raise UsageError(f"{destination} contains other files ({listed(others, 3)}); name another folder")
     not_drawn = not before.divided_here and not chosen.divided_here
     if not restart and chosen != before and not (not_drawn and set(before.splits) <= set(chosen.splits)):
         raise differences.set_at(destination).refusal(f"the splits differ: {_shown(before)} then", resume=True)

@@ -240,7 +240,7 @@ class Summary(Shown):
         if self.already:
             return Block(f"{path} is complete already: {amount}. Nothing to do.")
         shape = text.image_shapes(manifest.fields)
-        rows = [("samples", f"{manifest.samples:,} of {self.seen:,} seen, {shape} ({manifest.format})")]
+        rows = [("packed", f"{manifest.samples:,} of {text.count(self.seen, 'sample')}, {shape} ({manifest.format})")]
         rows += _class_rows(self)
         if self.info.empty_classes:
             what = count_of("empty_classes", self.info.noun, of_boxes="label" not in manifest.fields)
@@ -252,9 +252,9 @@ class Summary(Shown):
                 rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
         rows += _problems(self)
         if self.bytes_in:
-            files = "video files" if self.info.noun == "frame" else "files"
-            ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "the same size")
-            rows.append(("bytes", f"{text.size(self.bytes_in)} of {files} in, {size} out: {ratio}"))
+            files = "video files" if self.info.noun == "frame" else "source files"
+            ratio = text.times(manifest.store_bytes / self.bytes_in)
+            rows.append(("bytes", f"{size}, {ratio} the {text.size(self.bytes_in)} of {files}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
         options = ", shuffle=True" if self.shuffle else ""
         images = [one for one in manifest.fields.values() if one.kind == "image"]
@@ -305,9 +305,10 @@ class AppendSummary(Shown):
             changed = text.count(self.changed, "file")
             left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))
         if summary.already:
-            head = f"{path} has nothing to add of {text.count(summary.seen, 'sample')}: {manifest.samples:,} stay."
+            seen = text.count(summary.seen, "sample")
+            head = f"Nothing to add: {path} already has all {seen} of this source ({manifest.samples:,} in all)."
             return Block(head, left_out)
-        rows = [("samples", f"{self.added:,} more of {summary.seen:,} seen, {manifest.samples:,} in all")]
+        rows = [("added", f"{self.added:,} of {text.count(summary.seen, 'sample')}, {manifest.samples:,} in all")]
         rows += _class_rows(summary)
         if self.rejected:
             rows.append(("rejected", f"{self.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
@@ -315,7 +316,7 @@ class AppendSummary(Shown):
         if self.later:
             rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
         rows += _problems(summary)
-        rows.append(("bytes", f"{text.size(summary.bytes_in)} in, {text.size(summary.bytes_out)} out"))
+        rows.append(("bytes", f"{text.size(summary.bytes_out)}, from {text.size(summary.bytes_in)}"))
         amount = f"{text.count(manifest.samples, 'sample')}, {text.size(manifest.store_bytes)}"
         rows += [("time", _time(summary)), ("stored in", f"{path}: {amount}")]
         return Block("Appended.", rows)

@@ -249,10 +249,10 @@ def _check_foreign(target: RemoteFolder, there: Mapping[str, int]) -> None:
     """Raise UsageError where files that are not a store's are at the URL."""
     names = sorted(name for name in there if not destinations.is_ours(name.split("/")[0]))
     if names:
-        raise UsageError(f"{target} holds other files ({listed(names, 3)}); name an empty or a new folder")
+        raise UsageError(f"{target} contains other files ({listed(names, 3)}); name an empty or a new folder")
     if there and not {manifests.NAME, BEGUN} & set(there):
         raise UsageError(
-            f"{target} holds what looks like a store without its {manifests.NAME}: put that back, or remove the "
+            f"{target} contains what looks like a store without its {manifests.NAME}: put that back, or remove the "
             "folder, or name another"
         )
 

@@ -72,7 +72,7 @@ RECIPE: tuple[Option, ...] = (
     _recipe(
         name="interpolation", choices=INTERPOLATIONS, meant_by=("resample", "filter"),
         short="area, linear, cubic, lanczos or nearest",
-        help="How images are resized. area shrinks without aliasing, and enlarges bilinearly.",
+        help="How images are resized. area shrinks without aliasing and enlarges bilinearly.",
         default="area", kept="area", parse=one_of(*INTERPOLATIONS), initial="area", annotation=_literal(INTERPOLATIONS),
         doc="how images are resized.",
     ),
@@ -130,7 +130,7 @@ RECIPE: tuple[Option, ...] = (
         name="jpeg_tables", choices=JPEG_TABLES,
         short="How lmdb encodes JPEG: jpegli or standard",
         help="How JPEG in lmdb stores is encoded. jpegli: with jpegli's quantization tables and optimized codes. "
-        "standard: with the standard's, in 15 to 30 % more bytes at the same PSNR.",
+        "standard: with the standard's, in 15 to 30% more bytes at the same PSNR.",
         default="jpegli; standard with --subsampling 440", tried=("Quantization tables of lmdb", "jpegli"),
         of_some_formats=True, off="standard", stored=str, parse=one_of(*JPEG_TABLES), initial=JPEG_TABLES[0],
         annotation=_literal(JPEG_TABLES),
@@ -153,7 +153,7 @@ RECIPE: tuple[Option, ...] = (
     _of_format(
         name="shard_size", metavar="BYTES", meant_by=("size_limit", "max_shard_size", "chunk_bytes", "maxsize"),
         short="About how many bytes of raw pixels in a shard",
-        help="About how many bytes of raw pixels a shard holds, such as 1GB; it has at least 64 samples.",
+        help="About how many bytes of raw pixels a shard contains, such as 1GB; it has at least 64 samples.",
         default="256MiB", stored=int, parse=lambda name, value: parse_bytes(name, as_text(value)), initial="256MiB",
         annotation="int | str", doc='bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".',
     ),
@@ -189,7 +189,7 @@ SOURCE: tuple[Option, ...] = (
         "classes, and tables and other annotations next to the images are left out.",
         default="detected from SRC", annotation="str",
         doc='of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. '
-        '"folder" takes `train` and `val` as classes, and leaves out tables and other annotations.',
+        '"folder" takes `train` and `val` as classes and leaves out tables and other annotations.',
     ),
     _source(
         name="skip_unreadable", is_flag=True, meant_by=("ignore_errors", "skip_errors"),
@@ -213,17 +213,17 @@ SOURCE: tuple[Option, ...] = (
         name="fields", flags=("--field",), multiple=True, metavar="NAME[:DTYPE]", meant_by=("dtype", "features"),
         short="Type of a column, or a further field",
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
-        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. Of HDF5 and .npz too: "
-        "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. Of "
-        "WebDataset, a member or an entry of its JSON that becomes a field: txt, json.width, caption=txt:str. Of VOC "
-        "and COCO, masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is a further image of "
+        "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. HDF5 and .npz too: "
+        "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. "
+        "WebDataset: a member, or a JSON entry, to store as a field: txt, json.width, caption=txt:str. VOC and "
+        "COCO masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is a further image of "
         "the sample. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
         doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
         '"float32", "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; '
         '"image" for a further image of the sample, "mask" for labels of its pixels, "array" for what has its height '
-        'and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). Of HDF5 and files of '
-        'arrays, "image", "mask" and "array". Of WebDataset, the members that become fields: ["txt", '
+        'and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). HDF5 and files of '
+        'arrays: "image", "mask" and "array". WebDataset: the members to store as fields: ["txt", '
         '"width=json.width"].',
     ),
     _source(
@@ -255,7 +255,7 @@ SOURCE: tuple[Option, ...] = (
         "YOLO's text files, the folder of the images. For a folder of images, target=clean/: the file "
         "clean/a/001.png is the further image target of SRC/a/001.jpg; may be repeated.",
         annotation="str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str]",
-        doc='of a listing, the folder that relative paths start from. Of a folder, {"target": "clean/"}: folders '
+        doc='of a listing, the folder that relative paths start from. For a folder, {"target": "clean/"}: folders '
         "with a further image for each, a file of the same path but for its extension.",
     ),
     _source(
@@ -295,12 +295,12 @@ SOURCE: tuple[Option, ...] = (
     _of_arrays(
         name="array", multiple=True, metavar="NAME=ARRAY,...",
         short="Arrays to pack: image=train/x,label=train/y",
-        help="Which arrays of an HDF5 or .npz file are packed, and as what: image=train/x,label=train/y. :chw after "
-        "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first, and moves them "
+        help="Arrays to pack from an HDF5 or .npz file, as NAME=ARRAY: image=train/x,label=train/y. :chw after "
+        "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first and moves them "
         "to the end; :hwc keeps the axes as they are.",
         default="all arrays, where the names or shapes tell", annotation="str | Sequence[str] | Mapping[str, str]",
-        doc='of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. Of these '
-        'and `.npy`, ":chw" after the images\' name, or alone, says that their channels come first, and moves them to '
+        doc='of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. For these '
+        'and `.npy`, ":chw" after the images\' name, or alone, says that their channels come first and moves them to '
         'the end; ":hwc" keeps the axes as they are.',
     ),
     _of_table(
@@ -316,7 +316,7 @@ SOURCE: tuple[Option, ...] = (
         "Texts in it are classes. For arrays, :onehot after the name (y:onehot), or alone, says that labels are "
         "one-hot.",
         default="label, or the only one with classes", annotation="str",
-        doc="of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. Of "
+        doc="of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. For "
         'arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the '
         "class is stored.",
     ),
@@ -419,8 +419,8 @@ RUN: tuple[Option, ...] = (
     _run(
         name="restart", is_flag=True, meant_by=("overwrite", "force"),
         short="Delete what an earlier run left, start over",
-        help="Delete what an earlier run left in DST, and start over.", annotation="bool",
-        doc="delete what an earlier run left, and begin again. Of an append that did not finish, the store stays.",
+        help="Delete what an earlier run left in DST and start over.", annotation="bool",
+        doc="delete what an earlier run left and begin again. The store itself stays if an append did not finish.",
     ),
     Option(
         name="progress", group="run", heading="", help="", annotation="Progress | bool",

@@ -255,7 +255,8 @@ def _check_chunk(recipe: Recipe) -> None:
         raw = math.prod(recipe.target) * recipe.channels
         if min(recipe.chunk, recipe.rows_for(raw)) * raw > _MAX_CHUNK:
             raise UsageError(
-                f"{opt.chunk(recipe.chunk)}: an HDF5 chunk holds less than 4 GiB, or {_MAX_CHUNK // raw:,} such images"
+                f"{opt.chunk(recipe.chunk)}: an HDF5 chunk contains less than 4 GiB, or "
+                f"{_MAX_CHUNK // raw:,} such images"
             )
 
 

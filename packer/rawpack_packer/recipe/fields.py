@@ -44,7 +44,7 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         raise UsageError(f"{opt.chunk} counts images of one size; with {opt.size('keep')} chunks have 1 MiB")
     for name, kind in info.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
-            raise UsageError(f"{name!r} holds boxes, which need pictures, not {image.dtype} {image.shape}")
+            raise UsageError(f"{name!r} contains boxes, which need pictures, not {image.dtype} {image.shape}")
         if kind.follows is not None and (BOXES not in info.fields or info.fields[BOXES].boxes is None):
             raise UsageError(f"{name!r} follows the field {BOXES!r}, and there is no such field of boxes")
     others = {name: _field(recipe, name, kind) for name, kind in info.fields.items()}

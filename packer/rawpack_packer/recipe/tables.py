@@ -93,11 +93,11 @@ ENCODERS: dict[str, Encoder] = {
         Encoder("deflate", f"{_ENCODE}:as_is"),  # chunks of many samples are compressed by the format's writer
         Encoder(
             "jpeg", f"{_ENCODE}:to_jpeg", f"{_ENCODE}:from_jpeg", f"{_ENCODE}:jpeg_libraries",
-            refusal="a JPEG holds uint8 pixels of 1 or 3 channels, not {what}: use {formats}",
+            refusal="a JPEG stores uint8 pixels of 1 or 3 channels, not {what}: use {formats}",
         ),
         Encoder(
             "png", f"{_ENCODE}:to_png",
-            refusal="a PNG holds uint8 or uint16 of 1 or 3 channels, not {what}: "
+            refusal="a PNG stores uint8 or uint16 of 1 or 3 channels, not {what}: "
             "use {formats}",
         ),
         *(

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import cv2
 import jinja2
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 import rawpack
@@ -35,11 +36,12 @@ from rawpack_packer.tune.measure import number
 from rawpack_packer.tune.plan import Plan
 from rawpack_packer.tune.trial import Trial
 
+_FRAME = "width:100%;height:40rem;border:0"
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
 
 
-def write_page(path: Path, template: str, **values: Any) -> None:
-    """Fill a template of this package and write it to `path`. All values but `markupsafe.Markup` are escaped."""
+def filled(template: str, **values: Any) -> str:
+    """A template of this package, filled. All values but `markupsafe.Markup` are escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("rawpack_packer.report"),
         autoescape=True,
@@ -50,9 +52,8 @@ def write_page(path: Path, template: str, **values: Any) -> None:
     environment.filters["size"] = text.size
     environment.filters["plain"] = text.plain
     environment.filters["words"] = words
-    page = environment.get_template(template).render(
+    return environment.get_template(template).render(
         **values,
-        command=shlex.join(["rawpack", *sys.argv[1:]]),
         machine=[
             (
                 name.removesuffix("_bytes").replace("_", " "),
@@ -64,7 +65,11 @@ def write_page(path: Path, template: str, **values: Any) -> None:
         version=rawpack.__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
-    path.write_text(page, "utf-8")
+
+
+def _command() -> str:
+    """What is running."""
+    return text.plain(shlex.join(["rawpack", *sys.argv[1:]]))
 
 
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]{0,24}(?![\w-])")
@@ -72,12 +77,12 @@ _OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]{0,24}(?![\w-])")
 
 def words(value: object, *, lines: bool = False) -> Markup:
     """What a page says, safe to show. No line breaks within the name of an option. lines: keep line breaks."""
-    parts, end = [], 0
+    parts, end = list[Markup](), 0
     said = text.plain(str(value), lines=lines)
     for option in _OPTION.finditer(said):
-        parts += [escape(said[end : option.start()]), Markup("<span class=option>{}</span>").format(option[0])]
+        parts += [Markup.escape(said[end : option.start()]), Markup("<span class=option>{}</span>").format(option[0])]
         end = option.end()
-    return Markup("").join([*parts, escape(said[end:])])
+    return Markup("").join([*parts, Markup.escape(said[end:])])
 
 
 def both(plot: Plot, title: str, name: str) -> Markup:
@@ -148,9 +153,9 @@ def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: 
     where, classes = described["path"], described["classes"] or {}
     bars = [] if describe.is_even(classes) else sorted(classes.items(), key=lambda one: -one[1])
     shown = bars if len(bars) <= _BARS else bars[: _BARS // 2] + bars[-_BARS // 2 :]
-    write_page(
-        path,
+    page = filled(
         "store.html.jinja",
+        command=_command(),
         title=(store.path.resolve().name if store.origin is None else where.rstrip("/").rpartition("/")[2]) or where,
         paths=[where],
         about=described,
@@ -167,6 +172,7 @@ def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: 
         rejects=describe.first_rejects(store, _REJECTS),
         details=[*describe.rows_of(described), *((what, number) for number, what in describe.counts_of(described))],
     )
+    path.write_text(page, "utf-8")
 
 
 def _facts(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -286,18 +292,36 @@ def _column(store: Store, name: str) -> NDArray[Any] | None:
 
 def write(page: Path | None, plots: Path | None, done: Plan | Bench) -> None:
     """Write the page, and the plot alone; None leaves one out."""
-    if isinstance(done, Plan):
-        goals, noun, values = done.asked.goals, done.noun, _plan_values(done)
-        plot = comparison([_row(one, done) for one in done.trials], goals.target, goals.disk, noun)
-    else:
-        nouns = {meter.noun for meter in done.meters}
-        noun, values = nouns.pop() if len(nouns) == 1 else "sample", _bench_values(done)
-        plot = comparison(_rows(done), noun=noun)
     if page is not None:
-        shown = both(plot, "Speed and size", "comparison")
-        write_page(page, "tuning.html.jinja", noun=noun, comparison=shown, **values)
+        page.write_text(_page_of(done, _command()), "utf-8")
     if plots is not None:
-        write_png(plots, plot)
+        write_png(plots, _plot_of(done))
+
+
+def framed(done: Plan | Bench) -> str:
+    """The page in a frame, whose styles and those of a notebook do not meet."""
+    with text.speaking_python():
+        page = escape(_page_of(done, None))
+    return f'<iframe srcdoc="{page}" title="{escape(repr(done))}" sandbox style="{_FRAME}"></iframe>'
+
+
+def _page_of(done: Plan | Bench, command: str | None) -> str:
+    """command: what made it, if it was one."""
+    values = _plan_values(done) if isinstance(done, Plan) else _bench_values(done)
+    shown = both(_plot_of(done), "Speed and size", "comparison")
+    return filled("tuning.html.jinja", command=command, noun=_noun_of(done), comparison=shown, **values)
+
+
+def _plot_of(done: Plan | Bench) -> Plot:
+    if isinstance(done, Plan):
+        goals = done.asked.goals
+        return comparison([_row(one, done) for one in done.trials], goals.target, goals.disk, done.noun)
+    return comparison(_rows(done), noun=_noun_of(done))
+
+
+def _noun_of(done: Plan | Bench) -> str:
+    nouns = {done.noun} if isinstance(done, Plan) else {meter.noun for meter in done.meters}
+    return nouns.pop() if len(nouns) == 1 else "sample"
 
 
 def _plan_values(done: Plan) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def as_stored(name: str, value: object, field: Field) -> str | NDArray[Any]:
     short = dtype.kind == "f" and array.dtype.kind == "f"
     same = (np.isfinite(stored) | ~np.isfinite(array)) if short else _equal(stored, array)
     if not np.all(same):
-        raise DecodeError(BAD_FIELD, f"{name} has the value {array[~same].flat[0]}, which {dtype} cannot hold")
+        raise DecodeError(BAD_FIELD, f"{name} has the value {array[~same].flat[0]}, which {dtype} cannot represent")
     return stored
 
 

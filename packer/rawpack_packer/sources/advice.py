@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _INSTEAD = {
     "archives of this kind are not read: unpack it first, then give its folder; tar and zip are":
         (".7z", ".rar", ".cab", ".iso", ".cpio", ".lz", ".lzma"),
-    "an .idx lists what another file holds: give the .rec or .tar next to it":
+    "an .idx lists what another file contains: give the .rec or .tar next to it":
         (".idx",),
     "an index.json lists it: give the folder that has both":
         (".mds",),
@@ -84,7 +84,7 @@ def refuse_file(file: Path, kinds: Collection[str]) -> None:
         if suffix in suffixes:
             raise UsageError(f"{where}: {instead.format(archive=opt.kind('archive'))}")
     raise UsageError(
-        f"{where} is no source by its name or its contents. A source is a folder of images or videos; a video; a "
+        f"cannot tell what kind of source {where} is. A source is a folder of images or videos; a video; a "
         f"listing ({', '.join(sorted(SUFFIXES))}); COCO's .json; Ultralytics' .yaml; arrays (.npy, .npz, IDX, .h5); an "
         "LMDB; an archive (.tar, .zip, .tar.gz, .tar.bz2); Parquet; a .rec; TFRecord; or a store. If it is one, name "
         f"its kind: {opt.kind('|'.join(kinds))}"
@@ -102,7 +102,7 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
         entries = sorted(folder.iterdir())[:_LOOKED_AT]
     for one in entries:
         if files_in(one, ARRAYS) or files_in(one, HDF5):
-            raise UsageError(f"no image in {where}: it holds a folder of arrays; give that: {plain(os.fspath(one))}")
+            raise UsageError(f"no image in {where}: it contains a folder of arrays; give that: {plain(os.fspath(one))}")
     each = max((one for one in suffixes if one in _LOADERS), key=suffixes.__getitem__, default="")
     if classes or suffixes.get(each, 0) < 2:
         for one in entries:
@@ -117,7 +117,7 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     (modules, load), name = _LOADERS[each], _first_array(folder, each)
     label, named = (", 'label': paths[i].parent.name", "\nnames = sorted({path.parent.name for path in paths})")
     raise _class(
-        f"no image in {where}: it holds {suffixes[each]:,} files with {each}",
+        f"no image in {where}: it contains {suffixes[each]:,} files with {each}",
         f"pathlib, {modules}",
         f"paths = sorted(pathlib.Path({os.fspath(folder)!r}).rglob('*{each}'))" + named * classes,
         "len(paths)",
@@ -214,7 +214,7 @@ def _of_pickle(file: Path) -> AdvisedError:
         data = f"{{'image': data[{images[0]!r}]{label}}}"
     elif isinstance(value, list) and value:
         names = _named(value[0])
-    holds = "" if value is None else f", and holds a {type(value).__name__}"
+    holds = "" if value is None else f", and contains a {type(value).__name__}"
     return advised(
         f"{plain(where)} is a pickle, which can run code when it is read{holds}",
         f"import {'pathlib, ' * (library == 'pickle')}{library}, rawpack\n\ndata = {load.format(where)}\n"

@@ -123,10 +123,10 @@ class ArraySource(TableSource):
         shape, dtype = image.values.shape, np.dtype(image.values.dtype)
         if len(shape) < 2 or not shape[0]:
             what = "the first axis must count samples, at least one, and the others must make an image"
-            raise UsageError(f"{root} holds {dtype} {shape}: {what}")
+            raise UsageError(f"{root} contains {dtype} {shape}: {what}")
         if dtype.name not in DTYPES:
             raise UsageError(
-                f"{root} holds images of dtype {dtype.name}; they must be numbers of at most 64 bits, or complex "
+                f"{root} contains images of dtype {dtype.name}; they must be numbers of at most 64 bits, or complex "
                 "numbers of at most 128"
             )
         alone = not chosen.fields and chosen.label is None
@@ -193,7 +193,7 @@ def _read(
         labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
         if labels.shape[:1] != images.values.shape[:1]:
             raise UsageError(
-                f"{root} has {len(images.values)} images, and {plain(os.fsencode(beside))} beside it has labels of "
+                f"{root} has {len(images.values)} images, and {plain(os.fsencode(beside))} next to it has labels of "
                 f"shape {labels.shape}: rename it if they do not belong together"
             )
         return {LABEL: np.asarray(labels)}, images, states, left_out
@@ -296,7 +296,7 @@ def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
     if array.dtype.kind == "U" and array.ndim != 1:
         kind = "texts are one for each sample"
     elif array.dtype.kind not in "biufU" or (array.dtype.kind != "U" and array.dtype.name not in DTYPES):
-        kind = f"it holds {array.dtype}; a field must be numbers or text"
+        kind = f"it contains {array.dtype}; a field must be numbers or text"
     elif array.dtype.kind != "U" and array.ndim and len(array):
         try:
             kind = inferred_kind(name, array[0])
@@ -343,7 +343,7 @@ def _open_idx(path: Path, state: tuple[int, int]) -> Mapped | Numbers:
             data = file.read(size + 1)
             if len(data) != size:
                 found = f"more than {size}" if len(data) > size else len(data)
-                raise UsageError(f"{path} holds {found} bytes; {dtype.name} {shape} has {size}")
+                raise UsageError(f"{path} contains {found} bytes; {dtype.name} {shape} has {size}")
             return Numbers(np.frombuffer(data, dtype).reshape(shape))
     offset = 4 + 4 * head[3]
     if state[0] != offset + size:

@@ -318,7 +318,7 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
         try:
             key.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot hold: name the sample otherwise") from None
+            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise") from None
         if (first := firsts.setdefault(key, i)) != i:
             raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
     return keys

@@ -113,8 +113,8 @@ def check_not_columns(source: Any) -> None:
     names = ["'image'" if k == image else next(left) for k in range(len(whole))]
     words = ", ".join(f"{name}: source[{k}]" for k, name in enumerate(names))
     raise UsageError(
-        f"the {type(source).__name__} holds columns of {whole[0][0]:,} values, {', '.join(map(str, whole))}, and not "
-        f"{len(whole)} samples: give columns by their names, as {{{words}}}"
+        f"the {type(source).__name__} contains columns of {whole[0][0]:,} values, {', '.join(map(str, whole))}, and "
+        f"not {len(whole)} samples: give columns by their names, as {{{words}}}"
     )
 
 

@@ -57,8 +57,8 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     match = _WORD.fullmatch(declared.strip()) if isinstance(declared, str) else None
     if not match:
         raise UsageError(
-            f"field {name}: {declared!r} is no dtype; write float32, float32[4], float32[?,5], str, str[?], image, "
-            f"image[1], mask, array, or of boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"field {name}: {declared!r} is not a field dtype; write float32, float32[4], float32[?,5], str, "
+            f"str[?], image, image[1], mask, array, or for boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
@@ -70,7 +70,7 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
     if plain_dtype(dtype) not in DTYPES and dtype != "str":
         raise UsageError(
-            f'field {name}: {match[1]!r} is no dtype of a field: use "image", "mask", "str", a form of boxes '
+            f'field {name}: {match[1]!r} is not a field dtype: use "image", "mask", "str", a form of boxes '
             f"({', '.join(get_args(BoxForm))}), or {PLAIN}"
         )
     return FieldKind(plain_dtype(dtype), shape)
@@ -150,9 +150,9 @@ def with_roles(
             continue
         if role not in PIXEL_WORDS:
             raise UsageError(
-                f"{opt.fields(name)}: the arrays of {where} say what they hold; of a field, write {name}:image where "
-                f"it is a further image, {name}:mask where it is a mask of the image, or {name}:{ARRAY} where it is no "
-                "image"
+                f"{opt.fields(name)}: the arrays of {where} say what they contain; for a field, write {name}:image "
+                f"where it is a further image, {name}:mask where it is a mask of the image, or {name}:{ARRAY} where it "
+                "is no image"
             )
         said = opt.fields(f"{name}:{role}")
         if name not in kinds:

@@ -34,6 +34,11 @@ class ExportNote:
     key: str | None = None
     """The column of keys."""
 
+    @property
+    def apart(self) -> frozenset[str]:
+        """Fields that do not follow boxes, however many values they have."""
+        return frozenset(name for name, kind in self.kinds.items() if kind.ragged and not kind.follows)
+
     def declared(
         self, names: Iterable[str], declared: Mapping[str, DeclaredKind], roles: Sequence[str | None] = ()
     ) -> dict[str, DeclaredKind]:

@@ -115,7 +115,7 @@ class FieldKind:
                 raise UsageError(f"a sample has one text, str, or a list of texts, str[?], not shape {self.shape}")
             return
         if self.dtype not in DTYPES or self.dtype[0] == "c":
-            raise UsageError(f'{self.dtype!r} is no dtype of a field: use "str", or {PLAIN}')
+            raise UsageError(f'{self.dtype!r} is not a field dtype: use "str", or {PLAIN}')
         if self.boxes and (self.is_pixels or self.dtype[0] != "f" or len(self.shape) != 2 or (self.shape[1] or 0) < 4):
             raise UsageError(f"boxes are floats of shape (n, 4) or wider, not {self.dtype} {self.shape}")
         if self.boxes == "yolo" and self.shape[1] != 5:

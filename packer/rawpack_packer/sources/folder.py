@@ -62,7 +62,7 @@ class NoImageError(UsageError):
         self.what, self.videos = scan.instead(), scan.counts["videos"]
         self.suffixes, self.has_folders = scan.beside.suffixes, bool(scan.classes)
         """Of its other files, suffix -> how many; and whether there are folders in it."""
-        cure = "give the folder that holds the images"
+        cure = "give the folder that contains the images"
         self.archives = scan.archives()
         if self.archives:
             cure = f"`rawpack pack {shlex.quote(root + '/*' + self.archives)} store/` packs archives as they are"
@@ -199,7 +199,7 @@ def check_folder(path: str, shown: str) -> None:
                 f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
             ) from None
         is_image = Path(path).suffix.lower() in EXTENSIONS
-        cure = "give the folder that holds it" if is_image else f"without {opt.kind}, its kind is detected"
+        cure = "give the folder that contains it" if is_image else f"without {opt.kind}, its kind is detected"
         raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)

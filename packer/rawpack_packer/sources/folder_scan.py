@@ -199,7 +199,7 @@ class FolderScan:
             ("problems", "problem", "", f" ({self._problems[0]})" if self._problems else ""),
         ]
         parts = [count(self.counts[name], one, many) + more for name, one, many, more in found if self.counts[name]]
-        return f"it holds {', '.join(parts)}" if parts else "the folder is empty"
+        return f"it contains {', '.join(parts)}" if parts else "the folder is empty"
 
     def archives(self) -> str:
         """The extension of archives among the other files, such as ".tar"; "" without any."""

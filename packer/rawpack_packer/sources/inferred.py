@@ -168,7 +168,7 @@ def _box_hint(name: str, kind: FieldKind) -> str | None:
         return None
     shape = ",".join("?" if n is None else str(n) for n in kind.shape)
     return (
-        f"{name!r} is stored as plain numbers, which do not move when images are cropped and resized. If it holds "
+        f"{name!r} is stored as plain numbers, which do not move when images are cropped and resized. If it contains "
         f"boxes, declare their form: {opt.fields(f'{name}:xyxy')}, {name}:xywh or {name}:yolo; if not, "
         f"{opt.fields(f'{name}:{kind.dtype}[{shape}]')}"
     )

@@ -116,7 +116,7 @@ def _by_table(
         if labels is None and {*map(str.lower, texts)} <= {"true", "false", ""}:
             labels = number_labels(texts, where=shown)
     if labels is None:
-        raise UsageError(f"{shown}: column {plain(label)} holds no classes, but other values: pack it as a listing")
+        raise UsageError(f"{shown}: column {plain(label)} contains no classes, but other values: pack it as a listing")
     return _by_name(names, _counted(labels), found, keys, shown)
 
 

@@ -63,7 +63,7 @@ def with_partners(
         if name not in folders or word not in PIXEL_WORDS:
             raise UsageError(
                 f"{opt.fields(f'{name}:{word}')}: of a folder of images, {opt.images('NAME=FOLDER')} names folders of "
-                f"further images, and {opt.fields('NAME:mask')} says which of them hold masks"
+                f"further images, and {opt.fields('NAME:mask')} says which of them contain masks"
             )
     kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Files](), 0, list[str]()
     for name, folder in folders.items():
@@ -109,7 +109,7 @@ def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan])
     if f"{os.path.realpath(where)}/".startswith(f"{os.path.realpath(files.root)}/"):
         raise UsageError(
             f"{opt.images(shown)} is in {plain(files.root)}, of which all images are samples: give the folder that "
-            "holds the first images alone"
+            "contains the first images alone"
         )
     found, numbers, twice = scan(where).files(), dict[bytes, int](), dict[bytes, int]()
     for k in np.flatnonzero(found.states[:, 0] != NOT_SCANNED).tolist():
@@ -119,7 +119,7 @@ def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan])
     stems = [_stem(files.path(i)) for i in range(len(files))]
     at = np.array([numbers.get(stem, -1) for stem in stems], np.int64)
     if (at < 0).all():
-        holds = f"holds {found.key(0)}" if numbers else "holds no image"
+        holds = f"contains {found.key(0)}" if numbers else "contains no image"
         raise UsageError(
             f"{opt.images(shown)}: no image of {plain(files.root)} has a partner there: the first image is "
             f"{plain(files.key(0))}, and {shown} {plain(holds)}. Both need the same path, but for the extension; a "

@@ -118,7 +118,7 @@ class _Inert:
     """What a pickle makes of a name. It can be given no attributes."""
 
     def __setstate__(self, state: Any) -> None:
-        raise BadPickleError("it holds an object that is no array")
+        raise BadPickleError("it contains an object that is no array")
 
 
 class _Function(_Inert):
@@ -155,14 +155,14 @@ class _Dtype(_Inert):
         if not isinstance(text, str) or text.lstrip("<>=|") not in _FORMS:
             # Only a text is shown: a list may take forever to show.
             shown = repr(text[:20]) if isinstance(text, str) else "something"
-            raise BadPickleError(f"it holds an array of {shown}, which is no type of numbers")
+            raise BadPickleError(f"it contains an array of {shown}, which is no type of numbers")
         self.numpy = np.dtype(text)
 
     def __setstate__(self, state: Any) -> None:
         order = state[1] if isinstance(state, tuple) and len(state) >= 5 else None
         text: Any = order.decode("latin-1") if isinstance(order, bytes) else order
         if text not in ("<", ">", "|", "=") or any(part is not None for part in state[2:5]):
-            raise BadPickleError("it holds an array whose type is no type of numbers")
+            raise BadPickleError("it contains an array whose type is no type of numbers")
         if text in ("<", ">"):
             self.numpy = self.numpy.newbyteorder(text)
 
@@ -176,16 +176,16 @@ class _Array(_Inert):
 
     def __setstate__(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
-            raise BadPickleError("it holds an array without its values")
+            raise BadPickleError("it contains an array without its values")
         _, shape, dtype, fortran, data = state
         self.values = _numbers(self._reader, data, dtype, shape, "F" if fortran is True else "C")
 
 
 def _numbers(reader: _Unpickler, data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     if not isinstance(data, bytes | bytearray) or not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
-        raise BadPickleError("it holds an array without its values")
+        raise BadPickleError("it contains an array without its values")
     if len(shape) > 16 or not all(type(length) is int and length >= 0 for length in shape):
-        raise BadPickleError("it holds an array of a shape that no array has")
+        raise BadPickleError("it contains an array of a shape that no array has")
     reader.take(len(data))
     values = np.frombuffer(data, dtype.numpy).reshape(shape, order=order)
     return values.astype(values.dtype.newbyteorder("="))
@@ -201,7 +201,7 @@ def _plain(value: Any, done: dict[int, Any], depth: int = 0) -> Any:
     if isinstance(value, _Array) and value.values is not None:
         return value.values
     if isinstance(value, _Inert):
-        raise BadPickleError("it holds a type, or an array without its values")
+        raise BadPickleError("it contains a type, or an array without its values")
     if not isinstance(value, list | tuple | dict | bytearray):
         return value
     if id(value) not in done:

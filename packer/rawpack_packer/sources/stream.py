@@ -189,7 +189,7 @@ def _named(stream: Iterable[Any], how: How) -> Iterator[Any]:
     except Exception as error:
         raise PackError(
             f"the {how.called} stopped at sample {given:,}: {plain(f'{type(error).__name__}: {error}')}; once that is "
-            f"fixed, {again()} with a new one goes on"
+            f"fixed, {again()} with a new one continues"
         ) from error
 
 

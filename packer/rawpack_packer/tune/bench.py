@@ -18,14 +18,14 @@ from rawpack_packer.options import opt
 from rawpack_packer.tune import measure as words
 from rawpack_packer.tune.candidates import listed, parse_sides, parse_steps
 from rawpack_packer.tune.measure import COLD_ROUNDS, ROUNDS, Reading, Setting, StoreMeter, read_in_turn, worker_counts
+from rawpack_packer.tune.shown import Measured
 from rawpack_packer.tune.system import BUSY, load_per_cpu
 
 HEAD = ("batch", "workers", "images/s", "from disk", "per core", "first batch")
-_WIDTH = 80
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Measured):
     """What `rawpack bench` measured."""
 
     readings: list[Reading]
@@ -33,9 +33,6 @@ class Bench:
     meters: list[StoreMeter]
     load: float | None
     """Load average per CPU before the start."""
-
-    def __str__(self) -> str:
-        return self.as_text(_WIDTH)
 
     def __repr__(self) -> str:
         return f"Bench({text.count(len(self.readings), 'reading')} of {text.count(len(self.meters), 'store')})"
@@ -71,8 +68,8 @@ class Bench:
         figure = self.readings[0].images_per_s
         rounds = text.count(len(figure.values), "round")
         lines = [
-            f"Medians of {rounds}, stores taken in turn. ±: half of the interval from the lowest to the highest, which "
-            f"holds the median with a chance of {figure.confidence:.0%}. Batches are only read.",
+            f"Medians of {rounds}; each round reads every store. ±: half of the interval from the lowest to the "
+            f"highest, which contains the median with a chance of {figure.confidence:.0%}. Batches are only read.",
             "per core: samples per second of CPU time. first batch: with the start of the workers.",
         ]
         if not any(reading.cold for reading in self.readings):

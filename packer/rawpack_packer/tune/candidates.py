@@ -4,6 +4,7 @@ color and compression; and what is read with, `--image-size` and `--transform`, 
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,30 +121,64 @@ def parse_steps(texts: Sequence[Any]) -> tuple[Any, ...]:
 
 def _steps(text: str) -> list[Any]:
     named = opt.transform(repr(text))
-    try:
-        body = ast.parse(f"[{text}]", mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        body = None
+    there = f"there are {', '.join(STEPS)}"
     steps: list[Any] = []
-    for node in body.elts if isinstance(body, ast.List) else []:
+    for node in _nodes(text, named):
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-        if not isinstance(call.func, ast.Name) or call.func.id not in STEPS:
+        if not isinstance(call.func, ast.Name):
             steps.clear()
             break
+        if (name := call.func.id) not in STEPS:
+            raise UsageError(f"{named}: there is no step {name}; {there}")
         try:
             positional = [ast.literal_eval(value) for value in call.args]
             words = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
         except (ValueError, TypeError, SyntaxError):
             raise UsageError(f"{named}: arguments are plain values, such as (0.08, 1.0)") from None
+        signature = _signature(STEPS[name])
         try:
-            steps.append(STEPS[call.func.id](*positional, **words))
+            signature.bind(*positional, **words)
+        except TypeError as error:
+            raise UsageError(f"{named}: {error}; write {name}{signature}") from None
+        try:
+            steps.append(STEPS[name](*positional, **words))
         except UsageError:
             raise
         except (ValueError, TypeError) as error:
             raise UsageError(f"{named}: {error}") from None
     if not steps:
-        raise UsageError(f"{named}: a step such as RandomResizedCrop(224); there are {', '.join(STEPS)}")
+        raise UsageError(f"{named}: a step such as RandomResizedCrop(224); {there}")
     return steps
+
+
+def _nodes(text: str, named: str) -> list[ast.expr]:
+    """The steps of a text, which may have brackets around all of them; none of a text that is no list."""
+    try:
+        body = ast.parse(f"[{text}]", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        if bracket := _left_open(text):
+            raise UsageError(f"{named}: the bracket {bracket} is not closed") from None
+        return []
+    nodes = body.elts if isinstance(body, ast.List) else []
+    return nodes[0].elts if len(nodes) == 1 and isinstance(nodes[0], ast.List) else nodes
+
+
+def _left_open(text: str) -> str:
+    """The bracket of a text that is never closed; "" where there is none."""
+    try:
+        ast.parse(text.strip(), mode="eval")
+    except SyntaxError as error:
+        return error.msg[1] if error.msg.endswith("was never closed") else ""
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return ""
+
+
+def _signature(step: Any) -> inspect.Signature:
+    """What to type for a step: names and defaults, without types."""
+    found = inspect.signature(step)
+    bare = [one.replace(annotation=inspect.Parameter.empty) for one in found.parameters.values()]
+    return found.replace(parameters=bare, return_annotation=inspect.Signature.empty)
 
 
 def parse_sides(value: Any) -> tuple[int, int] | dict[str, tuple[int, int]] | None:

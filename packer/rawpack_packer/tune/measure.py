@@ -370,7 +370,9 @@ def busy(load: float | None, limit: float) -> list[str]:
     """A warning where the machine had other work."""
     if load is None or load <= limit:
         return []
-    return [f"The machine was busy before the start (load {load:.1f} per CPU): an idle machine is faster."]
+    return [
+        f"The machine was busy before the start (load {load:.1f} per CPU): results on an idle machine will be higher."
+    ]
 
 
 def about(length: float) -> str:

@@ -32,6 +32,7 @@ from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend, trades
+from rawpack_packer.tune.shown import Measured
 from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 
@@ -40,7 +41,7 @@ _MEMORY = 0.9
 """The share of the free memory that files may take."""
 _FEW = 24
 """Fewer images say little about a whole set."""
-_SHOWN, _WIDTH = 8, 80
+_SHOWN = 8
 _ARCHIVES = 4
 """Archives that are looked at where a pattern names more."""
 
@@ -70,7 +71,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Measured):
     """The results of a plan."""
 
     asked: PlanRequest
@@ -94,9 +95,6 @@ class Plan:
     """Folders of earlier plans that were killed."""
     masks: str = ""
     """What `--compression zstd` saves of masks; "" where none are stored raw."""
-
-    def __str__(self) -> str:
-        return self.as_text(_WIDTH)
 
     def __repr__(self) -> str:
         taken = self.recommendation.taken
@@ -138,7 +136,7 @@ class Plan:
 
     def title(self) -> str:
         """How many samples there are, and how they were judged."""
-        some = "" if self.sampled == self.samples else f", judged by {self.sampled:,} of them"
+        some = "" if self.sampled == self.samples else f", estimated from {self.sampled:,}"
         setting = self.asked.setting
         through = f", each through {', '.join(map(repr, setting.transform))}" if setting.transform else ""
         workers = text.count(setting.workers, "worker")
@@ -162,8 +160,8 @@ class Plan:
         rounds = len(figure.values)
         lines = [
             f"{noun}s/s: from memory; per core: for each second of CPU time. " + (
-                f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which holds the "
-                f"median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
+                f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which contains "
+                f"the median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
             )
         ]  # fmt: skip
         if any(one.reading.cold for one in self.trials):
@@ -283,7 +281,7 @@ def plan(
         )
         info = opened.info
         if info.image is not None:
-            raise UsageError(f"{source} holds arrays, which are stored unchanged; plan compares stores of pictures")
+            raise UsageError(f"{source} contains arrays, which are stored unchanged; plan compares stores of pictures")
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
             raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")
         samples = min(round(len(opened) * times), source_options.get("limit") or sys.maxsize)

@@ -221,7 +221,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     by_space = shutil.disk_usage(folder).free * _SPACE / max(1.0, size)
     if by_space < least:
         raise UsageError(
-            f"{folder.parent} has too little room for trials: name a folder on another disk with {opt.tmp}"
+            f"{folder.parent} has too little space for trials: name a folder on another disk with {opt.tmp}"
         )
     return int(max(least, min(len(source), _MOST, by_time, by_space)))
 

@@ -15,12 +15,14 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.text import speaking_python
 from rawpack_packer.view import drawn
 from rawpack_packer.view.looked_at import LookedAt, Question
-from rawpack_packer.view.training import Training, TrainingLoop
+from rawpack_packer.view.training import NoSuchBatchError, Training, TrainingLoop
 
 _AT_ONCE = 4
 """Answers that are made at the same time; others wait."""
 _ENDING_S = 5
 _MOST_TILES, _MOST_SIDE, _MOST_CLIPS = 500, 1024, 60
+_LABELS = {"batch": "batch size", "number": "batch", "world": "the number of ranks", "per_video": "per video"}
+"""What the page calls words of questions that have another name there."""
 _MOST_PIXELS = 1 << 27
 """Of an image that is shown: 128 million."""
 
@@ -35,15 +37,15 @@ class Query:
         return self._words.get(name, "")
 
     def whole(self, name: str, otherwise: int | None = None, least: int = 0, most: int = (1 << 63) - 1) -> int:
-        word = self._words.get(name, "")
+        word, label = self._words.get(name, ""), _LABELS.get(name, name)
         if not word and otherwise is not None:
             return otherwise
         try:
             value = int(word)
         except ValueError:
-            raise UsageError(f"{name} must be a whole number, not {word!r:.40}") from None
+            raise UsageError(f"{label} must be a whole number, not {word!r:.40}") from None
         if not least <= value <= most:
-            raise UsageError(f"{name} must be from {least:,} to {most:,}, not {value:,}")
+            raise UsageError(f"{label} must be from {least:,} to {most:,}, not {value:,}")
         return value
 
     def flag(self, name: str) -> bool:
@@ -70,6 +72,7 @@ class Answers:
             "/api/stores": lambda asked: _json([store.about() for store in self._stores]),
             "/api/rows": self._rows,
             "/api/sample": lambda asked: _json(self._store(asked).sample(self._row(asked))),
+            "/api/columns": lambda asked: _json(self._store(asked).columns(self._row(asked))),
             "/api/clips": self._clips,
             "/api/same": lambda asked: _json(self._same(asked)[-1]),
             "/api/pair": self._pair,
@@ -169,7 +172,10 @@ class Answers:
         return Answer(*drawn.mask_layer(_pixels(store, row, asked.text("field"), "mask")), lasts=True)
 
     def _batch(self, asked: Query) -> Answer:
-        return _json(self._training.batch(self._store(asked), _loop(asked))[1])
+        try:
+            return _json(self._training.batch(self._store(asked), _loop(asked))[1])
+        except NoSuchBatchError as beyond:
+            return _json({"batches": beyond.batches, "beyond": str(beyond)})
 
     def _batch_image(self, asked: Query) -> Answer:
         store, k = self._store(asked), asked.whole("k", most=1 << 16)
@@ -204,7 +210,7 @@ def _loop(asked: Query) -> TrainingLoop:
     return TrainingLoop(
         asked.text("steps"), asked.text("size"), asked.whole("batch", 32, 1, 4096), asked.flag("shuffle"),
         asked.whole("seed", 0), asked.whole("epoch", 0), asked.whole("number", 0), asked.whole("rank", 0),
-        asked.whole("world", 1, 1),
+        asked.whole("world", 1, 1, 1 << 16),
     )  # fmt: skip
 
 

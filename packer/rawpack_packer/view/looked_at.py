@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import warnings
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.disk.manifest import NAME as MANIFEST
-from rawpack.errors import UsageError
+from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.inspect.contact_sheet import class_name
 from rawpack_packer.inspect.curation import Curation, curation_of
@@ -30,6 +31,9 @@ _KEPT = 8
 _MOST_VALUES = 64
 """Of an array, so many are written out."""
 _MOST_REJECTS, _MOST_LEAKS = 2000, 100
+_NOT_SORTED = {"phash", "one_color"}
+"""Numbers whose order shows nothing: near hashes differ in any bit, and most images have the same area of one color."""
+_FRAME_KEY = re.compile(r"(.+)#\d+")
 _quiet = Lock()
 """`catch_warnings` is for one thread at a time."""
 _MOST_DRAWN, _MOST_OF_TILE = 20_000, 200
@@ -68,7 +72,8 @@ class LookedAt:
         """The store in a folder or behind a URL. options: of `Reader`."""
         where = shown(str(path)) if is_url(path) else os.fspath(path)
         opened = _written(where)
-        return cls(name, where, Reader(path, **options), f"rawpack.Reader({where!r})", opened)
+        said = where if is_url(path) else str(Path(where).absolute())
+        return cls(name, where, Reader(path, **options), f"rawpack.Reader({said!r})", opened)
 
     @classmethod
     def of(cls, reader: Reader) -> LookedAt:
@@ -124,7 +129,8 @@ class LookedAt:
     @property
     def numbers(self) -> list[str]:
         """The fields that samples can be sorted by."""
-        return [name for name in self._of_kind("number") if self.reader.fields[name].shape == ()]
+        numbers = (name for name in self._of_kind("number") if self.reader.fields[name].shape == ())
+        return [name for name in numbers if name not in _NOT_SORTED]
 
     def _of_kind(self, kind: str) -> list[str]:
         return [name for name, one in self.reader.fields.items() if one.kind == kind]
@@ -214,24 +220,44 @@ class LookedAt:
         ]
 
     def sample(self, row: int) -> dict[str, Any]:
-        """All of a sample but its pixels."""
-        sample, fields = self.reader[row], self.reader.fields
-        pixels = {name: sample[name].shape for name in (*self.images, *self._of_kind("mask"))}
-        found: dict[str, Any] = {
+        """All of a sample but its pixels, which are checked against their checksums."""
+        sample, masks = self.reader[row], self._of_kind("mask")
+        sizes = {name: sample[name].shape for name in self.images}
+        return self.columns(row) | {
+            "images": [{"name": name, "height": size[0], "width": size[1]} for name, size in sizes.items()],
+            "masks": masks,
+            "damaged": [plain(name) for name in (*self.images, *masks) if self._is_damaged(name, row)],
+        }
+
+    def columns(self, row: int) -> dict[str, Any]:
+        """What is known of a sample without reading its pixels."""
+        some, fields = self.reader.select([row]), self.reader.fields
+        sample = {name: some.column(name)[0] for name, one in fields.items() if one.kind not in ("image", "mask")}
+        values = {name: self._in_words(name, value) for name, value in sample.items()}
+        key = sample.get("key", "")
+        if "video" in values and (named := _FRAME_KEY.fullmatch(key)):
+            values["video"] += f" ({plain(named[1])})"
+        return {
             "row": row,
-            "key": sample.get("key", ""),
+            "key": key,
             "label": self._class(sample.get("label")),
-            "images": [{"name": name, "height": pixels[name][0], "width": pixels[name][1]} for name in self.images],
-            "masks": self._of_kind("mask"),
-            "values": {name: self._in_words(name, sample[name]) for name in fields if name not in pixels},
+            "values": values,
             "layers": list(self.layers(sample)),
             "stored": {
                 name: {"file": plain(place.file.name), "offset": place.offset, "bytes": place.bytes}
                 for name, place in self.reader.where_is(row).items()
             },
-            "line": f"{self.said}[{row}]",
+            "line": ("" if self.said == "reader" else "import rawpack\n\n") + f"sample = {self.said}[{row}]",
         }
-        return found
+
+    def _is_damaged(self, name: str, row: int) -> bool:
+        """Whether the stored bytes of an image or a mask are not those that were packed."""
+        rows = self.reader._samples.rows
+        try:
+            self.reader._library.check(name, row if rows is None else int(rows[row]))
+        except DamagedStoreError:
+            return True
+        return False
 
     def frames(self, row: int) -> dict[str, Any] | None:
         """The frames of the video that a sample is from: the first and the last row, and the time of each in seconds.
@@ -268,7 +294,10 @@ class LookedAt:
         """Clips start <= k < start + count of `reader.clips(...)`: the rows of each."""
         with _quiet, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of videos that are left out: the page says how many
-            clips = self.reader.clips(frames, stride=stride, per_video=per_video)
+            try:
+                clips = self.reader.clips(frames, stride=stride, per_video=per_video)
+            except UsageError as error:  # without the cures that the page has no field for
+                raise UsageError(str(error).partition("; short=")[0]) from None
         some = clips.select(np.arange(start, min(start + count, len(clips))))
         batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
         rows = [] if batch is None else self.numbers_of(batch["index"]).tolist()

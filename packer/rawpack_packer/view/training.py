@@ -38,11 +38,9 @@ class TrainingLoop:
     world: int = 1
 
     def check(self) -> None:
-        """Raise UsageError for numbers that no loop has."""
-        if not 1 <= self.batch <= 4096 or not 0 <= self.rank < self.world <= 65536:
-            raise UsageError("a batch has 1 to 4,096 samples, and a rank is less than the number of ranks")
-        if self.epoch < 0 or self.number < 0 or abs(self.seed) >= 1 << 63:
-            raise UsageError("seed, epoch and batch are whole numbers, the last two not negative")
+        """Raise UsageError for a rank that there is not."""
+        if self.rank >= self.world:
+            raise UsageError(f"rank must be less than the number of ranks, {self.world:,}, not {self.rank:,}")
 
     def lines(self, reader: str, fields: list[str] | None, state: dict[str, Any]) -> str:
         """What gives the same arrays in Python."""
@@ -50,7 +48,8 @@ class TrainingLoop:
         if self.size:
             words.append(f"image_size={parse_side(self.size)}")
         if self.steps.strip():
-            words.append(f"transform=[{self.steps.strip()}]")
+            steps = self.steps.strip()
+            words.append(f"transform={steps if steps.startswith('[') else f'[{steps}]'}")
         if self.world > 1:
             words.append(f"ranks=({self.rank}, {self.world})")
         if fields is not None:
@@ -66,6 +65,14 @@ class TrainingLoop:
                 "batch = next(iter(batches))",
             ]
         )
+
+
+class NoSuchBatchError(UsageError):
+    """The epoch has fewer batches."""
+
+    def __init__(self, batches: int) -> None:
+        super().__init__(f"the epoch has {batches:,} batches: the last one is number {batches - 1:,}")
+        self.batches = batches
 
 
 Read = tuple[dict[str, Any], dict[str, Any]]
@@ -121,7 +128,7 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
     }  # fmt: skip
     batches = reader.batches(loop.batch, **options)
     if loop.number >= len(batches):
-        raise UsageError(f"the epoch has {len(batches):,} batches: the last one is number {len(batches) - 1:,}")
+        raise NoSuchBatchError(len(batches))
     state = batches.state_dict() | {"epoch": loop.epoch, "position": loop.number * loop.batch * loop.world}
     _check_size(reader.batches(1, **options | {"ranks": (0, 1)}), state, min(loop.batch, len(reader)))
     batches.load_state_dict(state)

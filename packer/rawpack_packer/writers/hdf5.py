@@ -277,7 +277,7 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
             return f"{name} is outside the file"
         field = store.fields[name]
         if data.dtype != np.dtype(field.dtype) or (field.uniform and data.shape != (rows, *field.stored_shape)):
-            return f"its dataset holds {data.dtype} {data.shape}; the manifest says {field.dtype} {field.shape}"
+            return f"its dataset contains {data.dtype} {data.shape}; the manifest says {field.dtype} {field.shape}"
         start = 0
         for row in range(rows):
             expected = reader.stored(row)

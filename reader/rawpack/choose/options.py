@@ -180,7 +180,7 @@ def size_of(value: object, name: str = "image_size") -> tuple[int, int]:
     whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
     if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
         several = ", Buckets(...) for several sizes, or a dict by field" if name == "image_size" else ""
-        raise UsageError(f"{name}={value!r} must be a side in pixels, or (height, width){several}")
+        raise UsageError(f"{name}={value!r} must be a side in pixels, or (height, width), from 1 to 65,535{several}")
     return int(pair[0]), int(pair[1])
 
 

@@ -95,7 +95,7 @@ class Offsets(FieldRows):
         digest = xxhash.xxh3_64()
         for array in (self.first, self.last):
             digest.update(np.ascontiguousarray(array, "<i8").data)
-        steps = {name: steps.tolist() for name, steps in self.steps.items()}
+        steps = {name: steps.tolist() for name, steps in sorted(self.steps.items())}
         return f"offsets {steps} {digest.hexdigest()}"
 
     def _run(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -83,7 +83,7 @@ def open_field(
         array = npy.array(map_file(folder, records[file], mapped=mapped), str(folder / file))
         expected = tuple(have if want == -1 else want for want, have in zip(shape, array.shape, strict=False))
         if array.dtype.name != dtype or array.shape != expected or array.ndim != len(shape):
-            raise DamagedStoreError(f"{folder / file} holds {array.dtype} {array.shape}; {dtype} {shape} was packed")
+            raise DamagedStoreError(f"{folder / file} contains {array.dtype} {array.shape}; {dtype} {shape} was packed")
         arrays[file.removesuffix(".npy")] = array
     if field.kind in ("text", "ragged"):
         offsets, length = arrays[f"{name}.offset"], len(arrays[name])

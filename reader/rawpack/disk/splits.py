@@ -92,7 +92,7 @@ def store_path(path: Path, split: str | None) -> Path:
     names = split_names(path)
     if split is None:
         if names:
-            raise UsageError(f"{path} holds the splits {_listed(names)}: name one, such as split={names[0]!r}")
+            raise UsageError(f"{path} contains the splits {_listed(names)}: name one, such as split={names[0]!r}")
         return path
     if split not in names:
         there = f"it has {_listed(names)}" if names else "it has none"

@@ -39,7 +39,7 @@ still in the processor's cache."""
 
 _DECODED_SHIFT = 16
 """Of the images that JPEG files are decoded into. libjpeg-turbo writes rows past the cache if their addresses are
-multiples of 32, which takes 3 to 5 % longer."""
+multiples of 32, which takes 3 to 5% longer."""
 
 Begun = deque[tuple[list[EpochStep], "Pending"]]
 """Batches in the making, in order: those of one slot after another."""

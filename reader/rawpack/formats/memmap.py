@@ -21,5 +21,5 @@ def open_field(part: ShardField) -> FieldReader:
     whole = part.field.uniform and part.field.codec.in_place
     expected = (part.rows, *part.field.stored_shape) if whole else (values,)
     if dtype != declared or shape != expected or offset != part.placement.offset:
-        raise DamagedStoreError(f"{part.where} holds {dtype} {shape}; the manifest says {declared} {expected}")
+        raise DamagedStoreError(f"{part.where} contains {dtype} {shape}; the manifest says {declared} {expected}")
     return open_rows(part)

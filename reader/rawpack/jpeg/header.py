@@ -179,7 +179,7 @@ def header_of(data: memoryview, found: Iterable[tuple[int, int, int]]) -> JpegHe
         height, width, components, process, sampling, restart_interval, height_offset, scan_header, end
     )  # by position: names would cost a third of a microsecond
     if len(data) < _least_bytes(header):
-        detail = f"{len(data) - end} bytes of image data cannot hold {height} x {width} pixels"
+        detail = f"{len(data) - end} bytes of image data cannot contain {height} x {width} pixels"
         raise DecodeError("truncated", f"{detail} (height x width)")
     return header
 

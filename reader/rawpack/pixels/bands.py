@@ -6,7 +6,7 @@ of any other one plane, whose rows hold all channels. In bands of 16 rows, each 
 the row above. The bytes of numbers of more than one byte are apart: first the lowest of all, then the next.
 
 Undoing this takes 15 additions, each of one row of every band at once, which is why bands are not higher: an image in
-one band has 5 % fewer bytes, and takes three times as long.
+one band has 5% fewer bytes, and takes three times as long.
 """
 
 from __future__ import annotations

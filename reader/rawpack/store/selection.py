@@ -60,7 +60,7 @@ def positions_at(indices: ArrayLike, length: int, outside: type[Exception] = Usa
 def _flagged(flags: NDArray[Any], length: int) -> NDArray[np.int64]:
     if flags.dtype != np.bool_ or flags.shape != (length,):
         raise UsageError(
-            f"mask={reprlib.repr(flags.tolist())} must hold {length} booleans, not {flags.dtype} {flags.shape}"
+            f"mask={reprlib.repr(flags.tolist())} must contain {length} booleans, not {flags.dtype} {flags.shape}"
         )
     return np.flatnonzero(flags)
 

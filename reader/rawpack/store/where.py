@@ -161,7 +161,7 @@ class Where:
     def _field(self, name: str, node: ast.expr, values: Values) -> _Part:
         field = self._fields.get(name)
         if field is None and name != INDEX:
-            known = ", ".join(one for one, other in self._fields.items() if not other.in_shards)
+            known = ", ".join([*(one for one, other in self._fields.items() if not other.in_shards), INDEX])
             raise self._refused(node, f"is no field of the store, which has {known}")
         self.names[name] = None
         if field is None:

@@ -16,7 +16,7 @@ def size_of(size: int | Sequence[int]) -> tuple[int, int]:
     """(height, width), from one side or a pair."""
     pair: Any = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 65535 for n in pair):
-        raise UsageError(f"size={size!r} must be a side in pixels, or (height, width)")
+        raise UsageError(f"size={size!r} must be a side in pixels, or (height, width), from 1 to 65,535")
     return int(pair[0]), int(pair[1])
 
 

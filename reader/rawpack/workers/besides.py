@@ -1,7 +1,7 @@
 """What a batch has besides its slot, because samples differ in length: texts, boxes, and images as files.
 
 The process that hands a batch over reads these. Texts and boxes are small, and in columns. Files of images and masks,
-as the store holds them, are for decoders on a GPU; to copy them takes 2 % of the time that decoding would take.
+as the store holds them, are for decoders on a GPU; to copy them takes 2% of the time that decoding would take.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
     found = _records_in(folder)
     if len(found) != 1:
         names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
-        raise UsageError(f"{where} holds {names or 'no .rec, or other data too'}: name the .rec to pack")
+        raise UsageError(f"{where} contains {names or 'no .rec, or other data too'}: name the .rec to pack")
     return found[0]
 
 
@@ -243,7 +243,7 @@ class _FoundRecords:
         if not self._some_image:
             size, first = self._first
             raise UsageError(
-                f"{where} holds no image files: the first record has {size:,} bytes that begin with "
+                f"{where} contains no image files: the first record has {size:,} bytes that begin with "
                 f"{first[:8].hex(' ')}. Raw pixels are not read, since nothing says their shape: make the .rec again "
                 "with JPEG or PNG images, or pack an .npy"
             )

@@ -354,5 +354,5 @@ def _folder(tree: Tree, inside: bytes, shown: str) -> bytes:
         return folder
     there = [plain(name) for name, node in tree.root.items() if isinstance(node, dict)]
     raise UsageError(
-        f"there is no folder {plain(inside)!r} in {shown}: it holds {listed(there, _SHOWN) or 'no folder'}"
+        f"there is no folder {plain(inside)!r} in {shown}: it contains {listed(there, _SHOWN) or 'no folder'}"
     )

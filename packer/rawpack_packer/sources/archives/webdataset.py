@@ -192,7 +192,7 @@ def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
         return named_files(path, spool)
     where, shards = source_name(path), _shards_in(path)
     if not shards:
-        raise UsageError(f"{where} holds no .tar, or other data too: name the shards, such as {where}/'*.tar'")
+        raise UsageError(f"{where} contains no .tar, or other data too: name the shards, such as {where}/'*.tar'")
     return files_at(shards, spool)
 
 
@@ -201,7 +201,7 @@ def _check_one_set(files: NamedFiles, where: str) -> None:
     sets = {_DIGITS.sub("*", files.base(k)): None for k in range(len(files))}
     if len(sets) > 1:
         raise UsageError(
-            f"{where} holds several sets of shards, {listed([*sets], 5)}: name one of them, in quotes: "
+            f"{where} contains several sets of shards, {listed([*sets], 5)}: name one of them, in quotes: "
             f"'{where}/{plain(next(iter(sets)))}'"
         )
 

@@ -139,7 +139,7 @@ class Seen:
     ) -> str:
         """The error. what: is there, printable. cure: what to type or to do. lost: what happens otherwise. otherwise:
         what the command does with the kind of the source."""
-        return f"{plain(self.path)} holds {what}, and {lost}: {cure}; {opt.kind(self.kind)} {otherwise}"
+        return f"{plain(self.path)} contains {what}, and {lost}: {cure}; {opt.kind(self.kind)} {otherwise}"
 
     @property
     def in_archive(self) -> bool:

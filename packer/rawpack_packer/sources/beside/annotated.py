@@ -462,7 +462,7 @@ def _container_as_class(seen: Seen, packed: str) -> str:
     if seen.in_archive and re.search("[?#]", packed):
         below = "the path of that folder in the archive"
     return (
-        f"all images in {plain(seen.path)} are in {plain(name)}, which would be their only class, but it holds "
+        f"all images in {plain(seen.path)} are in {plain(name)}, which would be their only class, but it contains "
         f"{count(len(classes), 'folder')} of images, such as {plain(classes[0])}: {below} packs these as classes; "
         f"{opt.kind(seen.kind)} packs one class"
     )

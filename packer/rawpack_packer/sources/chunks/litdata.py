@@ -83,7 +83,9 @@ def read_index(data: bytes, where: str) -> ShardIndex:
     if config.item_loader == "ParquetLoader":
         raise UsageError(f"{where} lists Parquet files: pack them by {opt.kind('parquet')}")
     if config.item_loader != "PyTreeLoader" or any(chunk.dim for chunk in index.chunks):
-        raise UsageError(f"{where}: the chunks are for {plain(config.item_loader)}, and hold no samples with an image")
+        raise UsageError(
+            f"{where}: the chunks are for {plain(config.item_loader)}, and contain no samples with an image"
+        )
     if not index.chunks:
         raise UsageError(f"{where} lists no chunk: the dataset is empty")
     formats = config.data_format

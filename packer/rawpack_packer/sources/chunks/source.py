@@ -254,9 +254,9 @@ def _kind(
     if word is not None and holds != "unread":
         if are_pixels(word):
             fits = holds in (*_FILES, *_ARRAYS)
-            return None if fits else f"it holds {plain(column.type)}; images are files or arrays"
+            return None if fits else f"it contains {plain(column.type)}; images are files or arrays"
         fits = holds not in (*_FILES, "picture") or (holds == "bytes" and word == FieldKind("str"))
-        return word if fits and isinstance(word, FieldKind) else f"it holds {plain(column.type)}"
+        return word if fits and isinstance(word, FieldKind) else f"it contains {plain(column.type)}"
     if holds in (*_FILES, "picture"):
         return (
             f"the images are in another column; {opt.fields(f'{name}:image')} stores it as a further image, "
@@ -269,7 +269,7 @@ def _kind(
             return FieldKind(column.encoding.dtype)
     except UsageError as error:
         return str(error)
-    return FieldKind("str") if holds in ("text", "json") else f"it holds {plain(column.type)}"
+    return FieldKind("str") if holds in ("text", "json") else f"it contains {plain(column.type)}"
 
 
 class _ShardScan:

@@ -240,7 +240,7 @@ class CocoObjects:
         most = classes if painted == "semantic" else int(np.diff(self._ends).max(initial=0))
         dtype = "uint8" if most < _IGNORED["uint8"] and painted == "semantic" else "uint16"
         if most >= _IGNORED[dtype]:
-            raise fault(self._where, 0, 0, "", f"{most} values are more than a mask of uint16 holds")
+            raise fault(self._where, 0, 0, "", f"{most} values are more than a mask of uint16 can store")
         value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
         value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows + 1
         texts = [bytes(memoryview(one.segmentation)) for one in self._coco.annotations]

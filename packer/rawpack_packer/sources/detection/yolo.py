@@ -101,7 +101,7 @@ class YoloSource(BoxSource):
             first = found.paths[int(scanned.argmax())]
             raise UsageError(
                 f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
-                f"{plain(label(first))}; give the folder that holds images and labels, or both by {opt.images} and "
+                f"{plain(label(first))}; give the folder that contains images and labels, or both by {opt.images} and "
                 f"{opt.labels_dir}"
             )
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}

@@ -246,7 +246,7 @@ def described(file: h5py.File, name: str, opened: Any) -> DataSet:
         return DataSet(name, shape, f"opaque, {dtype.itemsize} bytes", OPAQUE)
     if dtype.kind in "biufc":
         return DataSet(name, shape, dtype.name, NUMBERS, dtype.name)
-    return DataSet(name, shape, plain(str(dtype))[:60], "", why="no field can hold values of this type")
+    return DataSet(name, shape, plain(str(dtype))[:60], "", why="no field can store values of this type")
 
 
 def open_data_set(file: h5py.File, name: str) -> h5py.Dataset:

@@ -193,7 +193,7 @@ def _labels_in(file: Path, count: int) -> tuple[Hdf5File | None, NDArray[np.int6
         if len(fitting) == 1:
             return found, look.values(fitting[0]), []
     shown = ", ".join(map(str, sets)) or "nothing"
-    return None, None, [f"{found.name}, beside it, has no label for each of the {count:,} images: it holds {shown}"]
+    return None, None, [f"{found.name}, next to it, has no label for each of the {count:,} images: it contains {shown}"]
 
 
 def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str, path: str) -> ChosenColumns:
@@ -243,14 +243,14 @@ def _check_images(image: DataSet, said: SaidOfArrays, axes: Axes | None, where: 
             "image; image files are uint8 of variable length, on one axis"
         )
     if is_file and axes == "chw":
-        raise UsageError(f"{where}: {image} holds image files, which have no channels to move: leave out :{axes}")
+        raise UsageError(f"{where}: {image} contains image files, which have no channels to move: leave out :{axes}")
     return not is_file and said.chw(image.shape, image.name, axes, f"{where}: {image}", alone=alone)
 
 
 def _kind(one: DataSet) -> FieldKind | str:
     """What a field holds; or why none can hold it."""
     if not one.holds or one.holds == OPAQUE or (one.holds in (TEXT, VLEN) and len(one.shape) != 1):
-        return one.why or f"no field can hold {one.dtype} with {len(one.shape)} axes"
+        return one.why or f"no field can store {one.dtype} with {len(one.shape)} axes"
     if one.holds == TEXT:
         return FieldKind("str")
     try:

@@ -129,7 +129,7 @@ class LeRobotSource(TableSource):
             elif (kind := rows.kind(name, feature)) is not None:
                 column = ArrowColumn(arrow, name, kind)
             else:
-                problems.append(f"feature {plain(name)} is left out: no field can hold {_told(feature, '')}")
+                problems.append(f"feature {plain(name)} is left out: no field can store {_told(feature, '')}")
                 continue
             kinds[field_of[name]], values[field_of[name]] = kind, column
             self.features[name] = _told(feature, field_of[name])

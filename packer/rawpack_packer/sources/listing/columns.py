@@ -374,10 +374,10 @@ class _NumberColumn:
 
     def _cannot_hold(self, dtype: np.dtype[Any], value: Any) -> str:
         if self._declared is not None:
-            return f"{dtype} cannot hold {shown(value)}"
+            return f"{dtype} cannot represent {shown(value)}"
         keep = self._column.place.keep_texts
         if dtype.kind == "f":
-            return f"float64, which other values need, cannot hold {shown(value)}: {keep}"
+            return f"float64, which other values need, cannot represent {shown(value)}: {keep}"
         what = "beyond int64, and other values are negative" if 0 <= value < 1 << 64 else "beyond 64 bits"
         return f"{shown(value)} is {what}: {keep}"
 

@@ -312,7 +312,7 @@ def _in(folder: Path) -> Metadata | None:
     found = [Metadata(folder / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
     if len(found) > 1:
         names = listed([one.file.name for one in found], 3)
-        raise UsageError(f"{plain(os.fsencode(folder))} holds {names}: give one of them, as a listing")
+        raise UsageError(f"{plain(os.fsencode(folder))} contains {names}: give one of them, as a listing")
     return found[0] if found else None
 
 

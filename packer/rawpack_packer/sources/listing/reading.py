@@ -137,7 +137,9 @@ class ListingSource(TableSource):
             file = Path(path).absolute()
             where, suffix = plain(os.fsencode(file)), file.suffix.lower()
             if suffix not in SUFFIXES:
-                raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it holds")
+                raise UsageError(
+                    f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains"
+                )
             root, rows_by = folder_of(images, file.parent), partial(rows_of, suffix)
         else:
             file, root, rows_by = found.path, found.root, found.rows
@@ -209,7 +211,8 @@ class ListingSource(TableSource):
             problems += two_classes(labels, objects.labels)
             of_objects, values = objects.fields()
             kinds, columns = {**kinds, **of_objects}, {**columns, **values}
-        kinds = with_followers(with_arrays(kinds, arrays, where), _followers(kinds, columns))
+        follow = [name for name in _followers(kinds, columns) if name not in exported.apart]
+        kinds = with_followers(with_arrays(kinds, arrays, where), follow)
         boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
         if labels is None and objects is not None and objects.labels is not None:
             names, empty = objects.labels.names, objects.labels.empty
@@ -278,7 +281,7 @@ def read_keyed(
     file = Path(path)
     where, suffix = plain(os.fsencode(file)), file.suffix.lower()
     if suffix not in READERS:
-        raise UsageError(f"{where}: the name of a file with fields ends in {', '.join(READERS)}")
+        raise UsageError(f"{where}: fields are read from a file that ends in {', '.join(READERS)}")
     with reading(where), file.open("rb") as opened, long_cells():
         rows = READERS[suffix](opened, where)
         names = rows.names

@@ -121,7 +121,7 @@ def _after(
         if not 0 <= offset <= offset + size <= file_bytes:
             raise BadLmdbError(f"it is damaged: the value of key {key[:40]!r} is outside the file: was it truncated?")
         if size == _DATABASE_BYTES and _is_database(env, transaction, key):
-            raise BadLmdbError("it holds databases with names: write one database without a name")
+            raise BadLmdbError("it contains databases with names: write one database without a name")
         yield key, offset, size, bytes(value) if size <= _MOST_VALUE and wanted.search(key) else None
         after = key
 

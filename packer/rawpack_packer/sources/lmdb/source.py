@@ -349,7 +349,9 @@ def _pickle(value: bytes) -> Sample:
     if isinstance(label, np.ndarray | list) and np.size(label) == 1:
         label = np.asarray(label).reshape(()).item()
     if not isinstance(image, bytes) or type(label) is not int or not -(1 << 63) <= label < 1 << 63:
-        raise DecodeError("unsupported", f"the pickle holds {_shown(found)}, not the bytes of an image and its label")
+        raise DecodeError(
+            "unsupported", f"the pickle contains {_shown(found)}, not the bytes of an image and its label"
+        )
     return image, {LABEL: label}
 
 
@@ -396,7 +398,7 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
     except ValueError:
         datum = None
     if datum is not None and datum.floats and not datum.encoded:
-        raise UsageError(f"{where} holds Caffe's Datum with floats (float_data), and only bytes are read")
+        raise UsageError(f"{where} contains Caffe's Datum with floats (float_data), and only bytes are read")
     if datum is not None and datum.is_complete:
         return "datum"
     if numbered:

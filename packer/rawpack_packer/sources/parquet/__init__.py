@@ -177,7 +177,7 @@ def _checkout(folder: Path) -> Splits:
     if len(configurations) > 1:
         names = sorted(configurations, key=natural)
         raise UsageError(
-            f"{plain(os.fsencode(folder))} holds {len(names)} configurations "
+            f"{plain(os.fsencode(folder))} contains {len(names)} configurations "
             f"({listed([name or 'the folder itself' for name in names], 5)}): give the path of one of them"
         )
     found: Splits = {}

@@ -230,7 +230,8 @@ class ParquetSource(TableSource):
             (of_objects, values), shown = objects.fields(), objects.shown
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
             problems += [*left_out, *two_classes(labels, of_boxes)]
-        kinds = with_followers(with_arrays(kinds, said.arrays, root), scan.boxes.lists)
+        follow = [name for name in scan.boxes.lists if name not in scan.apart]
+        kinds = with_followers(with_arrays(kinds, said.arrays, root), follow)
         of_boxes_names, empty = (of_boxes.names, of_boxes.empty) if of_boxes else (None, ())
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
             of_boxes_names, empty = scan.classes, scan.boxes.unused_classes(scan.classes, root)
@@ -291,6 +292,8 @@ class _Scan:
         """What the user says of the columns, and then what the file says."""
         self.classes = classes
         self.boxes = BoxScan({}, {})
+        self.apart = frozenset[str]()
+        """Fields that follow no boxes, as an export says."""
         self._starts: dict[int, int] = {}
         """The first row of each file that has any."""
         self._keys: list[pa.Array] = []
@@ -351,6 +354,7 @@ class _Scan:
             names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
             roles = (self.wanted.image, self.wanted.label, self.wanted.key)
             self.wanted = replace(self.wanted, declared=said.declared(names, self.wanted.declared, roles))
+            self.apart = said.apart
             if self.classes is None and BOXES in said.kinds:
                 self.classes = said.classes
         infos = column_infos(schema, features, self.wanted.declared, where)

@@ -151,11 +151,11 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
     if name in declared:
         kind = declared[name]
         if are_pixels(kind) and not holds_image(type_):
-            return f"it holds {_shown(type_)}; images and masks are files"
+            return f"it contains {_shown(type_)}; images and masks are files"
         if isinstance(kind, str):
             return None
         if kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
-            return f"it holds {_shown(type_)}, and bytes cannot be stored as text"
+            return f"it contains {_shown(type_)}, and bytes cannot be stored as text"
         return kind
     shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if holds_image(type_):
@@ -166,9 +166,9 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
     try:
         if shape is not None:
             return FieldKind(str(feature.get("dtype")), tuple(shape))
-        return _kind_of(type_) or f"no field can hold {_shown(type_)}{_hint(name, type_)}"
+        return _kind_of(type_) or f"no field can store {_shown(type_)}{_hint(name, type_)}"
     except (UsageError, TypeError, ValueError):
-        return f"no field can hold {_shown(type_)}"
+        return f"no field can store {_shown(type_)}"
 
 
 def _kind_of(type_: pa.DataType) -> FieldKind | None:

@@ -169,7 +169,9 @@ def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
         "".join(names).encode()
     except UnicodeEncodeError:
         odd = next(name for name in names if name != name.encode(errors="ignore").decode())
-        raise UsageError(f"{where}: the class {odd!r} has half of a surrogate pair, which UTF-8 cannot hold") from None
+        raise UsageError(
+            f"{where}: the class {odd!r} has half of a surrogate pair, which UTF-8 cannot encode"
+        ) from None
     return tuple(names)
 
 
@@ -379,7 +381,7 @@ def _image(
         if by_name[wanted.image].is_image or wanted.as_arrays:
             return by_name[wanted.image]
         raise UsageError(
-            f"{wanted.said(IMAGE, wanted.image)}: it holds {by_name[wanted.image].type}, which is no image; split a "
+            f"{wanted.said(IMAGE, wanted.image)}: it contains {by_name[wanted.image].type}, which is no image; split a "
             "list of images into rows first"
         )
     usual = next((by_name[name] for name in habits.images if name in by_name), None)
@@ -438,7 +440,7 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
     fits = by_name[label].is_label or isinstance(kind, FieldKind) or label in wanted.declared
     if asked and not fits:
         raise UsageError(
-            f"{wanted.said(LABEL, label)}: {where}: it holds {by_name[label].type}; labels are numbers or names"
+            f"{wanted.said(LABEL, label)}: {where}: it contains {by_name[label].type}; labels are numbers or names"
         )
     return label
 

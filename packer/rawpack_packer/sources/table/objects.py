@@ -161,7 +161,7 @@ class ObjectLists:
             array = None if None in values else as_numbers(values)
             if (i := _lost(values, array)) is not None:
                 row = self._row_name(int(np.searchsorted(ends, i, "right")) - 1)
-                what = f"{name} is {values[i]}, which no number can hold that holds the others"
+                what = f"{name} is {values[i]}, which no dtype that fits the others can represent"
                 raise UsageError(f"{self._where}: {plain(self._name)} of {row}: {what}: {self._cure}")
             if array is None:
                 left_out.append(name)

@@ -44,7 +44,7 @@ class FeatureValues:
         kind = BYTES if found.kind == IMAGE else found.kind
         if kind != self.kind and kind:
             if self.kind:
-                raise self._wrong(row, f"holds {_WORDS[kind]}, and in the records before {_WORDS[self.kind]}")
+                raise self._wrong(row, f"contains {_WORDS[kind]}, and in the records before {_WORDS[self.kind]}")
             self.kind = kind
         self._data += found.values
         self._counts.append(found.number)
@@ -128,7 +128,7 @@ class FeatureValues:
         if self.is_text:
             return FieldKind("str")
         if self.kind not in _DTYPES:
-            return "no field can hold bytes" if self.kind else "it is empty"
+            return "no field can store bytes" if self.kind else "it is empty"
         if most > 1:
             return FieldKind(self.dtype, (most if least == most else None,))
         if least or self.kind == FLOATS:
@@ -152,11 +152,11 @@ class FeatureValues:
         values = self.numbers
         if self.kind == BYTES:
             raise UsageError(
-                f"{self._where}: {plain(self.name)} holds {self.words(sound)}, and {kind.dtype} was declared"
+                f"{self._where}: {plain(self.name)} contains {self.words(sound)}, and {kind.dtype} was declared"
             )
         found = values.astype(kind.dtype)
         if found.dtype.kind != "f" and not (found == values).all():
-            raise self._wrong(0, f"and others have numbers that {kind.dtype} cannot hold")
+            raise self._wrong(0, f"and others have numbers that {kind.dtype} cannot represent")
         inner = kind.shape[1:]
         width = math.prod(n or 1 for n in inner)
         length = width * (kind.shape[0] or 1) if kind.shape else 1

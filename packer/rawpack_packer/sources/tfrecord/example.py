@@ -196,7 +196,7 @@ class ExamplePass(Pass):
                     yield FoundExample(offset, size, {}, error.detail)
                     continue
             if bad is not None:
-                raise UsageError(f"{where}: the record at byte {offset:,} holds {bad}")
+                raise UsageError(f"{where}: the record at byte {offset:,} contains {bad}")
             yield FoundExample(offset, size, found, "")
 
     def _is_new(self, name: str, one: FoundFeature) -> bool:

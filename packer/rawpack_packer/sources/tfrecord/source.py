@@ -172,7 +172,7 @@ def _kinds(
         if records.follows(name):
             kinds[name] = FieldKind(one.dtype, (None,), follows="rows")
         if are_pixels(said) and not one.is_image:
-            kinds[name] = f"it holds {one.words(records.sound)}; images and masks are files"
+            kinds[name] = f"it contains {one.words(records.sound)}; images and masks are files"
         elif said is not None:
             kinds[name] = None if isinstance(said, str) else said
     return kinds if records.boxes is None else {**kinds, _BOXES: FieldKind("float32", (None, 5), boxes="yolo")}

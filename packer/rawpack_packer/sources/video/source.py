@@ -284,7 +284,7 @@ class VideoSource(FrameSource):
         else:
             scan = scan_folder(where, _WANTED, skip_unreadable=skip_unreadable)
             if not scan.samples:
-                raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that holds the videos")
+                raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that contains the videos")
             folder, files = where, scan.files()
             paths, states = [files.path(i) for i in range(len(files))], files.states
             info = scan.info("video", root)

@@ -79,7 +79,8 @@ const whole = (least, most) => (value) => /^\d+$/.test(value) && Number(value) >
 const FITS = {
   store: (value) => whole(0, stores.length - 1)(value),
   screen: (value) => value === "sample" || screens().includes(value),
-  from: (value) => screens().includes(value),
+  home: (value) => whole(0, stores.length - 1)(value),
+  from: (value) => screens(stores[state.home] || at()).includes(value),
   class: (value) => value === "-1" || (whole(0, 1e9)(value) && at().classes.some(([name], k) => name && k === Number(value))),
   sort: (value) => value === "random" || at().numbers.includes(value),
   row: (value) => whole(0, at().samples - 1)(value),
@@ -200,12 +201,15 @@ const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')
 
 // ------------------------------------------------------------------------------------------------ grid
 
+const nameOf = (row, store = state.store || 0) => `${store}/${row}`;
+
 function tile(one, open, words = {}) {
   const images = at().images;
   const alt = one.label ? `${one.label}, ${plain(one.key || one.row)}` : plain(one.key || `sample ${one.row}`);
   const button = make("button", {type: "button", className: "tile", title: `${plain(one.key)}\nrow ${one.row}`});
-  button.dataset.key = one.key;
+  button.dataset.key = words.store === undefined ? one.key : "";
   button.dataset.row = one.row;
+  button.dataset.sample = nameOf(one.row, words.store);
   button.dataset.label = one.label || "";
   button.classList.toggle("marked", at().keys && marks.has(one.key));
   const side = Math.min(1024, Math.ceil(number("side", 160) * devicePixelRatio));
@@ -231,6 +235,13 @@ function conditions() {
   return where.join(" and ");
 }
 
+/** A condition with fields that the store has. */
+function example() {
+  const [[name] = [""]] = at().classes.filter(([, n]) => n);
+  const label = name && name.length < 16 && !name.includes("'") ? `label == '${name}' and ` : "";
+  return `${label}index < 1000`;
+}
+
 const question = () => ({
   store: state.store || 0, where: conditions(), key: state.key || "", sort: state.sort || "",
   descending: state.descending || "", seed: state.sort === "random" ? state.seed || 0 : "",
@@ -238,9 +249,10 @@ const question = () => ({
 
 const openSample = (row) => go({screen: "sample", row, from: state.screen});
 
-/** Back to the screen from which a sample was opened. */
+/** Back to the screen from which a sample was opened: of `home`, if that is another store. */
 const leaveSample = () => go({
-  screen: state.from, from: "", row: state.from === "compare" ? state.row : "", zoom: "", off: "",
+  store: Number(state.home ?? state.store ?? 0) || "", home: "", screen: state.from, from: "",
+  row: state.from === "compare" ? state.row : "", zoom: "", off: "",
 });
 
 async function showGrid(main) {
@@ -249,7 +261,7 @@ async function showGrid(main) {
   const orders = [["", "store order"], ["random", "random"], ...about.numbers.map((name) => [name, name])];
   const controls = form(
     (found) => go(found, true),
-    field("where", "Filter", "text", state.where || "", {placeholder: "label == 'cat' and index < 1000"}),
+    field("where", "Filter", "text", state.where || "", {placeholder: example()}),
     about.keys ? field("key", "Key", "text", state.key || "", {placeholder: "part of a key"}) : null,
     choice("sort", "Sort", orders, state.sort || ""),
     field("descending", "descending", "checkbox", "1", {checked: state.descending === "1"}),
@@ -289,7 +301,7 @@ async function showGrid(main) {
     {rootMargin: "1200px"}).observe(end);
   if (opened === null) return;
   await more();
-  const found = () => grid.querySelector(`[data-row="${opened}"]`);
+  const found = () => grid.querySelector(`[data-sample="${opened}"]`);
   for (let pages = 0; pages < 20 && mine === shown && start < most && !found(); pages += 1) {
     if (asking) await new Promise((done) => { setTimeout(done, 30); });
     else await more();
@@ -381,7 +393,7 @@ async function step(by) {
 async function showSample(main) {
   const mine = shown;
   const row = number("row", 0);
-  opened = row;
+  opened = nameOf(row);
   let sample;
   let frames = null;
   try {
@@ -404,6 +416,7 @@ async function showSample(main) {
         k ? [] : sample.layers, masks, zoom, off),
       make("figcaption", {}, `${image.name}, ${image.width} x ${image.height}`)));
   });
+  sample.images.forEach((image, k) => { pictures.children[k].querySelector("img").dataset.field = image.name; });
   const layers = make("div", {className: "row"});
   for (const name of [...sample.masks, ...sample.layers.map((layer) => layer.name)]) {
     const box = make("input", {type: "checkbox", name: `layer ${name}`, checked: !off.has(name)});
@@ -413,16 +426,38 @@ async function showSample(main) {
     });
     layers.append(make("label", {}, box, name));
   }
-  const table = make("table", {});
-  const line = (name, ...cells) => table.append(make("tr", {}, make("th", {scope: "row"}, name),
-    make("td", {}, ...cells)));
-  line("row", row.toLocaleString("en"));
-  for (const [name, value] of Object.entries(sample.values)) line(name, make("pre", {}, value));
-  for (const [name, place] of Object.entries(sample.stored)) {
-    line(`${name} is in`, `${place.file}, ${count(place.bytes, "byte")} at ${place.offset.toLocaleString("en")}`);
+  const damaged = sample.damaged.length
+    ? failed(new Error(`This sample does not match its checksum: ${sample.damaged.join(", ")} was changed after packing.`)) : "";
+  const table = make("table", {}, ...linesOf(sample));
+  main.replaceChildren(sampleControls(sample), damaged, layers, pictures, table);
+  if (frames) {
+    main.insertBefore(scrubber(frames, row, async (there) => {
+      for (const image of pictures.querySelectorAll("img:not(.layer)")) image.src = imageOf(there, {field: image.dataset.field});
+      for (const mask of pictures.querySelectorAll("img.layer")) mask.remove();
+      if (damaged) damaged.remove();
+      const found = await ask("/api/columns", {store: state.store || 0, row: there}).catch(() => null);
+      if (!found || mine !== shown || Number($("frame").value) !== there) return;
+      Object.assign(sample, found);
+      table.replaceChildren(...linesOf(sample));
+      const [first] = sample.images;
+      if (first) {
+        pictures.querySelector("svg").replaceWith(
+          drawing(sample.layers.filter((layer) => !off.has(layer.name)), first.width, first.height));
+      }
+      if ($("mark")) $("mark").textContent = marks.has(sample.key) ? "Unmark" : "Mark";
+    }), layers);
   }
-  main.replaceChildren(sampleControls(sample), layers, pictures, table);
-  if (frames) main.insertBefore(scrubber(frames, row), layers);
+}
+
+/** What the table says of a sample. */
+function linesOf(sample) {
+  const line = (name, cell) => make("tr", {}, make("th", {scope: "row"}, name), make("td", {}, cell));
+  return [
+    line("row", sample.row.toLocaleString("en")),
+    ...Object.entries(sample.values).map(([name, value]) => line(name, make("pre", {}, value))),
+    ...Object.entries(sample.stored).map(([name, place]) => line(`${name} is in`,
+      `${place.file}, ${count(place.bytes, "byte")} at ${place.offset.toLocaleString("en")}`)),
+  ];
 }
 
 function sampleControls(sample) {
@@ -464,17 +499,18 @@ async function framesOf(row) {
   return framesOf.known;
 }
 
-/** A slider through the frames of a video; space plays. */
-function scrubber({first, last, times}, row) {
+/** A slider through the frames of a video; space plays. turn: shows a row. */
+function scrubber({first, last, times}, row, turn) {
   const range = make("input", {type: "range", min: first, max: last, value: row, id: "frame", "aria-label": "frame"});
   const words = (at) => `frame ${at - first + 1} of ${last - first + 1}${times ? `, ${times[at - first].toFixed(3)} s` : ""}`;
   const where = make("span", {className: "muted", id: "when"}, words(row));
   range.addEventListener("change", () => go({row: range.value}, true));
   range.addEventListener("input", () => {
     where.textContent = words(range.value);
-    const image = document.querySelector("main .stage img");
-    if (image) image.src = imageOf(range.value, {field: at().images[0]});
+    const turning = turn(Number(range.value)).finally(() => { if (player.turning === turning) player.turning = null; });
+    player.turning = turning;
   });
+  player.wait = (row) => (times ? 1000 * Math.max(0, times[row + 1 - first] - times[row - first]) : 80);
   const play = make("button", {type: "button", id: "play", title: "space"}, player.timer ? "Pause" : "Play");
   play.addEventListener("click", player.toggle);
   return make("div", {className: "row"}, play, range, where);
@@ -482,22 +518,33 @@ function scrubber({first, last, times}, row) {
 
 const player = {
   timer: 0,
+  turning: null,  // where the values of a frame are on their way
+  wait: () => 80,  // after a row, until the next one, in ms
   toggle() {
     if (player.timer) { player.stop(); return; }
     if (!$("frame")) return;
     $("play").textContent = "Pause";
-    player.timer = setInterval(() => {
-      const range = $("frame");
-      const image = document.querySelector("main .stage img");
-      if (!range) { player.stop(); return; }
-      if (image && !image.complete) return;
-      if (Number(range.value) >= Number(range.max)) { player.stop(); return; }
-      range.value = Number(range.value) + 1;
-      range.dispatchEvent(new Event("input"));
-    }, 80);
+    player.due = performance.now();
+    player.next();
+  },
+  /** Plan the frame after the one that is shown, by when that one was due. */
+  next() {
+    const range = $("frame");
+    if (!range || Number(range.value) >= Number(range.max)) { player.stop(); return; }
+    player.due = Math.max(player.due + player.wait(Number(range.value)), performance.now());
+    player.timer = setTimeout(player.show, player.due - performance.now());
+  },
+  show() {
+    const range = $("frame");
+    const image = document.querySelector("main .stage img");
+    if (!range) { player.stop(); return; }
+    if (player.turning || (image && !image.complete)) { player.timer = setTimeout(player.show, 10); return; }
+    range.value = Number(range.value) + 1;
+    range.dispatchEvent(new Event("input"));
+    player.next();
   },
   stop() {
-    clearInterval(player.timer);
+    clearTimeout(player.timer);
     player.timer = 0;
     if ($("play")) $("play").textContent = "Play";
     if ($("frame") && stateOf(location.hash).screen === "sample") go({row: $("frame").value}, true);
@@ -515,22 +562,24 @@ async function showTraining(main) {
     Object.entries(found).map(([name, value]) => [`t-${name}`, value === LOOP[name] ? "" : value])), replace);
   const steps = make("input", {
     type: "text", name: "steps", value: loop.steps, spellcheck: false, autocomplete: "off",
-    placeholder: "RandomResizedCrop(224), RandomHorizontalFlip()",
+    placeholder: "RandomResizedCrop(224), ToCHW()",
   });
   const controls = form(
     (found) => change({...loop, ...found}, true),
     make("label", {className: "wide line"}, "transform", steps),
-    field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 9}),
+    field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 14}),
     field("batch", "batch size", "number", loop.batch, {min: 1, max: 4096}),
     field("shuffle", "shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
-    ...["seed", "epoch", "number", "rank", "world"].map((name) => field(
-      name, {number: "batch", world: "of ranks"}[name] || name, "number", loop[name], {min: name === "world" ? 1 : 0})),
+    ...["seed", "epoch", "number"].map((name) => field(name, name === "number" ? "batch" : name, "number", loop[name], {min: 0})),
+    make("span", {className: "together"}, field("rank", "rank", "number", loop.rank, {min: 0}),
+      field("world", "of ranks", "number", loop.world, {min: 1})),
   );
   controls.querySelector("[name=size]").parentElement.className = "";
+  let last = Infinity;
   const turn = (by) => {
     const words = by < 0 ? "Previous batch" : "Next batch";
     const button = make("button", {type: "button", name: words}, words);
-    button.addEventListener("click", () => change({...loop, number: String(Number(loop.number) + by)}));
+    button.addEventListener("click", () => change({...loop, number: String(Math.min(Number(loop.number) + by, last))}));
     return button;
   };
   const [before, after] = [turn(-1), turn(1)];
@@ -541,8 +590,10 @@ async function showTraining(main) {
   try {
     const batch = await ask("/api/batch", words);
     if (mine !== shown) return;
-    after.disabled = Number(loop.number) + 1 >= batch.batches;
-    controls.elements.number.max = batch.batches - 1;
+    last = Math.max(0, batch.batches - 1);
+    after.disabled = Number(loop.number) >= last;
+    controls.elements.number.max = last;
+    if (batch.beyond) throw new Error(batch.beyond);
     const grid = make("div", {className: "grid", id: "batch"});
     batch.samples.forEach((one, k) => {
       const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
@@ -597,6 +648,7 @@ async function showClips(main) {
           const image = picture(imageOf(row, {side: 96}), `row ${row}`);
           const button = make("button", {type: "button", title: `row ${row}`}, image);
           button.dataset.row = row;
+          button.dataset.sample = nameOf(row);
           button.addEventListener("click", () => openSample(row));
           strip.append(button);
         }
@@ -622,12 +674,19 @@ async function showCompare(main) {
   const other = others.some(([k]) => k === state.other) ? state.other : others[0][0];
   const gain = number("gain", 8);
   const row = number("row", 0);
+  const wrong = make("span", {className: "said-here", role: "alert", id: "wrong-row"});
   const controls = form(
-    (found) => go(found, true),
+    (found) => {
+      const there = FITS.row(found.row);
+      wrong.textContent = there ? "" : `${at().name} has rows 0 to ${(at().samples - 1).toLocaleString("en")}`;
+      controls.elements.row.classList.toggle("wrong", !there);
+      if (there) go(found, true);
+    },
     choice("other", "with", others, other),
-    field("row", "row", "number", row, {min: 0, max: at().samples - 1}),
+    field("row", "row", "number", row, {min: 0, max: at().samples - 1, "aria-describedby": "wrong-row"}), wrong,
     field("gain", "difference times", "number", gain, {min: 1, max: 255}),
   );
+  controls.noValidate = true;
   const place = make("div", {}, make("p", {className: "muted"}, "reading…"));
   main.replaceChildren(controls, place);
   try {
@@ -668,7 +727,7 @@ async function showRejects(main) {
   if (mine !== shown) return;
   const table = make("table", {}, make("tr", {}, ...["key", "reason", "detail"].map((name) => make("th", {}, name))));
   for (const one of found) {
-    table.append(make("tr", {}, ...["key", "reason", "detail"].map((name) => make("td", {}, one[name] || ""))));
+    table.append(make("tr", {}, ...["key", "reason", "detail"].map((name) => make("td", {className: name}, one[name] || ""))));
   }
   const more = at().rejects > found.length ? `, the first ${found.length.toLocaleString("en")} of which are here` : "";
   main.replaceChildren(make("p", {className: "muted", id: "total"}, count(at().rejects, "reject") + more), table);
@@ -693,9 +752,11 @@ async function showFound(main) {
       if (there >= 0) {
         const words = `${leak.split}, row ${leak.other}`;
         const source = `/image?${query({store: there, row: leak.other, side: 112, v: stores[there].version})}`;
-        here.append(tile({row: leak.other, key: words, label: null}, () => go({store: there || "", screen: "sample", row: leak.other}),
-          {source}));
+        here.append(tile({row: leak.other, key: words, label: null},
+          () => go({store: there || "", screen: "sample", row: leak.other, from: "found", home: state.store || 0}),
+          {source, store: there}));
       }
+      here.classList.add("leak");
       parts.push(here);
     }
   }
@@ -711,8 +772,7 @@ const SHOW = {
 };
 
 /** The screens that a store has something for. */
-function screens() {
-  const about = at();
+function screens(about = at()) {
   const there = {
     clips: about.video, compare: stores.length > 1 && about.keys && about.images.length > 0, rejects: about.rejects > 0,
     found: about.measured,
@@ -720,19 +780,31 @@ function screens() {
   return Object.keys(SCREENS).filter((name) => there[name] !== false);
 }
 
-/** Another store: a sample is shown again if it has one with the same key; settings of training stay. */
+/** Another store: what is looked at stays, a sample by its key, as far as that store has it; what it lacks is said. */
 async function turnTo(k) {
   const now = Number(state.store || 0);
-  const changes = {
-    store: k || "", screen: "", from: "", row: "", where: "", class: "", key: "", sort: "", descending: "", off: "", other: "",
-    "t-number": "",
-  };
-  if (state.screen === "training") changes.screen = "training";
-  if (state.row && at().keys && stores[k].keys && ["sample", "compare"].includes(state.screen)) {
-    const row = await ask("/api/same", {store: now, other: k, row: state.row}).catch(() => null);
-    if (row === null) say(`${stores[k].name} has no sample with this key`);
-    else Object.assign(changes, {screen: state.screen, row, other: state.screen === "compare" ? now || "0" : ""});
+  const there = stores[k];
+  const changes = {store: k || "", home: "", row: "", off: "", other: "", "t-number": ""};
+  const lacking = [];
+  const drop = (words, ...names) => { lacking.push(words); for (const name of names) changes[name] = ""; };
+  const fits = !state.where
+    || await ask("/api/rows", {store: k, where: state.where, count: 0}).then(() => true, () => false);
+  if (!fits) drop("fields for this filter", "where");
+  if (state.key && !there.keys) drop("keys", "key");
+  if (state.sort && state.sort !== "random" && !there.numbers.includes(state.sort)) drop(state.sort, "sort", "descending");
+  if (state.class !== undefined) {
+    const name = state.class === "-1" ? "" : at().classes[state.class][0];
+    const found = there.classes.findIndex(([one, n]) => one === name && n !== null);
+    if (found < 0) drop(`class ${name || "-1"}`, "class");
+    else changes.class = name ? String(found) : "-1";
   }
+  if (state.screen === "sample" || (state.screen === "compare" && state.row)) {
+    const row = at().keys && there.keys ? await ask("/api/same", {store: now, other: k, row: state.row}).catch(() => null) : null;
+    if (row === null) drop("sample with this key", "screen", "from");
+    else Object.assign(changes, {row, other: state.screen === "compare" ? now || "0" : ""});
+    if (state.from && !screens(there).includes(state.from)) changes.from = "";
+  } else if (state.screen && !screens(there).includes(state.screen)) drop(`screen "${SCREENS[state.screen]}"`, "screen");
+  if (lacking.length) say(`${there.name} has no ${lacking.join(", no ")}`);
   go(changes);
 }
 
@@ -758,7 +830,7 @@ function showAround() {
     const button = make("button", {type: "button"}, SCREENS[name]);
     button.setAttribute("aria-current", String(current === name));
     button.addEventListener("click", () => go({
-      screen: name === "grid" ? "" : name, row: name === "compare" && state.row ? state.row : "", from: "",
+      screen: name === "grid" ? "" : name, row: name === "compare" && state.row ? state.row : "", from: "", home: "",
     }));
     return button;
   }));
@@ -779,7 +851,7 @@ function showAround() {
       [name || "without class", n, name ? k : -1]))].map(([name, n, k]) => {
       const button = make("button", {type: "button"}, make("span", {}, name), make("span", {}, n.toLocaleString("en")));
       button.dataset.class = k === undefined ? "" : k;
-      button.addEventListener("click", () => go({class: button.dataset.class, screen: "", row: ""}));
+      button.addEventListener("click", () => go({class: button.dataset.class, screen: "", row: "", from: "", home: ""}));
       return button;
     }));
   }
@@ -802,7 +874,7 @@ async function show() {
   } catch (error) {
     if (mine === shown) main.replaceChildren(failed(error));
   }
-  const last = mine === shown && state.screen !== "sample" && opened !== null ? main.querySelector(`[data-row="${opened}"]`) : null;
+  const last = mine === shown && state.screen !== "sample" && opened !== null ? main.querySelector(`[data-sample="${opened}"]`) : null;
   if (last && document.activeElement === document.body) last.focus();
   if (mine === shown && state.screen !== "sample") opened = null;
   if (focused && mine === shown && !main.contains(document.activeElement)) {
@@ -811,7 +883,7 @@ async function show() {
   }
 }
 
-/** The row of the tile that was opened last: its screen comes back to it. */
+/** The store and row of the tile that was opened last: its screen comes back to it. */
 let opened = null;
 
 function keyed(event) {
@@ -833,14 +905,19 @@ function keyed(event) {
   } else if (event.key === "m") {
     const tile = document.activeElement && document.activeElement.closest(".tile");
     if (tile && tile.dataset.key) tile.classList.toggle("marked", marks.toggle(tile.dataset.key, tile.dataset.label));
-  } else if (event.key.startsWith("Arrow")) {
+  } else if (/^(Arrow|Page)|^(Home|End)$/.test(event.key)) {
     const tiles = [...document.querySelectorAll(".tile")];
     const where = tiles.indexOf(document.activeElement);
     if (where < 0) return;
     const below = tiles.findIndex((one) => one.offsetTop > tiles[0].offsetTop);
     const across = below < 0 ? tiles.length : below;
-    const by = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across}[event.key];
-    if (tiles[where + by]) { event.preventDefault(); tiles[where + by].focus(); }
+    const page = across * Math.max(1, Math.floor(innerHeight / (tiles[where].offsetHeight || innerHeight)) - 1);
+    const next = where + {
+      ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across, PageUp: -page, PageDown: page,
+      Home: -where, End: tiles.length - 1 - where,
+    }[event.key];
+    const to = event.key.startsWith("Page") ? Math.max(0, Math.min(next, tiles.length - 1)) : next;
+    if (tiles[to]) { event.preventDefault(); tiles[to].focus(); }
   }
 }
 

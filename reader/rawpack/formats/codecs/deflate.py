@@ -93,7 +93,7 @@ class DeflatedRows(FileRows):
         if len(inflated) != self._chunk_bytes or not inflate.eof:
             more = "" if inflate.eof else " and more, or is cut off"
             raise DamagedStoreError(
-                f"compressed chunk {k} of the shard holds {len(inflated)} bytes{more}, not {self._chunk_bytes}"
+                f"compressed chunk {k} of the shard contains {len(inflated)} bytes{more}, not {self._chunk_bytes}"
             )
         return np.frombuffer(inflated, np.uint8)
 

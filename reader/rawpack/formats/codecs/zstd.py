@@ -19,7 +19,7 @@ from rawpack.pixels.geometry import chroma_size, planar_bytes
 
 Bytes = NDArray[np.uint8]
 LEVEL = 1
-"""Higher ones take longer, and save 2 % at most."""
+"""Higher ones take longer, and save 2% at most."""
 
 
 def library() -> ModuleType:
