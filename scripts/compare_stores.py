@@ -74,8 +74,9 @@ def compare(asked: argparse.Namespace) -> None:
         speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
         show((name, f"{total_bytes(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
     print(
-        f"\n  Read by {workers()} workers in shuffled batches of {BATCH}, all files in memory. The first row decodes\n"
-        "  and resizes the image files with OpenCV in plain worker processes; speed is in multiples of that."
+        f"\n  Read by {workers()} workers in shuffled batches of {BATCH}, all files in memory. The first\n"
+        "  row decodes and resizes the image files with OpenCV in plain worker processes;\n"
+        "  speed is in multiples of that."
     )
 
 

@@ -68,7 +68,7 @@ def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Com
 
 def help_of(command: click.Command, name: str) -> str:
     """What `--help` prints, for a terminal of a fixed width."""
-    context = click.Context(command, info_name=name, terminal_width=WIDTH, help_option_names=["-h", "--help"])
+    context = click.Context(command, info_name=name, terminal_width=WIDTH)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Photograph the page of `rawpack view` for the documentation: docs/how-to/view-*.jpg.
+"""Photograph the pages of `rawpack view` and `rawpack plan` for the documentation: docs/how-to/view-*.jpg and
+plan-page.jpg.
 
     .venv/bin/python scripts/make_screens.py
 
@@ -28,6 +29,8 @@ _SCREENS = {
     "training": f"screen=training&t-steps={_STEPS}&t-batch=24&side=144",
 }
 _SIZE = ViewportSize(width=1080, height=680)
+_PLAN = "plan --quiet --size 256 --quality 75 --quality 90 --compression none --budget 2min --html plan.html photos"
+"""What is tried: raw pixels and two qualities of JPEG."""
 
 
 def make_store(folder: Path) -> Path:
@@ -57,6 +60,9 @@ def main() -> None:
             tab.wait_for_selector("#batch .tile img" if name == "training" else ".tile img")
             tab.wait_for_function("() => [...document.images].slice(0, 24).every(image => image.complete)")
             tab.screenshot(path=PAGES / f"view-{name}.jpg", type="jpeg", quality=72)
+        subprocess.run([sys.executable, "-m", "rawpack", *_PLAN.split()], check=True)
+        tab.goto(Path("plan.html").absolute().as_uri())
+        tab.screenshot(path=PAGES / "plan-page.jpg", type="jpeg", quality=72)
         browser.close()
         page.close()
 

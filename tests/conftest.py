@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 
 pytest_plugins = ["failing_alone"]
+
+# The workers of xdist have it, and the command wraps what it prints by it, also in a pipe.
+os.environ.pop("COLUMNS", None)
 
 # An example may take as long as a busy machine makes it: the suite's timeout is for tests that hang.
 # Tests of trainers have an environment without it.

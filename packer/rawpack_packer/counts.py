@@ -59,7 +59,7 @@ COUNTS = {
     "other_keys": "keys of an LMDB that are part of no sample, skipped",
     "other_members": "members of archives that are part of no sample, skipped",
     "pickles": "pickles, which could run code, never read",
-    "bad_names": "names that are not allowed: not UTF-8, or out of the archive",
+    "bad_names": "files whose names are not allowed, rejected",
     "problems": "folders or files that could not be read",
     "images": "images next to the videos, skipped",
     "videos": "videos next to the images, skipped: --source video packs their frames",

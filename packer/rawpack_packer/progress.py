@@ -36,7 +36,7 @@ def counting(what: str, *, unit: str, quiet: bool = False) -> Iterator[Callable[
     with bar(what, unit=unit, quiet=quiet) as shown:
 
         def begin(total: int) -> Callable[..., object]:
-            shown.reset(total)
+            shown.total = total  # `reset` would show it at once, and nothing would remove it if that is within a second
             return lambda done=1: shown.update(done)
 
         yield begin
@@ -87,7 +87,7 @@ class Bar(_Follower):
             self._bar.update(self._before + samples - self._bar.n)
 
     def waits(self, why: str) -> None:
-        tqdm.write(f"rawpack: {why}", file=self._stream)
+        tqdm.write(text.for_standard_error(f"rawpack: {why}"), file=self._stream)
 
     def commit(self) -> None:
         if self._bar is not None:
@@ -124,7 +124,7 @@ class Lines(_Follower):
 
     def waits(self, why: str) -> None:
         if self._stream is not None:
-            print(f"rawpack: {why}", file=self._stream, flush=True)
+            print(text.for_standard_error(f"rawpack: {why}"), file=self._stream, flush=True)
 
     def commit(self) -> None: ...
     def end(self) -> None: ...

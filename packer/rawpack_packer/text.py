@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import shutil
+import sys
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -153,11 +157,78 @@ def times(ratio: float) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} times" if ratio >= 0.001 else "under 0.001 times"
 
 
-def table(rows: Sequence[tuple[str, str]], indent: str = "  ", *, rest: int = 0) -> str:
-    """Names and values, the values under one another. rest: rows that are not shown; how many, the last line says."""
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [f"{indent}{name:<{width}}  {value}".rstrip() for name, value in rows]
-    return "\n".join(lines + ([f"{indent}... and {rest:,} more"] if rest > 0 else []))
+_INDENT, _BLANK = "  ", "\0"
+"""A blank within a command."""
+
+
+def columns() -> int | None:
+    """How wide the terminal is that the command prints to, or COLUMNS; None in a pipe, where a line stays a line."""
+    asked = os.environ.get("COLUMNS") or (sys.stdout is not None and sys.stdout.isatty())
+    return shutil.get_terminal_size().columns if asked else None
+
+
+def wrapped(lines: Iterable[str], width: int | None) -> str:
+    """Lines wrapped to the width; a command, which users copy, stays on one line, alone or in backticks. Lines below
+    the first are indented once more."""
+    found = list[str]()
+    for line in lines:
+        inner = line.lstrip(" ")
+        indent = " " * (len(line) - len(inner))
+        if width is None or len(line) <= width or inner.startswith("rawpack "):
+            found.append(line)
+            continue
+        found += _broken(inner, width, indent, indent + _INDENT)
+    return "\n".join(found)
+
+
+def _broken(line: str, width: int, first: str = "", other: str = "") -> list[str]:
+    whole = re.sub("`[^`]*`", lambda command: command[0].replace(" ", _BLANK), line)
+    found = textwrap.wrap(
+        whole, max(20, width), initial_indent=first, subsequent_indent=other, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [one.replace(_BLANK, " ") for one in found]
+
+
+def for_standard_error(message: str) -> str:
+    """A message as the standard error gets it: wrapped where that is a terminal; elsewhere a line stays a line."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return message
+    given = os.environ.get("COLUMNS", "")
+    width = int(given) if given.isdecimal() and int(given) else os.get_terminal_size(sys.stderr.fileno()).columns
+    return wrapped(message.split("\n"), width or _USUAL_WIDTH)
+
+
+_USUAL_WIDTH = 80
+"""Of a terminal that does not say."""
+Paint = Callable[[str, str], str]
+"""Colors a part of a value; takes its name first."""
+TO_COPY = ("read it", "each epoch", "look")
+"""Rows whose values are code or commands."""
+
+
+def table(
+    rows: Sequence[tuple[str, str]], *, rest: int = 0, width: int | None = None,
+    paint: Paint = lambda name, part: part,
+) -> str:  # fmt: skip
+    """Names and values, the values under one another. rest: rows that are not shown; how many, the last line says.
+    width: values are wrapped to it."""
+    most = math.inf if width is None else width // 2
+    column = max((len(name) for name, _ in rows if len(name) <= most), default=0)
+    lines = list[str]()
+    for name, value in rows:
+        start = f"{_INDENT}{name:<{column}}  "
+        if not value:
+            lines.append(wrapped([start.rstrip()], width))
+        elif width is None or name in TO_COPY or len(start) + len(value) <= width:
+            lines.append(start + paint(name, value))
+        else:
+            if len(name) > column:
+                lines.append(start.rstrip())
+                start = " " * (column + 2 * len(_INDENT))
+            first, *others = _broken(value, width - column - 2 * len(_INDENT))
+            lines += [start + paint(name, first), *(" " * len(start) + paint(name, one) for one in others)]
+    return "\n".join(lines + ([f"{_INDENT}... and {rest:,} more"] if rest > 0 else []))
 
 
 Rows = list[tuple[str, str]]
@@ -174,7 +245,12 @@ class Block:
     """How many rows are not shown."""
 
     def __str__(self) -> str:
-        return "\n".join([self.head, *([table(self.rows, rest=self.rest)] if self.rows else [])])
+        return self.as_text(None)
+
+    def as_text(self, width: int | None, paint: Paint = lambda name, part: part) -> str:
+        """width: no line is wider, but for code, commands and paths. paint: the head has the name ""."""
+        shown = [table(self.rows, rest=self.rest, width=width, paint=paint)] if self.rows else []
+        return "\n".join([paint("", wrapped(self.head.split("\n"), width)), *shown])
 
 
 class Printed:
@@ -201,16 +277,19 @@ class Shown(Printed):
         return dict(self) if isinstance(self, dict) else asdict(self)  # type: ignore[call-overload] # or a dataclass
 
     def __str__(self) -> str:
+        return self.as_text(None)
+
+    def as_text(self, width: int | None) -> str:
         words = self.in_words()
-        return str(words) if isinstance(words, Block) else "\n\n".join(map(str, words))
+        return "\n\n".join(one.as_text(width) for one in ([words] if isinstance(words, Block) else words))
 
 
-def grid(rows: list[tuple[str, ...]], indent: str = "  ") -> str:
+def grid(rows: list[tuple[str, ...]]) -> str:
     """A table of several columns, the first row its head; columns that are empty below it are left out."""
     kept = [k for k in range(len(rows[0])) if any(row[k] for row in rows[1:])]
     widths = [max(len(row[k]) for row in rows) for k in kept]
     lines = ("  ".join(row[k].ljust(width) for k, width in zip(kept, widths, strict=True)).rstrip() for row in rows)
-    return "\n".join(indent + line for line in lines)
+    return "\n".join(_INDENT + line for line in lines)
 
 
 def _escaped(character: str) -> str:

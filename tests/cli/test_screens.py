@@ -16,14 +16,17 @@ from running import Ran, command, environment, run_command, run_here
 
 from rawpack_packer.cli import cli
 
-PACKING = ["Image", "Format", "Source", "Video", "Splits", "Run"]
+SOURCE = [
+    "Source", "Listings and tables", "Folders and archives", "WebDataset", "Detection", "Arrays", "Video",
+]  # fmt: skip
+PACKING = ["Image", "Format", *SOURCE, "Splits", "Run"]
 GROUPS = {
     "pack": PACKING,
-    "append": ["Source", "Video", "Run"],
+    "append": [*SOURCE, "Run"],
     "convert": ["Image", "Format", "Run"],
     "merge": ["Merging", "Image", "Format", "Run"],
     "subset": ["Selection", "Image", "Format", "Run"],
-    "plan": ["Goals", "Image", "Format", "Measuring", "Source", "Video", "Run"],
+    "plan": ["Goals", "Image", "Format", "Measuring", *SOURCE, "Run"],
     "bench": ["Measuring", "Selection", "Run"],
 }
 
@@ -98,7 +101,7 @@ def test_the_first_screen_loads_no_command() -> None:
 def test_options_stand_in_groups(name: str) -> None:
     """The headings of `--help`, in this order; each option stands under one."""
     shown = help_of(name)
-    assert re.findall(r"^(\w+):$", shown, re.MULTILINE) == GROUPS[name]
+    assert re.findall(r"^(\w[\w ]*):$", shown, re.MULTILINE) == GROUPS[name]
     for option in cli.commands[name].params:
         if isinstance(option, click.Option):
             assert len(re.findall(rf"^  (?:-\w, )?{option.opts[-1]}(?![\w-])", shown, re.MULTILINE)) == 1, option.opts
@@ -111,6 +114,27 @@ def test_help_fits_a_terminal(name: str) -> None:
     assert max(map(len, shown.splitlines())) <= 80
     assert not re.search(r"\b(INTEGER|FLOAT|TEXT|RANGE|PATH)\b|x>=", shown)
     assert re.search(rf"^  Examples?:\n    rawpack {name}\b", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", list(cli.commands))
+def test_h_has_a_line_for_each_option(name: str) -> None:
+    """`-h` names every option once, with some words after its 28 columns, in 80 columns, under the headings of
+    `--help`; each of both names the other."""
+    ran = run_here(name, "-h")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for option in cli.commands[name].get_params(click.Context(cli.commands[name])):
+        if isinstance(option, click.Option):
+            (line,) = [one for one in lines if re.match(rf"  (?:-\w, )?{option.opts[-1]}(?![\w-])", one)]
+            assert re.fullmatch(r"  .{28}  \S.*", line), line
+            assert line[30:32] == "  ", line
+    number = sum(isinstance(one, click.Option) for one in cli.commands[name].params) + 1
+    assert len([one for one in lines if one.startswith("  -")]) == number
+    heading = re.compile(r"^(\w[\w ]*):$", re.MULTILINE)
+    assert heading.findall(ran.out) == heading.findall(help_of(name))
+    assert lines[-1] == f"`rawpack {name} --help` explains each, with examples."
+    assert re.search(r"^  -h +List the options", help_of(name), re.MULTILINE)
 
 
 def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
@@ -128,12 +152,15 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["packk"], "rawpack: there is no command packk; did you mean pack? Try `rawpack --help`"),
+        (["packk"], "rawpack: there is no command packk; did you mean pack? Try `rawpack -h`"),
         (["version"], "rawpack: there is no command version: `rawpack --version` shows the version"),
+        (["verify"], "rawpack: there is no command verify: `rawpack inspect --verify` checks a store"),
+        (["create"], "rawpack: there is no command create: `rawpack pack` makes a store"),
+        (["export", "--limit", "3", "a", "b"], "rawpack: there is no option --limit. Try `rawpack export -h`"),
         (["help"], "rawpack: there is no command help: `rawpack --help` shows the commands"),
         (
             ["pack", "--fromat", "lmdb", "a", "b"],
-            "rawpack: there is no option --fromat; did you mean --format? Try `rawpack pack --help`",
+            "rawpack: there is no option --fromat; did you mean --format? Try `rawpack pack -h`",
         ),
         (["pack", "-f", "lmbd", "a", "b"], "--format 'lmbd': must be memmap, hdf5 or lmdb; did you mean lmdb? Try"),
         (["pack", "-j", "two", "a", "b"], "rawpack: --workers 'two': must be a whole number, 0 or more. Try"),
@@ -155,7 +182,7 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
             "takes no option --columns: it belongs to mds, litdata,",
         ),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
-        (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack --help`"),
+        (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack -h`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

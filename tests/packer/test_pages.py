@@ -48,6 +48,8 @@ function look(frame) {
     const range = page.createRange();
     range.selectNodeContents(node);
     for (const box of range.getClientRects()) {
+      if (/^--?[a-z][a-z-]*$/.test(node.data.trim()) && range.getClientRects().length > 1)
+        problems.push("broken: " + node.data);
       // The upper and lower edges of a line have no ink.
       const spare = box.height * 0.15;
       if (box.width <= 1 || box.height <= 1) continue;

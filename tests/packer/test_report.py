@@ -119,6 +119,10 @@ def test_the_page_has_what_the_table_has(planned: tuple[Page, dict[str, Any], Pa
     # The comparison, for a wide page and for a phone.
     assert len(page.all("svg")) == 2
     assert page.text.count("the whole store") == 1
+    # Bold marks what is recommended; the table of the terminal has an asterisk.
+    assert "Bold: recommended." in page.text
+    assert "*" not in page.text.replace(EVIL, "")
+    assert "*: recommended." in run_here("plan", *QUICK_PLAN, "--format", "memmap", source).out
     assert page.text.count(f"{EVIL} ") >= 3
     with Image.open(plots) as image:
         assert (image.format, image.width > 800) == ("PNG", True)
@@ -206,6 +210,8 @@ def test_inspect_shows_samples_classes_sizes_and_rejects(spoiled: Path, tmp_path
     assert len(samples) == 3 * 8
     assert len({image["alt"] for image in samples}) == 3 * 8
     assert all((image["src"] or "").startswith("data:image/jpeg") for image in samples)
+    # Without a script: each is the label of a box to check.
+    assert [one["data-name"] for one in page.all("label")] == [one["alt"] for one in samples]
     assert re.search(r"3\s*classes, 10 each", page.text)
     assert not page.all("table")
     # For both widths: files of the source, and what differs in the store. The longer side is always 90.

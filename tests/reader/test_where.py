@@ -172,6 +172,7 @@ def test_any_condition_chooses_what_python_would(
     [
         ("", "is not a condition"),
         ("score >", "is not a condition"),
+        ("label = 3", "write == to compare"),
         ("score", "'score' is a number, where a condition is needed"),
         ("score and flag", "'score' is a number"),
         ("skore > 1", "'skore' is no field of the store, which has label, score"),

@@ -39,8 +39,8 @@ _COMMANDS = {
 _FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "view": "store/", "bench": "store/"}
 """The commands that a new user needs, each with the arguments of an example."""
 _EPILOG = """\
-`rawpack COMMAND --help` shows the options of a command. Exit codes: 0 done; 1 failed; 2 usage error, nothing written;
-130 interrupted.
+`rawpack COMMAND -h` lists the options of a command, `rawpack COMMAND --help` explains them. Exit codes: 0 done; 1
+failed; 2 usage error, nothing written; 130 interrupted.
 
 \b
 Tab completion in bash; docs/reference/cli.md has zsh and fish:
@@ -119,7 +119,7 @@ def main() -> None:
         _fail_usage(needs, after=f"\n{examples(command)}")
     except (KeyboardInterrupt, click.Abort) as error:
         # click raises Abort from the KeyboardInterrupt, which says what is kept once packing has begun.
-        kept = str(error.__cause__ or "")
+        kept = "; nothing was kept" if sys.argv[1:2] == ["plan"] else str(error.__cause__ or "")
         if not kept and _resumes():
             kept = "; the same command resumes with what is finished"
         _fail(f"interrupted{' ' if kept[:1].isalpha() else ''}{kept}", INTERRUPTED)
@@ -174,21 +174,23 @@ def _fail_usage(message: str, *, lines: bool = False, after: str = "") -> NoRetu
     """
     if lines or "`" in message:
         _fail(message, 2, lines=lines)
-    name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_COMMANDS)), "--help"])
+    name = " ".join(["rawpack", *(set(sys.argv[1:2]) & set(_COMMANDS)), "-h"])
     _fail(message, 2, then=f"Try `{name}`", after=after)
 
 
 def _fail(message: str, code: int, *, then: str = "", lines: bool = False, after: str = "") -> NoReturn:
     """End with an error. then: what to do next, at a terminal on a line of its own. lines: the message has several.
     after: lines after all this."""
-    from rawpack_packer.text import plain
+    from rawpack_packer.text import for_standard_error, plain
 
-    shown = click.style("rawpack: ", fg="red", bold=True) + plain(message, lines=lines)
+    prefix = "rawpack: "
+    shown = for_standard_error(prefix + plain(message, lines=lines))
+    shown = click.style(prefix, fg="red", bold=True) + shown.removeprefix(prefix)
     if then and not sys.stderr.isatty():
         shown += ("" if shown.endswith((".", "?", "?)")) else ".") + " "
     elif then:
         shown += "\n"
-    click.echo(shown + click.style(then, fg="cyan") + after, err=True, color=_color())
+    click.echo(shown + (click.style(then, fg="cyan") if then else "") + after, err=True, color=_color())
     sys.exit(code)
 
 

@@ -23,14 +23,17 @@ _SWAPPED = {"pack": {("nothing", "samples"), ("store", "samples")}, "append": {(
 """What is at SRC and DST where they were probably swapped, see `what_is_at`."""
 _NAME_WIDTH = 28
 """Names of options that are longer have a line of their own in `--help`."""
+_SHORT_WIDTH = 48
+"""Of what `-h` says of an option: with its name, 80 columns."""
 
 
 class _UnderHeading(click.Option):
     """An option that stands under a heading of `--help`."""
 
-    def __init__(self, *args: Any, group: str, **settings: Any) -> None:
+    def __init__(self, *args: Any, group: str, short: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.group = group
+        self._short = short
 
     def make_metavar(self, ctx: click.Context) -> str:
         """N for what click calls INTEGER RANGE."""
@@ -48,22 +51,71 @@ class _UnderHeading(click.Option):
         record = super().get_help_record(ctx)
         return record and (record[0], record[1].replace(".  [default", ". [default"))
 
+    def in_a_line(self, ctx: click.Context) -> tuple[str, str]:
+        """For `-h`: the name, without choices that are too long for it, and a few words, with the default if it
+        fits."""
+        record = self.get_help_record(ctx)
+        assert record is not None  # no option is hidden
+        name, (says, bracket, default) = record[0], record[1].partition(" [default: ")
+        if len(name) > _NAME_WIDTH:
+            name = name.rpartition(" ")[0] + " VALUE"
+        short = self._short or says.partition(". ")[0].removesuffix(".")
+        whole = f"{short} [default: {default}"
+        return name, whole if bracket and len(whole) <= _SHORT_WIDTH else short
+
+
+def _help_option(name: str, shown: Callable[..., str], help: str) -> _UnderHeading:
+    """An option that prints what `shown` returns of the command, and ends it."""
+
+    def show(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        if given and not ctx.resilient_parsing:
+            click.echo(shown(ctx.command, ctx), color=ctx.color)
+            ctx.exit()
+
+    return _UnderHeading(
+        [name], group="Run", is_flag=True, is_eager=True, expose_value=False, callback=show, help=help
+    )  # fmt: skip
+
 
 class Subcommand(click.Command):
-    """A command of `rawpack`."""
+    """A command of `rawpack`: `-h` has a line for each option, `--help` all there is to say."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.params.append(_help_option("-h", Subcommand.in_short, "List the options, a line each, and exit."))
+        self._help = _help_option("--help", click.Command.get_help, "Explain the command and its options, and exit.")
+
+    def get_help_option(self, ctx: click.Context) -> click.Option:
+        return self._help
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings, in the order in which they were declared."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
-            record = option.get_help_record(ctx)
-            if record is not None and isinstance(option, click.Option):
-                groups.setdefault(getattr(option, "group", "Run"), []).append(record)
+        groups = {
+            heading: [record for one in options if (record := one.get_help_record(ctx)) is not None]
+            for heading, options in self._by_heading(ctx).items()
+        }
         # All descriptions begin in one column.
         width = max(len(name) for records in groups.values() for name, _ in records if len(name) <= _NAME_WIDTH)
         for heading, records in groups.items():
-            with formatter.section(heading if len(groups) > 1 else "Options"):
+            with formatter.section(heading):
                 formatter.write_dl([(f"{name:<{width}}", does) for name, does in records], col_max=width)
+
+    def in_short(self, ctx: click.Context) -> str:
+        """What `-h` prints: no line is wider than 80 columns."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        lines = [formatter.getvalue(), str(self.short_help), ""]
+        for heading, options in self._by_heading(ctx).items():
+            records = [one.in_a_line(ctx) for one in options]
+            lines += [f"{heading}:", *(f"  {name:<{_NAME_WIDTH}}  {does}" for name, does in records), ""]
+        return "\n".join([*lines, f"`rawpack {self.name} --help` explains each, with examples."])
+
+    def _by_heading(self, ctx: click.Context) -> dict[str, list[_UnderHeading]]:
+        groups: dict[str, list[_UnderHeading]] = {}
+        for option in self.get_params(ctx):
+            if isinstance(option, _UnderHeading):
+                groups.setdefault(option.group, []).append(option)
+        return groups if len(groups) > 1 else {"Options": [one for options in groups.values() for one in options]}
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -90,9 +142,10 @@ class Subcommand(click.Command):
         return f"{names[1]} {paths[1]} {holds}: did you swap {' and '.join(names)}? Try `{command}`"
 
 
-def option(*names: str, group: str = "Run", **settings: Any) -> Decorator:
-    """As `click.option`. group: the heading of `--help` under which it stands."""
-    return click.option(*names, cls=_UnderHeading, group=group, **settings)
+def option(*names: str, group: str = "Run", short: str = "", **settings: Any) -> Decorator:
+    """As `click.option`. group: the heading under which it stands. short: what `-h` says, if not the first sentence of
+    `help`."""
+    return click.option(*names, cls=_UnderHeading, group=group, short=short, **settings)
 
 
 def together(*decorators: Decorator) -> Decorator:
@@ -118,7 +171,14 @@ def path_argument(name: str, **settings: Any) -> Decorator:
     return click.argument(name, type=UserPath(), **settings)
 
 
-_INSTEAD = {"version": "`rawpack --version` shows the version", "help": "`rawpack --help` shows the commands"}
+_INSTEAD = {
+    "version": "`rawpack --version` shows the version",
+    "help": "`rawpack --help` shows the commands",
+    "verify": "`rawpack inspect --verify` checks a store",
+    **dict.fromkeys(("info", "ls", "show", "stat"), "`rawpack inspect` shows what is in a store"),
+    **dict.fromkeys(("create", "build", "make"), "`rawpack pack` makes a store"),
+    "split": "`rawpack pack --holdout` draws splits",
+}
 """What is no command, but is often typed."""
 _FROM = ("input", "src", "in", "i", "data", "input_dir", "root")
 _TO = ("output", "dst", "out", "o", "output_dir", "dest")
@@ -142,7 +202,9 @@ def in_our_words(error: click.ClickException) -> str:
         case NoSuchOption(ctx=click.Context() as ctx, option_name=name):
             known = [name for one in ctx.command.get_params(ctx) for name in (*one.opts, *one.secondary_opts)]
             known = [one for one in known if one[0] == "-"]
-            return f"there is no option {name}{_meant(name, ctx, known) or text.did_you_mean(name, known)}"
+            elsewhere = name in {one.flag for one in OPTIONS.values()}  # a name of the same letters is not meant
+            meant = _meant(name, ctx, known) or ("" if elsewhere else text.did_you_mean(name, known))
+            return f"there is no option {name}{meant}"
         case NoSuchCommand(ctx=click.Context(command=click.Group(commands=commands)), command_name=name):
             if name in _INSTEAD:
                 return f"there is no command {name}: {_INSTEAD[name]}"

@@ -45,16 +45,20 @@ _choice_options = together(
     option("--keys-from", group=_GROUP, type=UserPath(), metavar="FILE", help="Only these keys, in the same way."),
     option(
         "--rows-from", group=_GROUP, type=UserPath(), metavar="FILE",
-        help="Only these rows: one per line, a JSON list, or .npy.",
+        short="Only the rows in this file", help="Only these rows: one per line, a JSON list, or .npy.",
     ),
     where_option,
     option("--every", group=_GROUP, type=click.IntRange(1), default=1, help="Every Nth of these. [default: 1]"),
     option("--per-class", group=_GROUP, type=click.IntRange(1), help="At most N of these in each class."),
     option(
         "--limit", group=_GROUP, type=click.IntRange(1),
+        short="Of these, at most N in all, evenly spaced",
         help="At most N of these in all, evenly spaced, so that classes keep their shares.",
     ),
-    option("--seed", group=_GROUP, type=int, help="Choose at random for --per-class and --limit, with this seed."),
+    option(
+        "--seed", group=_GROUP, type=int, short="Choose at random, with this seed",
+        help="Choose at random for --per-class and --limit, with this seed.",
+    ),
     option("--keep-labels", group=_GROUP, is_flag=True, help="Keep labels and classes as they are."),
 )  # fmt: skip
 _deriving_options = together(kept_recipe_options, dry_run_option, job_options())
@@ -86,6 +90,7 @@ def convert(store: str, dst: str, **options: Any) -> None:
     "--prefix",
     group="Merging",
     type=click.Choice(OPTIONS["prefix"].choices),
+    short="Put the store's name or number before keys",
     help="Put the name of the store's folder, or its number from 0, and / in front of each key, for stores that share "
     "keys. [default: no prefix]",
 )
@@ -176,16 +181,19 @@ def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: A
 @click.command(cls=Subcommand)
 @option(
     "--from", "new", required=True, group="Fields", type=UserPath(), metavar="FILE",
+    short="The new values: CSV, TSV or JSON Lines",
     help="The new values: a CSV, TSV or JSON Lines file with a column of keys, and a column for each field.",
 )  # fmt: skip
 @option("--key-column", group="Fields", metavar="COLUMN", help="The column of keys. [default: key, or else path]")
 @option(
     "--field", "fields", group="Fields", multiple=True, metavar="NAME:DTYPE",
+    short="Type of a column: score:float32",
     help="The type of a column, if its values do not tell: score:float32. May be repeated. [default: as in the store]",
 )  # fmt: skip
 @option("--skip-unknown", group="Fields", is_flag=True, help="Ignore keys that no sample has. [default: refuse]")
 @option(
     "--stale-copies", group="Fields", is_flag=True,
+    short="Let copies in hdf5 shards keep old values",
     help="Allow it for hdf5 stores: the copies of small fields inside the shards, for other programs, keep the old "
     "values.",
 )  # fmt: skip
@@ -226,17 +234,22 @@ def relabel(
     "Face datasets has them; needs rawpack[parquet].",
 )
 @option(
-    "--numbered", is_flag=True, help="Name files by row, such as 00000000.jpg; listing.jsonl or .json has the keys."
+    "--numbered",
+    is_flag=True,
+    short="Name files by row, such as 00000000.jpg",
+    help="Name files by row, such as 00000000.jpg; listing.jsonl or .json has the keys.",
 )
 @option(
     "--shard-size",
     metavar="BYTES",
+    short="About how many bytes a tar file or table has",
     help="About how many bytes of images a tar file or table contains; raw pixels count before they become PNG. "
     "[default: 1GB for webdataset, 500MB for parquet]",
 )
 @option(
     "--split",
     metavar="NAME",
+    short="What tar files and tables are named after",
     help="What tar files and tables are named after: train-000000.tar. [default: the name of the split that STORE is, "
     "else train]",
 )

@@ -21,7 +21,13 @@ from rawpack_packer.progress import counting
 
 
 @click.command(cls=Subcommand)
-@option("--verify", "full", is_flag=True, help="Check every checksum and that every sample reads.")
+@option(
+    "--verify",
+    "full",
+    is_flag=True,
+    short="Check every checksum, read every sample",
+    help="Check every checksum and that every sample reads.",
+)
 @option("--verify-quick", "quick", is_flag=True, help="Check sizes and headers only.")
 @grid_option
 @html_option
@@ -45,7 +51,7 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     if not remote and (source := api.describe_source(dst)) is not None:
         if full or quick or grid is not None or html is not None:
             raise UsageError(f"{text.plain(dst)} is not a store: inspect it without --verify, --grid and --html")
-        Output(as_json=as_json).give(source, lambda: str(source))
+        Output(as_json=as_json).tell(source)
         return
     if remote and (full or quick):
         raise UsageError(f"{shown(dst)}: --verify needs a folder; `rawpack warm` fetches a store and checks each file")
@@ -70,7 +76,7 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     else:
         click.echo("\n\n\n".join("\n\n".join(words) for _, words in found))
         for where, what in numbered:
-            click.echo(f"\n{text.plain(where)}: {what}")
+            click.echo("\n" + text.wrapped([f"{text.plain(where)}: {what}"], text.columns()))
     if html is not None:
         _write_page(html, stores[""], *found[0])
     if any(described.get("problems") for described, _ in found) or (numbered and (full or quick)):
@@ -85,14 +91,14 @@ def _look(path: Path | str, *, full: bool, quick: bool) -> tuple[dict[str, Any],
     words = []
     try:
         described = api.describe(path)
-        words.append(str(described))
+        words.append(described.as_text(text.columns()))
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.
         if not problems:
             raise
     if problems is not None:
         described |= problems.as_dict()
-        words.append(str(problems))
+        words.append(problems.as_text(text.columns()))
     return described, words
 
 
@@ -158,4 +164,4 @@ def doctor(as_json: bool) -> None:
       rawpack doctor
     """
     described = api.doctor()
-    Output(as_json=as_json).give(described, lambda: str(described))
+    Output(as_json=as_json).tell(described)

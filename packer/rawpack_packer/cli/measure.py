@@ -36,9 +36,11 @@ _measuring = partial(option, group="Measuring")
 _report_options = together(html_option, png_option)
 _reading_options = together(
     _measuring("--image-size", metavar="N|HxW",
+               short="Resize while reading, such as 224",
                help="Resize in the workers while reading, such as 224, or image=64,target=256; needed where images "
                "differ in size."),
     _measuring("--transform", multiple=True, metavar="STEP",
+               short="Step to do: 'RandomResizedCrop(224)'",
                help="A step of rawpack.transforms that the workers do, such as 'RandomResizedCrop(224)'. May be "
                "repeated."),
 )  # fmt: skip
@@ -48,8 +50,9 @@ _reading_options = together(
 @option("--target", group="Goals", type=click.FloatRange(min=0, min_open=True), metavar="IMAGES/S",
         help="Images per second that training consumes. The smallest store whose whole interval reaches it is "
         "recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
-@option("--disk", group="Goals", metavar="BYTES", help="How much disk space the store may take, such as 500GB.")
+@option("--disk", group="Goals", metavar="BYTES", help="Disk space the store may take, such as 500GB.")
 @option("--memory", group="Goals", metavar="BYTES",
+        short="Memory that can cache files when training",
         help="Memory free for caching files on the training machine; a larger store counts as read from the disk. "
         "[default: most of what is free here]")  # fmt: skip
 @tried_recipe_options
@@ -60,6 +63,7 @@ _reading_options = together(
 @_measuring("--budget", default="60s", show_default=True, metavar="TIME",
         help="About how long planning may take: 45s, 5min. More time gives better figures.")  # fmt: skip
 @_measuring("--tmp", type=UserPath(file_okay=False), metavar="DIR",
+        short="Folder for the trial stores",
         help="Folder for the trial stores, on the disk to be measured; they are removed afterwards.")  # fmt: skip
 @_measuring("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
 @source_options
@@ -141,6 +145,7 @@ def _colored(words: str) -> str:
         metavar="SECONDS",
         help="How long each measurement takes.")  # fmt: skip
 @_measuring("--cold/--no-cold", default=True, show_default=True,
+        short="Also read from the disk",
         help="Also read from the disk: drops these files, and no others, from the page cache.")  # fmt: skip
 @_report_options
 @json_option
@@ -159,7 +164,6 @@ def bench(dst: tuple[str, ...], html: Path | None, png: Path | None, as_json: bo
     """  # fmt: skip
     with counting("measuring", unit="readings") as begin:
         done = api.run_bench(dst, begin=begin, **_listed(options))
-    width = shutil.get_terminal_size().columns
-    click.echo(json.dumps(done.as_dict(), indent=1) if as_json else done.as_text(width))
+    click.echo(json.dumps(done.as_dict(), indent=1) if as_json else done.as_text(shutil.get_terminal_size().columns))
     api.write_report(done, page=html, plots=png)
     note_written(html, png)

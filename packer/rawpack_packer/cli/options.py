@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from rawpack_packer.sources import Source
 
 
-def declared(one: Option, *python_name: str, help: str = "", default: str | None = None, **settings: Any) -> Decorator:
-    """A row of the table, for a command. help, default: instead of the row's."""
+def declared(
+    one: Option, *python_name: str, help: str = "", short: str = "", default: str | None = None, **settings: Any
+) -> Decorator:
+    """A row of the table, for a command. help, short, default: instead of the row's."""
     if one.choices:
         settings.setdefault("type", click.Choice(format_names() if one.name == "format" else one.choices))
     elif one.least is not None:
@@ -45,7 +47,8 @@ def declared(one: Option, *python_name: str, help: str = "", default: str | None
         settings.setdefault("callback", _of_fields)
     default = one.default if default is None else default
     words = (help or one.help) + (f" [default: {default}]" if default else "")
-    return option(*one.names, *(python_name or (one.name,)), group=one.heading, help=words, **settings)
+    short = short or ("" if help else one.short)
+    return option(*one.names, *(python_name or (one.name,)), group=one.heading, help=words, short=short, **settings)
 
 
 def _of_fields(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> str | None:
@@ -61,7 +64,8 @@ kept_recipe_options = together(*(declared(one, default=one.kept) for one in RECI
 tried_recipe_options = together(
     *(
         declared(
-            one, one.name, help=f"{one.tried[0]} to try; may be repeated.", default=one.tried[1], multiple=True,
+            one, one.name, help=f"{one.tried[0]} to try; may be repeated.",
+            short=f"{one.tried[0].partition(' (')[0]} to try", default=one.tried[1], multiple=True,
             **({"callback": None} if one.by_field else {}),
         )
         for one in RECIPE
@@ -73,6 +77,7 @@ tried_recipe_options = together(
 
 where_option = option(
     "--where", group="Selection", metavar="CONDITION",
+    short='Only samples that match: "score > 0.5"',
     help="Only samples whose fields match, such as \"score > 0.5 and label in ('cat', 'dog')\". Fields, numbers and "
     "texts, comparisons, in, and, or, not, + - * / // %, len(), abs(), field[0], .startswith(), .endswith().",
 )  # fmt: skip
@@ -87,7 +92,12 @@ def workers_option(help: str, *, least: int = 0, **settings: Any) -> Decorator:
     return option("-j", "--workers", type=click.IntRange(least), help=help, **settings)
 
 
-dry_run_option = option("--dry-run", is_flag=True, help="Estimate size and time from a few samples and write nothing.")
+dry_run_option = option(
+    "--dry-run",
+    is_flag=True,
+    short="Estimate size and time, and write nothing",
+    help="Estimate size and time from a few samples and write nothing.",
+)
 max_rejects_option = declared(OPTIONS["max_rejects"])
 
 
@@ -128,6 +138,7 @@ def _report_file(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 grid_option = option("--grid", callback=_output_file, type=UserPath(), metavar="FILE",
+                     short="Draw a contact sheet, such as sheet.png",
                      help="Draw a contact sheet of random samples, such as sheet.png.")  # fmt: skip
 html_option = option("--html", callback=_report_file, type=UserPath(), metavar="FILE",
                      help="Write an HTML report, such as report.html. Needs rawpack[report].")  # fmt: skip
@@ -136,9 +147,9 @@ png_option = option("--png", callback=_report_file, type=UserPath(), metavar="FI
 _job_options = together(*(declared(one) for one in RUN if one.heading and one.name != "restart"))
 
 
-def job_options(restart: str = "") -> Decorator:
-    """How a job runs; see `take_output`. restart: what `--restart` does, if not what the table says."""
-    return together(_job_options, declared(OPTIONS["restart"], help=restart), quiet_option, json_option)
+def job_options(restart: str = "", short: str = "") -> Decorator:
+    """How a job runs; see `take_output`. restart, short: what `--restart` does, if not what the table says."""
+    return together(_job_options, declared(OPTIONS["restart"], help=restart, short=short), quiet_option, json_option)
 
 
 # ---------------------------------------------------------------------------------------------- the output
@@ -177,17 +188,22 @@ class Output:
 
 def _colored(result: text.Shown) -> str:
     """A result as it prints itself; what went wrong stands out."""
-    words = result.in_words()
+    words, width = result.in_words(), text.columns()
     if not isinstance(words, text.Block):
-        return str(result)
-    colors = {"rejected": "yellow", "problem": "yellow", "read it": "cyan", "each epoch": "cyan", "look": "cyan"}
-    shown = [(name, click.style(value, fg=colors[name]) if name in colors else value) for name, value in words.rows]
-    return "\n".join([click.style(words.head, fg="green", bold=True), *([text.table(shown)] if shown else [])])
+        return result.as_text(width)
+    colors = {"rejected": "yellow", "problem": "yellow", **dict.fromkeys(text.TO_COPY, "cyan")}
+
+    def paint(name: str, part: str) -> str:
+        if not name:
+            return click.style(part, fg="green", bold=True)
+        return click.style(part, fg=colors[name]) if name in colors else part
+
+    return words.as_text(width, paint)
 
 
 def note(line: str) -> None:
     """Print a line to the standard error."""
-    click.echo(f"rawpack: {line}", err=True)
+    click.echo(text.for_standard_error(f"rawpack: {line}"), err=True)
 
 
 def take_output(options: dict[str, Any]) -> Output:

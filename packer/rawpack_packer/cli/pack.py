@@ -26,16 +26,19 @@ if TYPE_CHECKING:
 _split_options = together(
     option(
         "--splits", group="Splits", metavar="NAME,...",
+        short="Folders in SRC to pack: train,val",
         help="Pack the folders SRC/NAME, each into a store DST/NAME, with the same classes.",
     ),
     option(
         "--holdout", group="Splits", multiple=True, metavar="NAME=SHARE|N",
+        short="Draw splits at random: val=0.1,test=0.1",
         help="Draw this share, or this number of samples, from each class into DST/NAME, such as val=0.1,test=0.1; "
         "what remains is DST/train.",
     ),
     option("--seed", group="Splits", type=int, help="Random seed for --holdout. [default: 0]"),
     option(
         "--split-by", group="Splits", metavar="COLUMN[=...]",
+        short="Column whose values say the split",
         help="Divide by a column of a listing, or a field of --key-pattern, whose values name the splits: fold. Or say "
         "which values belong to which split: subject=train:1-20,val:21+23.",
     ),
@@ -51,6 +54,7 @@ _split_options = together(
     "--tmp",
     type=UserPath(),
     metavar="DIR",
+    short="Where to keep what waits for its upload",
     help="Where to keep what is not uploaded yet, if DST is a URL. [default: the folder `packing` in the cache]",
 )
 @job_options()
@@ -121,14 +125,19 @@ def pack(
 @option(
     "--skip-existing",
     is_flag=True,
+    short="Leave out samples that the store has",
     help="Leave out samples whose keys the store has, or has rejected: for a folder that has grown.",
 )
 @option(
     "--other-libraries",
     is_flag=True,
+    short="Append although libraries have other versions",
     help="Append even if the libraries that make pixels and files have other versions now.",
 )
-@job_options(restart="Delete what an unfinished append left and start over; the store stays.")
+@job_options(
+    restart="Delete what an unfinished append left and start over; the store stays.",
+    short="Delete what an unfinished append left",
+)
 @path_argument("src")
 @path_argument("dst")
 def append(src: str, dst: str, skip_existing: bool, other_libraries: bool, **options: Any) -> None:
@@ -165,7 +174,7 @@ def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
     if dry_run:
         guesses = jobs.estimate()
         about = {name: guess.as_dict() for name, guess in guesses.items()}
-        texts = [f"{name}: {guess}" for name, guess in guesses.items()]
+        texts = [f"{name}: {guess.as_text(text.columns())}" for name, guess in guesses.items()]
         click.echo(json.dumps(about, indent=1) if out.as_json else "\n\n".join(texts))
         return
     done: dict[str, Any] = {}
@@ -184,5 +193,5 @@ def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
         rest = f"after {len(done)} of {len(jobs.jobs)} splits; the same command resumes"
         raise KeyboardInterrupt(rest) from error
     first = text.plain(jobs.chosen.splits[0])
-    read_it = f'Read a split by its name: rawpack.Reader("{text.plain(dst)}", split="{first}")'
+    read_it = f'Read a split by its name:\n  rawpack.Reader("{text.plain(dst)}", split="{first}")'
     out.give({"destination": dst, "splits": done}, lambda: read_it)

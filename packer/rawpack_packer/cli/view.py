@@ -21,6 +21,7 @@ from rawpack_packer.cli.options import note, quiet_option
 )
 @option("--no-browser", is_flag=True, help="Print the address only.")
 @option("--at", "state", default="", metavar="STATE",
+        short="What follows # in a colleague's address",
         help="Open what a colleague looks at: what follows # in the address of their page.")  # fmt: skip
 @quiet_option
 @path_argument("stores", nargs=-1, required=True, metavar="STORE...")

@@ -186,7 +186,7 @@ def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
 
 REASONS: dict[str, str] = {
     "bad_field": "a value does not fit its field's dtype or shape, or a mask or a box does not fit the image",
-    "bad_name": "the path is not valid UTF-8, or leads out of the archive",
+    "bad_name": "the path leads out of the archive, has too many bytes, or is not valid UTF-8",
     "corrupt": "the file is of a known type of image or video, but its contents break that type's rules",
     "crashed": "the sample crashed the decoder's process twice, or its part three workers of a cluster",
     "crop_outside": "the image is smaller than what --crop cuts",

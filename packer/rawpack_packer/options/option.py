@@ -35,6 +35,8 @@ class Option:
     """One or two sentences, for the command."""
     doc: str
     """What the docstring says, for Python; "" where the row before speaks of this one too."""
+    short: str = ""
+    """What `-h` says, in at most 48 characters; "" where the first sentence of `help` is as short."""
     annotation: str
     """The type of the keyword, as code; "" for an option that only the command has."""
     meant_by: tuple[str, ...] = ()

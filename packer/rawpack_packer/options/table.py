@@ -24,6 +24,11 @@ from rawpack_packer.options.option import (
 _recipe = partial(Option, group="recipe", heading="Image")
 _of_format = partial(Option, group="recipe", heading="Format")
 _source = partial(Option, group="source", heading="Source")
+_of_files = partial(Option, group="source", heading="Folders and archives")
+_of_table = partial(Option, group="source", heading="Listings and tables")
+_of_shards = partial(Option, group="source", heading="WebDataset")
+_of_arrays = partial(Option, group="source", heading="Arrays")
+_of_boxes = partial(Option, group="source", heading="Detection")
 _video = partial(Option, group="source", heading="Video")
 _run = partial(Option, group="run", heading="Run")
 
@@ -36,6 +41,7 @@ RECIPE: tuple[Option, ...] = (
     _recipe(
         name="size", flags=("-s", "--size"), metavar="N|HxW|keep",
         meant_by=("resolution", "resize", "dim", "shape", "image_size", "img_size", "height", "width"),
+        short="256: square; 224x160: height x width; keep",
         help="256: scale the shorter side to 256 and cut out the center square. 224x160: scale to cover 224 high, 160 "
         "wide, and cut out the center. keep: store each image at its own size. image=64 and target=256: one for each "
         "image of a sample; repeat the option.",
@@ -50,6 +56,7 @@ RECIPE: tuple[Option, ...] = (
     ),
     _recipe(
         name="crop", metavar="X,Y,W,H",
+        short="Box to cut out first: left, top, width, height",
         help="Cut this box out of each image before resizing: left, top, width, height in pixels, such as "
         "186,0,114,30. Note the order: --size is height by width, --crop is not.",
         default="the whole image", kept="the whole image",
@@ -57,18 +64,21 @@ RECIPE: tuple[Option, ...] = (
         doc="(x, y, width, height), cut out of the upright image before it is resized.",
     ),
     _recipe(
-        name="fit", choices=FITS, help="cover: keep proportions and cut out the center. stretch: distort to the size.",
+        name="fit", choices=FITS, short="Keep proportions and cut, or distort",
+        help="cover: keep proportions and cut out the center. stretch: distort to the size.",
         default="cover", kept="cover", parse=one_of(*FITS), initial="cover", annotation=_literal(FITS),
         doc='"cover" keeps proportions and cuts to the center, "stretch" distorts.',
     ),
     _recipe(
         name="interpolation", choices=INTERPOLATIONS, meant_by=("resample", "filter"),
+        short="area, linear, cubic, lanczos or nearest",
         help="How images are resized. area shrinks without aliasing and enlarges bilinearly.",
         default="area", kept="area", parse=one_of(*INTERPOLATIONS), initial="area", annotation=_literal(INTERPOLATIONS),
         doc="how images are resized.",
     ),
     _recipe(
         name="color", choices=COLORS, meant_by=("mode", "grayscale", "channels"),
+        short="Channels; ycgco420: 1.5 bytes a pixel",
         help="rgb: three channels. gray: one. ycgco420: full brightness and a quarter of the color, 1.5 bytes a pixel, "
         "read as rgb (memmap and hdf5).",
         default="rgb; gray for gray arrays; as in the store for stores", tried=("Color", "rgb"),
@@ -76,13 +86,15 @@ RECIPE: tuple[Option, ...] = (
         doc='"ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
     ),
     _recipe(
-        name="max_pixels", least=1, help="Reject images whose header declares more pixels than this.",
+        name="max_pixels", least=1, short="Reject images of more pixels",
+        help="Reject images whose header declares more pixels than this.",
         default="178000000", kept=None, parse=at_least_1, initial=178_000_000, stored=int, annotation="int",
         doc="images with more are rejected.",
     ),
     _of_format(
         name="format", flags=("-f", "--format"), choices=("memmap", "hdf5", "lmdb"),
         meant_by=("backend", "write_mode"),
+        short="memmap and hdf5: raw pixels; lmdb: JPEG",
         help="memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the "
         "smallest.",
         default="memmap", tried=("Format", "all"), annotation="str",
@@ -90,6 +102,7 @@ RECIPE: tuple[Option, ...] = (
     ),
     _of_format(
         name="quality", metavar="1-100|keep", meant_by=("jpeg_quality", "encode_quality"),
+        short="JPEG quality in lmdb; keep: files as they are",
         help="JPEG quality in lmdb stores. keep: with --size keep, store JPEG files as they are.",
         default="90; keep for the JPEG files of a store", kept="keep where possible, else as in the store, else 90",
         tried=("JPEG quality of lmdb", "75, 90, 95"), of_some_formats=True, follows=True, stored=int,
@@ -98,6 +111,7 @@ RECIPE: tuple[Option, ...] = (
     ),
     _of_format(
         name="check", choices=CHECKS,
+        short="How to check JPEG files stored as they are",
         help="How to check JPEG files that are stored as they are. structure: finds truncated files without decoding "
         "them, but hardly any damage inside the compressed data. decode: also finds what a decoder notices, which is "
         "not all.",
@@ -106,13 +120,15 @@ RECIPE: tuple[Option, ...] = (
         "takes longer: lmdb only.",
     ),
     _of_format(
-        name="subsampling", metavar="420|422|440|444", help="Chroma subsampling in lmdb stores.",
+        name="subsampling", metavar="420|422|440|444", short="Of chroma in lmdb: 420, 422, 440 or 444",
+        help="Chroma subsampling in lmdb stores.",
         default="420", of_some_formats=True, follows=True, stored=str, annotation=_literal(SUBSAMPLINGS),
         parse=lambda name, value: one_of(*SUBSAMPLINGS)(name, value.replace(":", "")), initial=SUBSAMPLINGS[0],
         doc="of chroma: lmdb only.",
     ),
     _of_format(
         name="jpeg_tables", choices=JPEG_TABLES,
+        short="How lmdb encodes JPEG: jpegli or standard",
         help="How JPEG in lmdb stores is encoded. jpegli: with jpegli's quantization tables and optimized codes. "
         "standard: with the standard's, in 15 to 30% more bytes at the same PSNR.",
         default="jpegli; standard with --subsampling 440", tried=("Quantization tables of lmdb", "jpegli"),
@@ -123,6 +139,7 @@ RECIPE: tuple[Option, ...] = (
     ),
     _of_format(
         name="compression", choices=("none", "gzip", "zstd"), meant_by=("gzip", "compress", "zstd"),
+        short="none, zstd (memmap) or gzip (hdf5)",
         help="Lossless compression: zstd in memmap stores, about half the bytes of pictures and a tenth of those of "
         "masks; gzip in hdf5 stores.",
         default="none", tried=("Compression of memmap and hdf5", "none, zstd"), of_some_formats=True, off="none",
@@ -135,17 +152,20 @@ RECIPE: tuple[Option, ...] = (
     ),
     _of_format(
         name="shard_size", metavar="BYTES", meant_by=("size_limit", "max_shard_size", "chunk_bytes", "maxsize"),
+        short="About how many bytes of raw pixels in a shard",
         help="About how many bytes of raw pixels a shard contains, such as 1GB; it has at least 64 samples.",
         default="256MiB", stored=int, parse=lambda name, value: parse_bytes(name, as_text(value)), initial="256MiB",
         annotation="int | str", doc='bytes of raw pixels in a shard, about: 1 << 30 or "1GiB".',
     ),
     _recipe(
         name="fast", is_flag=True,
+        short="Decode large JPEGs at a reduced scale",
         help="Decode large JPEGs at a reduced scale: faster, with slightly different pixels.", kept=None,
         initial=False, annotation="bool", doc="decode large JPEGs at a reduced scale, with slightly other pixels.",
     ),
     _recipe(
         name="curate", is_flag=True, meant_by=("dedupe", "dedup", "phash"),
+        short="Find duplicates, blurred and dark images",
         help="Measure each image, of several the first, so that `rawpack inspect --html` shows near duplicates, and "
         "blurred, dark and blank images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
         initial=False, annotation="bool",
@@ -164,6 +184,7 @@ KINDS = (
 SOURCE: tuple[Option, ...] = (
     _source(
         name="kind", flags=("--source",), metavar="KIND", meant_by=("type", "input_format"),
+        short="What SRC is: folder, coco, video, ...",
         help=f"What SRC is: {', '.join(KINDS)}, or a kind from a plugin. With folder, train/ and val/ count as "
         "classes, and tables and other annotations next to the images are left out.",
         default="detected from SRC", annotation="str",
@@ -172,6 +193,7 @@ SOURCE: tuple[Option, ...] = (
     ),
     _source(
         name="skip_unreadable", is_flag=True, meant_by=("ignore_errors", "skip_errors"),
+        short="Leave out what cannot be read below SRC",
         help="Leave out folders and files below SRC that cannot be read. They are listed as rejects, and the exit code "
         "is 1.",
         default="stop before anything is written", annotation="bool",
@@ -183,11 +205,13 @@ SOURCE: tuple[Option, ...] = (
         meant_by=(
             "n", "num_samples", "max_samples", "max_images", "max_num", "head", "first", "take", "sample", "subset",
         ),
+        short="At most N samples, evenly spaced over SRC",
         help="Pack at most N samples, evenly spaced over SRC, to try something out.", default="all", annotation="int",
         doc="at most this many samples, evenly spaced over the source.",
     ),
     _source(
         name="fields", flags=("--field",), multiple=True, metavar="NAME[:DTYPE]", meant_by=("dtype", "features"),
+        short="Type of a column, or a further field",
         help="The type of a column of a listing or Parquet file, if its values do not tell: score:float32, "
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. HDF5 and .npz too: "
         "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. "
@@ -204,25 +228,29 @@ SOURCE: tuple[Option, ...] = (
     ),
     _source(
         name="key_pattern", metavar="PATTERN",
+        short="Fields in paths: {person}/{label}_{n:d}.jpg",
         help="Fields in the paths of images or videos: S{subject:03d}A{label:03d}.avi, "
         "{person}/{label}_{n:d}.jpg. {name} is a text, {name:d} a whole number, {name:f} a float, {} not "
         "stored; texts of label are classes.",
         annotation="str",
         doc='fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".',
     ),
-    _source(
+    _of_table(
         name="path_column", flags=("--path",), metavar="COLUMN",
+        short="Column of paths, or how columns make them",
         help="The column of paths of a listing, or how columns make them: {id}_{start:06d}.mp4; {}.jpg by the first.",
         default="path, file_name, filename, filepath or file", annotation="str",
         doc='of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".',
     ),
-    _source(
+    _of_table(
         name="key_column", metavar="COLUMN",
+        short="Column that names samples",
         help="The column that names samples, of a listing, Parquet, HDF5 or .npz file.",
         default="the paths", annotation="str", doc="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
-    _source(
+    _of_files(
         name="images", is_path=True, multiple=True, metavar="DIR|NAME=DIR",
+        short="Folder of the images, or of further images",
         help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
         "YOLO's text files, the folder of the images. For a folder of images, target=clean/: the file "
         "clean/a/001.png is the further image target of SRC/a/001.jpg; may be repeated.",
@@ -232,6 +260,7 @@ SOURCE: tuple[Option, ...] = (
     ),
     _source(
         name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),
+        short="Class names, one per line",
         help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
         "RecordIO or HDF5. For labels, lines may begin with numbers from 0 or 1, as UCF101's do.",
         default="for a listing and WebDataset, the sorted names among the labels",
@@ -239,15 +268,17 @@ SOURCE: tuple[Option, ...] = (
         doc="of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a "
         "dataset, names of the labels.",
     ),
-    _source(
+    _of_shards(
         name="prefix", choices=("names", "numbers"),
+        short="Put the shard's name or number before keys",
         help="Put the name of its WebDataset shard, or the shard's number from 0, and / in front of each key, for "
         "shards that share keys.",
         default="no prefix", annotation='Literal["names", "numbers"]',
         doc='of WebDataset, put the name or the number of its shard before each key, as "a-000/".',
     ),
-    _source(
+    _of_files(
         name="labels_file", is_path=True, metavar="FILE",
+        short="Table or list of the classes of images",
         help="Classes of the images of a folder or archive: a table with a column of the images' names and one of "
         "classes, such as Kaggle's, also one in the archive; ImageNet's development kit; or a text file with a class "
         "per line, in the order of the images' names.",
@@ -255,13 +286,15 @@ SOURCE: tuple[Option, ...] = (
         doc="of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's "
         "development kit, or of a list.",
     ),
-    _source(
+    _of_boxes(
         name="labels_dir", is_path=True, metavar="DIR",
+        short="Folder of YOLO's text files",
         help="The folder of YOLO's text files, with the same subfolders as that of the images.",
         annotation="str | os.PathLike[str]", doc="of images, the folder of YOLO's text files.",
     ),
-    _source(
+    _of_arrays(
         name="array", multiple=True, metavar="NAME=ARRAY,...",
+        short="Arrays to pack: image=train/x,label=train/y",
         help="Arrays to pack from an HDF5 or .npz file, as NAME=ARRAY: image=train/x,label=train/y. :chw after "
         "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first and moves them "
         "to the end; :hwc keeps the axes as they are.",
@@ -270,13 +303,15 @@ SOURCE: tuple[Option, ...] = (
         'and `.npy`, ":chw" after the images\' name, or alone, says that their channels come first and moves them to '
         'the end; ":hwc" keeps the axes as they are.',
     ),
-    _source(
+    _of_table(
         name="image_column", metavar="COLUMN",
+        short="Column of images, if there are several",
         help="The column of images of a Parquet, HDF5 or .npz file that has several.",
         annotation="str", doc="of Parquet, HDF5 and `.npz` files, the column of images.",
     ),
-    _source(
+    _of_table(
         name="label_column", metavar="COLUMN",
+        short="Column of labels; texts in it are classes",
         help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file, or of --labels-file. "
         "Texts in it are classes. For arrays, :onehot after the name (y:onehot), or alone, says that labels are "
         "one-hot.",
@@ -285,19 +320,22 @@ SOURCE: tuple[Option, ...] = (
         'arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the '
         "class is stored.",
     ),
-    _source(
+    _of_table(
         name="columns", metavar="NAME,...",
+        short="Columns of a Parquet file that become fields",
         help="The columns of a Parquet file that become fields, besides image and label.", default="all that can",
         annotation="str | Sequence[str]", doc="of Parquet files, those that become fields.",
     ),
     _source(
         name="episodes", metavar="N,N:M,...", meant_by=("episode", "episode_index"),
+        short="Episodes of LeRobot: 0:50, or 0,3,10:20",
         help="Of LeRobot, the episodes to pack: 0:50, or 0,3,10:20. The last one of a range is left out.",
         default="all", annotation="str | Sequence[int]",
         doc='of LeRobot, the episodes to pack: "0:50" or a list of numbers.',
     ),
     _video(
-        name="fps", metavar="N", help="Frames per second to take, such as 2 or 29.97.", default="all",
+        name="fps", metavar="N", short="Frames per second to take",
+        help="Frames per second to take, such as 2 or 29.97.", default="all",
         annotation="float | str", doc="of videos, frames per second to take.",
     ),
     _video(
@@ -305,7 +343,8 @@ SOURCE: tuple[Option, ...] = (
         doc="of videos, every Nth frame is taken.",
     ),
     _video(
-        name="start", metavar="TIME", help="Take frames from this time on: 90, 1.5 or 0:01:30.",
+        name="start", metavar="TIME", short="Take frames from this time on: 90 or 0:01:30",
+        help="Take frames from this time on: 90, 1.5 or 0:01:30.",
         annotation="float | str", doc="of videos, the time of the first frame, in seconds or as 0:01:30.",
     ),
     _video(
@@ -340,12 +379,14 @@ RUN: tuple[Option, ...] = (
         name="workers", flags=("-j", "--workers"), least=0,
         meant_by=("jobs", "num_workers", "n_jobs", "nproc", "processes", "num_processes", "threads", "num_threads",
                   "num_proc", "cpus", "parallel"),
+        short="Worker processes; 0: pack in this process",
         help="Worker processes; 0 packs in this process. With --engine local only.", default="one per CPU",
         annotation="int",
         doc="processes, which get a dataset by cloudpickle; 0 packs in this process; None starts one for each CPU.",
     ),
     _run(
         name="engine", choices=("local", "dask", "ray"),
+        short="Where to pack: here, or on a cluster",
         help="Where to pack: on this machine or on a cluster, whose workers must see SRC and DST at the same paths.",
         default="local", annotation="Engine | Executor",
         doc='what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, '
@@ -353,16 +394,19 @@ RUN: tuple[Option, ...] = (
     ),
     _run(
         name="address", metavar="ADDRESS",
+        short="Address of the cluster, as tcp://host:8786",
         help="Address of the cluster: tcp://host:8786 of a Dask scheduler; auto, host:6379 or ray://host:10001 for "
         "Ray.", annotation="", doc="",
     ),
     _run(
         name="engine_timeout", most_seconds=10_000_000, metavar="SECONDS",
+        short="How long to wait for the cluster",
         help="How long to wait for the cluster to answer, and then for a worker to take a part.",
         default="20", annotation="", doc="",
     ),
     _run(
         name="max_rejects", metavar="SHARE|N", meant_by=("max_errors", "tolerance"),
+        short="How many samples may be unreadable",
         help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number.",
         default="1%", annotation="float | str",
         doc='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
@@ -374,6 +418,7 @@ RUN: tuple[Option, ...] = (
     ),
     _run(
         name="restart", is_flag=True, meant_by=("overwrite", "force"),
+        short="Delete what an earlier run left, start over",
         help="Delete what an earlier run left in DST and start over.", annotation="bool",
         doc="delete what an earlier run left and begin again. The store itself stays if an append did not finish.",
     ),

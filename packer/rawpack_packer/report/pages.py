@@ -4,6 +4,7 @@ script."""
 from __future__ import annotations
 
 import base64
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ def filled(template: str, **values: Any) -> str:
     )
     environment.filters["size"] = text.size
     environment.filters["plain"] = text.plain
+    environment.filters["words"] = words
     return environment.get_template(template).render(
         **values,
         machine=[
@@ -70,6 +72,19 @@ def _command() -> str:
     return text.plain(shlex.join(["rawpack", *sys.argv[1:]]))
 
 
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]{0,24}(?![\w-])")
+
+
+def words(value: object, *, lines: bool = False) -> Markup:
+    """What a page says, safe to show. No line breaks within the name of an option. lines: keep line breaks."""
+    parts, end = list[Markup](), 0
+    said = text.plain(str(value), lines=lines)
+    for option in _OPTION.finditer(said):
+        parts += [Markup.escape(said[end : option.start()]), Markup("<span class=option>{}</span>").format(option[0])]
+        end = option.end()
+    return Markup("").join([*parts, Markup.escape(said[end:])])
+
+
 def both(plot: Plot, title: str, name: str) -> Markup:
     """A plot as drawn for a wide page and for a phone; the page shows the one that fits."""
     return Markup('<figure class="wide">{}</figure>\n<figure class="narrow">{}</figure>').format(
@@ -80,22 +95,34 @@ def both(plot: Plot, title: str, name: str) -> Markup:
 def picture(image: NDArray[np.uint8], *, lossless: bool = True) -> str:
     """A data URI of an image (H, W, C): PNG, or a JPEG of good quality."""
     bgr = cv2.cvtColor(image, cv2.COLOR_RGB2BGR) if image.shape[2] == 3 else image
-    done, data = cv2.imencode(".png" if lossless else ".jpg", bgr, [] if lossless else [cv2.IMWRITE_JPEG_QUALITY, 88])
+    done, data = cv2.imencode(".png" if lossless else ".jpg", bgr, [] if lossless else [cv2.IMWRITE_JPEG_QUALITY, 80])
     if not done:
         raise PackError(f"OpenCV cannot write an image of {image.shape}")
     kind = "png" if lossless else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(data.tobytes()).decode()}"
 
 
-_SIDE = 112
-"""Pixels of the longer side in a contact sheet."""
+_SIDE, _LARGE = 112, 320
+"""Pixels of the longer side in a contact sheet, and of an image that was clicked on."""
 _CLASSES, _EACH, _WITHOUT = 24, 8, 48
 """Classes shown, samples of each, and samples where there are no classes."""
 _BARS, _REJECTS, _BINS, _GROUPS = 40, 24, 40, 24
 
 
-Shown = tuple[list[tuple[str, str]], str]
-"""The images of a sample, as names of fields and data URIs, and its key."""
+@dataclass(frozen=True)
+class Picture:
+    """An image that a click enlarges."""
+
+    name: str
+    """Of its field."""
+    uri: str
+    width: int
+    """Pixels of the page."""
+    height: int
+
+
+Shown = tuple[list[Picture], str]
+"""The images of a sample, and its key."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +211,15 @@ def _sheets(store: Store, reader: Reader) -> Iterator[Sheet]:
 
 def _sample(reader: Reader, row: int) -> Shown:
     sample, names = reader[row], image_names(reader)
-    small = {name: thumbnail(sample[name], _SIDE, enlarge=len(names) > 1) for name in names}
-    pictures = [(name, picture(image, lossless=False)) for name, image in small.items()]
-    return pictures, str(sample.get("key", row))
+    return [_picture(name, sample[name], enlarge=len(names) > 1) for name in names], str(sample.get("key", row))
+
+
+def _picture(name: str, image: NDArray[Any], *, enlarge: bool) -> Picture:
+    large = thumbnail(image, _LARGE)
+    height, width = large.shape[:2]
+    scale = _SIDE / max(height, width)
+    scale = scale if enlarge else min(1.0, scale)
+    return Picture(name, picture(large, lossless=False), max(1, round(width * scale)), max(1, round(height * scale)))
 
 
 def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:

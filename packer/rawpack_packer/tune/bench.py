@@ -59,9 +59,9 @@ class Bench(Measured):
         for meter in self.meters:
             name = words.shortened(str(meter.path), width - 1)
             shown, left_out = words.table([HEAD, *self.rows(meter)], width, meter.noun)
-            blocks.append(words.wrapped([f"{name}: {about(meter)}"], width) + f"\n{shown}")
+            blocks.append(text.wrapped([f"{name}: {about(meter)}"], width) + f"\n{shown}")
         more = [f"Columns that do not fit: {', '.join(left_out)}."] if left_out else []
-        return "\n\n".join([*blocks, words.wrapped([*more, *self.notes()], width)])
+        return "\n\n".join([*blocks, text.wrapped([*more, *self.notes()], width)])
 
     def notes(self) -> list[str]:
         """How the figures were measured, and what may be wrong with them."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import statistics
-import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -329,9 +328,6 @@ def worker_counts(most: int) -> list[int]:
     return [*(1 << k for k in range(most.bit_length()) if 1 << k < most), most]
 
 
-_INDENT = "  "
-
-
 def number(value: float) -> str:
     """Three digits: "52,100", "0.312"."""
     rounded = float(f"{value:.3g}")
@@ -358,26 +354,10 @@ def table(rows: Sequence[tuple[str, ...]], width: int | None, noun: str) -> tupl
     left_out: list[str] = []
     while True:
         cells = [tuple(row[k] for k in kept) for row in [tuple(text.with_noun(name, noun) for name in head), *rows[1:]]]
-        shown = text.grid(cells, _INDENT)
+        shown = text.grid(cells)
         if width is None or len(kept) < 3 or max(map(len, shown.splitlines())) <= width:
             return shown, left_out[::-1]
         left_out.append(text.with_noun(head[kept.pop()], noun))
-
-
-def wrapped(lines: Iterable[str], width: int | None) -> str:
-    """Lines wrapped to the width; a command, which users copy, stays on one line."""
-    found = list[str]()
-    for line in lines:
-        inner = line.removeprefix(_INDENT)
-        indent = _INDENT if inner != line else ""
-        if width is None or inner.startswith("rawpack "):
-            found.append(line)
-            continue
-        found += textwrap.wrap(
-            inner, max(20, width), initial_indent=indent, subsequent_indent=indent + _INDENT,
-            break_long_words=False, break_on_hyphens=False,
-        )  # fmt: skip
-    return "\n".join(found)
 
 
 def shortened(name: str, most: int) -> str:

@@ -146,18 +146,20 @@ class Plan(Measured):
 
     def as_text(self, width: int | None) -> str:
         """The plan for a terminal of `width` columns; None for the whole table and unwrapped lines."""
-        title = words.wrapped([f"{text.plain(self.asked.source)}: {self.title()}"], width)
+        title = text.wrapped([f"{text.plain(self.asked.source)}: {self.title()}"], width)
         shown, left_out = words.table([HEAD, *self.rows()], width, self.noun)
         more = [f"Columns that do not fit ({opt.wide} shows them): {', '.join(left_out)}."] if left_out else []
-        blocks = [f"{title}\n{shown}", words.wrapped([*more, *self.notes()], width)]
-        return "\n\n".join([*blocks, words.wrapped(self.advice(), width)])
+        first, *others = self.notes()
+        notes = [*more, f"*: recommended. {first}", *others]
+        blocks = [f"{title}\n{shown}", text.wrapped(notes, width)]
+        return "\n\n".join([*blocks, text.wrapped(self.advice(), width)])
 
     def notes(self) -> list[str]:
         """How to read the table, and what may be wrong with it."""
         noun, asked, figure = self.noun, self.asked, self.trials[0].reading.images_per_s
         rounds = len(figure.values)
         lines = [
-            f"*: recommended. {noun}s/s: from memory; per core: for each second of CPU time. " + (
+            f"{noun}s/s: from memory; per core: for each second of CPU time. " + (
                 f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which contains "
                 f"the median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -80,6 +81,7 @@ class Where:
             self._body = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError) as error:
             why = error.msg if isinstance(error, SyntaxError) else str(error)
+            why += "; write == to compare" if re.search("(?<![=!<>])=(?!=)", text) else ""
             raise UsageError(f"{self._said} is not a condition: {why}") from None
         except (RecursionError, MemoryError):
             raise self._nested() from None

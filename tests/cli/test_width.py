@@ -1,0 +1,152 @@
+"""How wide the output is: at a terminal and in a pipe, no line has more than 80 columns but for what is copied."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+from pictures import picture, save
+from running import Ran, command, environment, run_command
+
+from rawpack_packer import text
+
+COPIED = re.compile(r"^ *(rawpack |read it |look |batches = |rawpack\.Reader)|ssh -N")
+"""Lines that are copied."""
+
+
+def at_a_terminal(*args: object, columns: int = 80, cwd: Path) -> tuple[int, str]:
+    """The exit code of a command, and the lines that a terminal keeps of what it writes."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, columns))
+    told = {name: value for name, value in environment(TERM="xterm", NO_COLOR="1").items() if name != "COLUMNS"}
+    with subprocess.Popen(
+        [*command(), *map(str, args)], stdin=its, stdout=its, stderr=its, env=told, cwd=cwd
+    ) as process:
+        os.close(its)
+        shown = b""
+        while True:
+            try:
+                more = os.read(ours, 4096)
+            except OSError:  # as Linux says that the other end was closed
+                break
+            shown += more
+    os.close(ours)
+    lines = shown.decode().replace("\r\n", "\n").split("\n")
+    return process.returncode, "\n".join(re.sub(r".*\r", "", line) for line in lines)
+
+
+def in_a_pipe(*args: object, cwd: Path) -> Ran:
+    ran = subprocess.run(
+        [*command(), *map(str, args)], capture_output=True, encoding="utf-8", env=environment(COLUMNS="80"), cwd=cwd,
+        check=False,
+    )  # fmt: skip
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
+
+
+def too_wide(shown: str, columns: int = 80) -> list[str]:
+    """Lines that are wider, although they could be broken: what is left of a path or a command has no blank."""
+    return [
+        line
+        for line in shown.splitlines()
+        if len(line) > columns and not COPIED.search(line) and " " in re.sub("`[^`]*`", "", line.strip())
+    ]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with long names: photos, two stores of them, one with a reject, and new labels."""
+    root = tmp_path_factory.mktemp("a-folder-with-a-name-that-is-rather-long-for-a-terminal")
+    for number in range(12):
+        save(root / "photos" / f"a class with many words in its name, number {number % 3}" / f"{number}.png",
+             picture(40, 50, number))  # fmt: skip
+    (root / "photos" / "a class with many words in its name, number 0" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
+    for name, size in (("one", 32), ("two", 24)):
+        done = run_command("pack", "-q", "-j", 0, "-s", size, "--max-rejects", 3, root / "photos", root / name)
+        assert done.code == 0, done
+    keys = [f"a class with many words in its name, number {k % 3}/{k}.png" for k in range(12)]
+    (root / "new.jsonl").write_text("\n".join(json.dumps({"key": key, "score": 0.5}) for key in keys))
+    return root
+
+
+COMMANDS = {
+    "pack": ("pack", "-j", 0, "-s", 16, "--max-rejects", 3, "photos", "OUT"),
+    "pack --dry-run": ("pack", "-s", 16, "--dry-run", "photos", "OUT"),
+    "pack --holdout": ("pack", "-j", 0, "-s", 16, "--max-rejects", 3, "--holdout", "val=1", "photos", "OUT"),
+    "append": ("append", "-j", 0, "--skip-existing", "photos", "one"),
+    "inspect": ("inspect", "--verify", "one"),
+    "bench": ("bench", "--seconds", "0.01", "--rounds", 2, "--workers", 0, "--batch", 4, "one", "two"),
+    "subset": ("subset", "-j", 0, "--every", 2, "one", "OUT"),
+    "merge": ("merge", "-j", 0, "--prefix", "names", "--size", 16, "one", "two", "OUT"),
+    "convert": ("convert", "-j", 0, "-f", "lmdb", "one", "OUT"),
+    "export": ("export", "one", "OUT"),
+    "relabel": ("relabel", "--from", "new.jsonl", "two"),
+    "warm": ("warm", "one"),
+    "doctor": ("doctor",),
+    "plan": (
+        "plan", "--budget", "2s", "-f", "memmap", "-f", "lmdb", "-s", 16, "-s", 32, "--workers", 1, "--batch", 4,
+        "photos",
+    ),
+    "an error of usage": ("pack", "--max-rejects", "3", "--columns", "a,b,c,d,e,f,g", "photos", "OUT"),
+    "an error": ("pack", "-j", 0, "--max-rejects", "0", "photos", "OUT"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_line_is_wider_than_the_terminal(work: Path, name: str) -> None:
+    """Of the output and of errors, but for commands, code and paths."""
+    _, shown = at_a_terminal(*(one if one != "OUT" else f"at {name}" for one in COMMANDS[name]), cwd=work)
+    assert len(shown.split()) > 5
+    assert not too_wide(shown)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_result_in_a_pipe_is_wider_than_80_columns(work: Path, name: str) -> None:
+    """Messages to the standard error stay one line there."""
+    ran = in_a_pipe(*(one if one != "OUT" else f"in {name}" for one in COMMANDS[name]), cwd=work)
+    assert ran.out or ran.code
+    assert not too_wide(ran.out)
+    if name.startswith("an error"):
+        assert (ran.out, len(ran.err.splitlines())) == ("", 1 + (name == "an error")), ran
+
+
+def test_an_error_is_wrapped_at_a_terminal_only(tmp_path: Path) -> None:
+    """At the width of the terminal; the words are the same; a command in backticks is not broken."""
+    args = ("pack", "--fromat=lmdb", tmp_path / "x", tmp_path / "y")
+    piped = in_a_pipe(*args, cwd=tmp_path)
+    assert piped == Ran(2, "", f"{piped.err.strip()}\n")
+    code, shown = at_a_terminal(*args, columns=40, cwd=tmp_path)
+    assert code == 2
+    assert "`rawpack pack -h`" in shown
+    assert max(map(len, shown.splitlines())) <= 40 < len(piped.err)
+    assert re.sub(r"\W+", " ", shown) == re.sub(r"\W+", " ", piped.err)
+
+
+# ---------------------------------------------------------------------------------------------- how lines are broken
+
+
+def test_commands_and_paths_stay_whole() -> None:
+    """Backticks and lines that are commands are not broken, however narrow; a path is not, either."""
+    line = "you may try `rawpack pack --format lmdb photos/ store/` or do something else with these"
+    broken = text.wrapped([line, "  rawpack pack --format lmdb a/ b/"], 24).splitlines()
+    assert "  `rawpack pack --format lmdb photos/ store/`" in broken
+    assert broken[-1] == "  rawpack pack --format lmdb a/ b/"
+    assert " ".join(" ".join(broken[:-1]).split()) == line
+    path = "/a/" + "b" * 60
+    assert text.wrapped([f"there is no {path} here"], 20).split() == ["there", "is", "no", path, "here"]
+
+
+def test_values_of_a_table_stand_under_one_another() -> None:
+    """A value that is too long continues below itself; below a name that is too long, it begins a line."""
+    shown = text.table([("name", "one two three four five six"), ("a name that is long", "seven eight")], width=32)
+    assert shown.splitlines() == [
+        "  name  one two three four five",
+        "        six",
+        "  a name that is long",
+        "        seven eight",
+    ]
