@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,11 @@ def photos_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, name in enumerate(("cat", "dog")):
         for one in range(12):
             save(tmp_path / "photos" / name / f"{one:03}.jpg", picture(100 + 3 * one, 160 - 2 * one, 12 * number + one))
+
+
+def pytest_sessionfinish() -> None:
+    """End the workers of loaders that a framework still refers to: pytest would take them for left open."""
+    from rawpack.workers.pool import WorkerPool
+
+    for pool in [one for one in gc.get_objects() if type(one) is WorkerPool]:
+        pool.close()
