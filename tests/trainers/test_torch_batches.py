@@ -126,7 +126,7 @@ def test_tensors_that_are_kept_do_not_change(reader: Reader, truth: Truth, way: 
     for view, index in kept:
         np.testing.assert_array_equal(view.permute(0, 2, 3, 1).numpy(), truth.images[index.numpy()[1:], ::2])
     addresses = {batch["image"].data_ptr() for batch in tensors}
-    assert len(addresses) <= 5, "tensors that nobody holds give their slots back"
+    assert len(addresses) <= 5 * tensors._feed.making.together, "tensors that nobody holds give their slots back"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", torch.float32, torch.bfloat16])
