@@ -75,6 +75,7 @@ def slices() -> Iterator[None]:
         patch.setattr(fill, "_COPIED_BYTES", fill._SLICE_BYTES)
         patch.setattr(fill, "_WHOLE_BYTES", fill._SLICE_BYTES)
         patch.setattr(making, "_TOGETHER_BYTES", 1)
+        patch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
         yield
 
 

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -195,7 +195,10 @@ def for_standard_error(message: str) -> str:
     if sys.stderr is None or not sys.stderr.isatty():
         return message
     given = os.environ.get("COLUMNS", "")
-    width = int(given) if given.isdecimal() and int(given) else os.get_terminal_size(sys.stderr.fileno()).columns
+    width = int(given) if given.isdecimal() else 0
+    if not width:
+        with suppress(OSError):  # a stream that has no descriptor, as in a notebook
+            width = os.get_terminal_size(sys.stderr.fileno()).columns
     return wrapped(message.split("\n"), width or _USUAL_WIDTH)
 
 

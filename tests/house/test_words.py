@@ -22,7 +22,7 @@ CODE = [path for name in ("packer/rawpack_packer", "reader/rawpack") for path in
 STRANGE = {
     r"\brooms?\b": "layer, or space",
     r"(?<!Hugging )\b[Ff]aces?\b": "framework adapter",
-    r"(?<!progress )\b[Bb]ars?\b(?! charts?\b)": "target; or progress bar, bar chart",
+    r"(?<![Pp]rogress )\b[Bb]ars?\b(?! charts?\b)": "target; or progress bar, bar chart",
     r"\bin turn\b": "each round measures every row once; take turns",
     r"\bdone again\b": "repeated; packed again",
     r"\b(?:go|goes|went) on\b(?! to\b)": "continues, resumes",

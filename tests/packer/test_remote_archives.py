@@ -252,6 +252,7 @@ def test_at_a_terminal_bytes_have_a_bar(monkeypatch: pytest.MonkeyPatch, capsys:
     for name in ("_WAITING_S", "_STILL_WAITING_S", "_BAR_AFTER_S"):
         monkeypatch.setattr(progress, name, 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(progress, "bar", partial(progress.bar, delay=0, mininterval=0))
     shown = progress.Fetching(progress.Bar())
     for done in (0, 3_000_000, 3_000_000):

@@ -100,7 +100,7 @@ def test_values_that_make_no_sense_are_refused_where_they_are_made(made: Callabl
         ({"image_size": {"image": "large"}}, "image_size='large' must be"),
         ({"decode": {"other": False}}, "decode= names 'other'"),
         ({"seed": 1 << 63}, "seed=9223372036854775808 must be a whole number between"),
-        ({"image_size": [(8, 8), (4, 8)]}, r"or \(height, width\), Buckets\(...\) for several sizes"),
+        ({"image_size": [(8, 8), (4, 8)]}, r"or \(height, width\), .*Buckets\(...\) for several sizes"),
         ({"fields": ["label"], "image_size": 8}, "image_size= has nothing to work on: the batch has no images"),
         ({"fields": ["label"], "transform": [abs]}, "transform= has nothing to work on"),
         ({"transform": [RandomCrop(33)]}, "the image is only 32x32"),

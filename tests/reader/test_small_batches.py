@@ -35,6 +35,7 @@ def reader(store: Path) -> Reader:
 def together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers make three batches of bytes at once, so that an epoch takes several slots."""
     monkeypatch.setattr(making, "_TOGETHER_BYTES", 3 * BATCH * (16 * 16 * 3 + 16))
+    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 2 << 20)
 
 
 @pytest.fixture

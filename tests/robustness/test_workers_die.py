@@ -480,7 +480,8 @@ except WorkerError as error:
 def test_a_worker_that_ends_itself(store: Path, tmp_path: Path) -> None:
     """What ends a worker between its tasks is told with its traceback; what it prints comes out on standard error."""
     ran = run_script(script(tmp_path, ENDS), store, options=())
-    assert (ran.code, ran.err) == (0, "ready\n" * 3)
+    assert ran.code == 0
+    assert ran.err in ("ready\n" * 3, "ready\n" * 4), "each that died was replaced; the last one as well, if in time"
     assert re.search(r"died \(exit status 1\) 3 times.*Traceback.*MemoryError: no room for slot 7", ran.out, re.DOTALL)
 
 
