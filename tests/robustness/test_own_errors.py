@@ -226,7 +226,8 @@ def test_while_a_sample_is_read(photos: Path, tmp_path: Path, bug: Bug) -> None:
     """What is raised while a worker reads a sample comes with the sample's key and the worker's traceback."""
     pack(photos, tmp_path / "store", workers=0)
     bug("rawpack.workers.fill:time")
-    with pytest.raises(WorkerError, match=r"sample 0 \('class 0/00\.jpg'\) failed: AttributeError: 'NoneType'") as raised:
+    told = r"sample 0 \('class 0/00\.jpg'\) failed: AttributeError: 'NoneType'"
+    with pytest.raises(WorkerError, match=told) as raised:
         list(Reader(tmp_path / "store").batches(8, workers=Workers(2, backend="process")))
     assert "Traceback" in str(raised.value)
 
