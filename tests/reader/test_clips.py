@@ -23,6 +23,7 @@ from running import FORMATS
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Ranks, Reader, UsageError, WorkerError
+from rawpack.epoch import making
 from rawpack.transforms import (
     BatchLambda,
     Lambda,
@@ -368,8 +369,9 @@ def test_a_state_of_other_clips_is_refused(reader: Reader) -> None:
         reader.clips(**ASKED).batches(3, **options).load_state_dict(plain)
 
 
-def test_small_clips_are_read_together(many: Reader) -> None:
+def test_small_clips_are_read_together(many: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many batches lie in one slot, each has its own clips."""
+    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1 << 20)
     clips = many.clips(3, step=2)
     batches = clips.batches(2, shuffle=True)
     assert batches._feed.making.together > 1
