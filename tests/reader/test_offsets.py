@@ -321,6 +321,26 @@ def test_boxes_move_with_their_frames(tmp_path: Path) -> None:
     assert len(seen) > 10
 
 
+@pytest.mark.parametrize("before", [0.0, -0.1])
+def test_boxes_of_a_frame_of_another_size_are_refused(tmp_path: Path, before: float) -> None:
+    """What was drawn for an image of one size does not move the boxes of one of another."""
+    samples = [
+        {
+            "image": np.zeros((20 + 20 * k, 30, 3), np.uint8), "boxes": np.array([[3, 4, 9, 11, 0]], np.float32),
+            "video": 0, "frame": k, "pts_seconds": k / FPS,
+        }
+        for k in range(2)
+    ]  # fmt: skip
+    rawpack_packer.pack(samples, tmp_path / "s", workers=0, size="keep", fields={"boxes": "xyxy"})
+    clips = Reader(tmp_path / "s").clips(offsets={"boxes": [before]})
+    batches = clips.batches(1, fields=["image", "boxes"], transform=[RandomCrop(8)])
+    if not before:
+        assert [len(batch["boxes"][0]) for batch in batches] == [1, 1]
+        return
+    with pytest.raises(UsageError, match=r"boxes of sample 0 .* 20x30, and its batch shows one of 40x30.*--size"):
+        list(batches)
+
+
 def test_batches_do_not_depend_on_who_makes_them(stored: Callable[[str], Reader]) -> None:
     """All fields of all batches, bit by bit: here, in threads, in processes; also of an order that repeats samples."""
     samples = stored("lmdb").clips(offsets=OFFSETS | {"caption": [0.0, 0.1]})

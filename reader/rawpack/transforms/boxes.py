@@ -6,7 +6,7 @@ image: random numbers are a pure function of seed, epoch and sample.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -41,19 +41,28 @@ class BoxMover:
         values: Mapping[str, Sequence[Array]],
         seeds: Seeds,
         clips: NDArray[np.int64] | None = None,
+        first_rows: Callable[[str], NDArray[np.int64]] | None = None,
     ) -> dict[str, list[Array]]:
         """The values of some samples, by field, in the pixels of a batch's images: new arrays of the same dtype, with
         fewer rows if boxes are left out. seeds: see `Seeds`. clips: if rows are the frames of clips, the numbers of
-        the clips, whose frames all move alike."""
+        the clips, whose frames all move alike. first_rows: if boxes may be of other rows than their images, those of
+        the first frame of each sample's image.
+
+        Raises UsageError if a frame with boxes has another size than its sample's image, which was drawn for.
+        """
         samples = rows if clips is None else clips
         frames = len(rows) // max(1, len(samples))
         drawn: list[dict[int, Any]] = [{} for _ in samples]
         for k, (name, plan) in enumerate(self.plans.items()):
-            shapes = iter(shapes_of(library, name, rows))
+            shapes = shapes_of(library, name, rows)
+            firsts = rows if first_rows is None else first_rows(name)
+            if not library.fields[name].uniform and not np.array_equal(firsts, rows):
+                _check_sizes(name, rows, shapes, shapes_of(library, name, firsts), frames)
+            remaining = iter(shapes)
             ways = [
                 _way(plan, random, known, shape)
                 for random, known in zip(randoms_of(seeds, samples, name if k else ""), drawn, strict=True)
-                for shape in islice(shapes, frames)
+                for shape in islice(remaining, frames)
             ]
         made: dict[str, list[Array]] = {name: [] for name in values}
         for name, given in values.items():
@@ -98,6 +107,19 @@ def mover_for(
     pixels = [name for name in made if fields[name].kind in PIXELS]
     plans = {name: made[name] for name in pixels[: pixels.index(image) + 1]}
     return BoxMover(plans) if plans[image].steps else None
+
+
+def _check_sizes(
+    name: str, rows: NDArray[np.int64], shapes: list[tuple[int, ...]], firsts: list[tuple[int, ...]], frames: int
+) -> None:
+    for n, (row, shape) in enumerate(zip(rows.tolist(), shapes, strict=True)):
+        image = firsts[n // frames]
+        if shape[:2] != image[:2]:
+            raise UsageError(
+                f"the boxes of sample {row} are of an image {name!r} of {shape[0]}x{shape[1]}, and its batch shows one "
+                f"of {image[0]}x{image[1]} (height x width): pack frames with --size, or give boxes the offsets of "
+                f"{name!r}"
+            )
 
 
 def _check_still(step: Step, spec: Spec, made: Spec) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
@@ -66,24 +67,24 @@ class RaggedFields:
         """
         batch, field_rows, samples = dict[str, Any](), self._field_rows, rows if clips is None else clips
         for names in self._groups:
-            made = self._of(names, field_rows.of(names[0], rows), seeds, samples, self._movers[bucket])
+            made = self._of(names, rows, seeds, samples, self._movers[bucket])
             batch |= {name: field_rows.by_sample(names[0], values, rows) for name, values in made.items()}
         return batch
 
     def _of(
         self,
         names: Sequence[str],
-        rows: NDArray[np.int64],
+        given: NDArray[np.int64],
         seeds: Seeds,
         numbers: NDArray[np.int64],
         mover: BoxMover | None,
     ) -> dict[str, Any]:
-        """Fields of these rows, which are the frames of the samples with these numbers."""
-        batch: dict[str, Any] = {}
+        """Fields that are read from the same rows, of the samples with these numbers, whose frames are `given`."""
+        batch, rows = dict[str, Any](), self._field_rows.of(names[0], given)
         fields = self._library.fields
         moved = {name: self._library.columns.ragged(name, rows) for name in names if mover and fields[name].moves}
         if mover is not None and moved:
-            moved = mover(self._library, rows, moved, seeds, numbers)
+            moved = mover(self._library, rows, moved, seeds, numbers, partial(self._first_rows, given))
         for name in names:
             if self._library.fields[name].kind == "text":
                 batch[name] = self._library.columns.text(name, rows)
@@ -99,6 +100,10 @@ class RaggedFields:
                 batch[name] = self._padded(name, samples, longest)
                 batch[f"{name}.length"] = lengths
         return batch
+
+    def _first_rows(self, samples: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+        """The row of the first frame of each sample, of a field."""
+        return self._field_rows.of(name, samples).reshape(len(samples), -1)[:, 0]
 
     def _padded(self, name: str, samples: Sequence[NDArray[Any]], length: int) -> NDArray[Any]:
         field = self._library.fields[name]
