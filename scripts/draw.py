@@ -39,7 +39,9 @@ def draw_comparison(result: Result, out: Path | None) -> None:
     if out:
         page = out / "compared.md"
         for name in ("read", "pack", "pace", "behavior", "install"):
-            replace(page, name, "\n\n".join(f"**{title}**\n\n{text}" for title, text in results.tables(result, name)))
+            # A result of some parts does not replace the others.
+            if made := results.tables(result, name):
+                replace(page, name, "\n\n".join(f"**{title}**\n\n{text}" for title, text in made))
         replace(page, "about", results.about(result))
         plots.draw_cores(result, out / "compared-cores.svg")
         plots.draw_disk(result, out / "compared-disk.svg")

@@ -24,11 +24,15 @@ _MAKE_PHOTOS = Path(__file__).resolve().parent.parent / "make_photos.py"
 _MADE_PHOTOS = 400
 FORMS = ("memmap", "hdf5", "lmdb")
 GZIP, PLANES, JPEG_95, STANDARD = "gzip.hdf5", "planes.memmap", "q95.lmdb", "standard.lmdb"
+ZSTD, ZSTD_PLANES, PAIRS = "zstd.memmap", "zstd-planes.memmap", "pairs.memmap"
 _PACKED_AS = {
     GZIP: ["--format", "hdf5", "--compression", "gzip"],
     PLANES: ["--format", "memmap", "--color", "ycgco420"],
     JPEG_95: ["--format", "lmdb", "--quality", "95"],
     STANDARD: ["--format", "lmdb", "--jpeg-tables", "standard"],
+    ZSTD: ["--format", "memmap", "--compression", "zstd"],
+    ZSTD_PLANES: ["--format", "memmap", "--compression", "zstd", "--color", "ycgco420"],
+    PAIRS: ["--format", "memmap", "--images", "other={images}-other"],
 }
 """Stores that are packed with more options than a format -> these."""
 
@@ -143,8 +147,10 @@ def store_path(settings: Settings, form: str) -> Path:
 
 def make_store(settings: Settings, form: str) -> None:
     """Pack that store; one that is complete already is left as it is."""
+    if form == PAIRS:
+        once(Path(f"{settings.images}-other"), lambda folder: shutil.copytree(settings.images, folder, symlinks=True))
     command = [sys.executable, "-m", "rawpack", "pack", "--quiet", "--size", settings.size]
-    command += _PACKED_AS.get(form, ["--format", form])
+    command += [option.format(images=settings.images) for option in _PACKED_AS.get(form, ["--format", form])]
     if settings.shape[2] == 1:
         command += ["--color", "gray"]
     subprocess.run([*command, settings.images, store_path(settings, form)], check=True)

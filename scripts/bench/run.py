@@ -61,7 +61,8 @@ _IMAGES = 16_000
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
 _FEW = 64
 DEFAULT = (
-    "reading,copying,next-epoch,single,small,cold,remote,memory,start,epochs,giant,packing,passing,scan,tiny,augment"
+    "reading,copying,next-epoch,single,stores,small,cold,remote,"
+    "memory,start,epochs,giant,packing,passing,scan,tiny,augment"
 )
 
 

@@ -127,6 +127,17 @@ PLANES = (
     Entry("memmap, planes", "lmdb, quality 95", 2.8),
     Entry("memmap"),
 )
+STORES = (
+    Entry("copy limit"),
+    Entry("memmap", "copy limit"),
+    Entry("memmap, two images a sample", "memmap", 0.45),
+    Entry("memmap, planes", "memmap"),
+    Entry("memmap, zstd", "memmap"),
+    Entry("memmap, planes, zstd", "memmap"),
+    Entry("lmdb", "memmap"),
+    Entry("lmdb, standard tables", "lmdb"),
+)
+"""The points between raw pixels and JPEG, and samples of two images, of which half as many are copied."""
 _TORCH = tuple((f"torch DataLoader, workers={workers}", workers) for workers in sorted({0, 1, os.cpu_count() or 1}))
 SMALL = (
     Entry("take loop"),
@@ -349,6 +360,7 @@ def tables(
             f"shuffled, after each batch a training step of {_STEP_S} s",
         ),
         Table("single", "small", replace(small, batch=256), SINGLE, (), "random samples of a warm store"),
+        Table("stores", "fewer photos", _larger(photos, 256), STORES, (), "shuffled, warm"),
         Table("planes", "photos", replace(_larger(photos, 256), workers=1), PLANES, (), "shuffled, warm"),
         Table("small-64", "small", replace(small, batch=64), SMALL, SMALL_BARS, "shuffled, warm"),
         Table("small-512", "small", replace(small, batch=512), SMALL, SMALL_BARS, "shuffled, warm"),

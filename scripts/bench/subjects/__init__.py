@@ -20,7 +20,7 @@ from functools import partial
 
 import videos
 from contract import Subject
-from data import FORMS, GZIP, JPEG_95, PACKED, PLANES, STANDARD, make_array, make_store
+from data import FORMS, GZIP, JPEG_95, PACKED, PAIRS, PLANES, STANDARD, ZSTD, ZSTD_PLANES, make_array, make_store
 from subjects.augment import NumpyBatch, albumentations, build, fused_normalize
 from subjects.clips import Clips, DecodedClips, by_decord, by_pyav, by_torchcodec
 from subjects.limits import Limit, OrderAlone, SequentialRead, TakeLoop, copy, decode, inflate
@@ -82,6 +82,9 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     **{form: partial(Store, form) for form in FORMS},
     "hdf5, gzip": partial(Store, GZIP),
     "memmap, planes": partial(Store, PLANES),
+    "memmap, zstd": partial(Store, ZSTD),
+    "memmap, planes, zstd": partial(Store, ZSTD_PLANES),
+    "memmap, two images a sample": partial(Store, PAIRS),
     "lmdb, quality 95": partial(Store, JPEG_95),
     "lmdb, 256 px, center crop": partial(Store, "lmdb", "center", stored=256),
     **{f"{form}, cold": partial(Store, form, shuffle="block", cold=True) for form in FORMS},
