@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, Protocol
 
@@ -346,7 +346,7 @@ def _field_kind(
 def _further_kind(name: str, value: Any, images: DatasetImages, root: str, others: Others) -> FieldKind:
     """What further images are: as the first one, of one size unless some that are looked at differ."""
     values = chain([value], others.images(others.few))
-    kind = first_pixels("image", name, (partial(images.further, one, f"{root}: {name}") for one in values), images.kind)
+    kind = first_pixels("image", name, lambda one: images.further(one, f"{root}: {name}"), values, images.kind)
     if None in kind.shape:
         return kind
     seen = others.images(others.few if others.every is None else others.every)

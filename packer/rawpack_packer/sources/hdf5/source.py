@@ -111,8 +111,8 @@ class Hdf5Source(TableSource):
         for name, of_file in chosen.fields.items():
             one, word = found[of_file], said.words.get(name)
             if word is not None and one.are_files:
-                reads = (partial(look.row, one, i) for i in range(one.shape[0]))
-                kinds[name], turned_too[name] = first_pixels(word, name, reads), False
+                kinds[name] = first_pixels(word, name, partial(look.row, one), range(one.shape[0]))
+                turned_too[name] = False
             elif isinstance(kind := _kind(one), FieldKind):
                 first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
                 kinds[name] = replace(kind, shape=turned(kind.shape, first))

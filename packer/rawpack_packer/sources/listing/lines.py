@@ -390,7 +390,7 @@ class PathParser:
         """Masks or further images, and what they are, as the first one."""
         files = self.files()
         try:
-            kind = first_pixels(word, self._place.name, (partial(files.value, i) for i in range(len(files.paths))))
+            kind = first_pixels(word, self._place.name, files.value, range(len(files.paths)))
         except UsageError as error:
             raise self._place.fault(0, f"{files.paths.value(0)}: {error}") from None
         return kind, files

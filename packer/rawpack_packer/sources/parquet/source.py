@@ -6,7 +6,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,8 +218,8 @@ class ParquetSource(TableSource):
                 kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
                 continue
             fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
-            reads = (partial(files.value, i) for i in range(scan.count))
-            kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+            word = "image" if word == "image" else "mask"
+            kinds[name] = kind or first_pixels(word, name, files.value, range(scan.count))
         problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:

@@ -6,7 +6,6 @@ import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,8 +112,8 @@ class TfrecordSource(TableSource):
                 columns_of[name] = boxes.column(found, of_boxes.numbers, where)
             elif kind is None or are_pixels(word):
                 columns_of[name] = further = records.images(of)
-                reads = (partial(further.value, i) for i in range(len(records)))
-                kind = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+                word = "image" if word == "image" else "mask"
+                kind = kind or first_pixels(word, name, further.value, range(len(records)))
             else:
                 assert isinstance(kind, FieldKind)
                 kind = kind if of_boxes else replace(kind, follows=None)
