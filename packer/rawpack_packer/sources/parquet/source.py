@@ -44,7 +44,6 @@ from rawpack_packer.sources.parquet.tables import (
     value_of,
 )
 from rawpack_packer.sources.table.choose import (
-    EMPTY,
     KEY,
     NO_COUNTS,
     ChosenColumns,
@@ -231,9 +230,8 @@ class ParquetSource(TableSource):
             problems += [*left_out, *two_classes(labels, of_boxes)]
         follow = [name for name in scan.boxes.lists if name not in scan.apart]
         kinds = with_followers(with_arrays(kinds, said.arrays, root), follow)
-        of_boxes_names, empty = (of_boxes.names, of_boxes.empty) if of_boxes else (None, ())
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
-            of_boxes_names, empty = scan.classes, scan.boxes.unused_classes(scan.classes, root)
+            of_boxes = scan.boxes.labels(scan.classes, root)
         info = SourceInfo(
             kind="parquet",
             root=root,
@@ -241,20 +239,14 @@ class ParquetSource(TableSource):
             fields=kinds,
             numbered=keys is None,
             options=said.given(shown),
-            classes=of_boxes_names,
-            empty_classes=empty,
-            counts={
-                **NO_COUNTS,
-                EMPTY: len(empty),
-                "columns_left_out": len(chosen.left_out),
-                **scan.no_file,
-            },
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), **scan.no_file},
             problems=tuple(problems),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
         more = [one for found in scan.outside.values() for one in found.values()]
         states = np.array(more, np.int64).reshape(-1, 2)
-        super().__init__(info, keys or RowNumbers(range(scan.count)), images, fields_of, states, labels=labels)
+        numbers = RowNumbers(range(scan.count))
+        super().__init__(info, keys or numbers, images, fields_of, states, labels=labels, of_boxes=of_boxes)
 
 
 @dataclass(frozen=True)
