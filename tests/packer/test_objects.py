@@ -267,6 +267,7 @@ def test_names_that_samples_have_already_get_that_of_the_column(photos: Path) ->
     file = objects_file(photos, ("key", [7, 8]), ("Index", [5, 6]), ("BOXES", [1, 2]))
     sample = packed(file)[0]
     assert [sample[f"objects_{name}"].tolist() for name in ("key", "Index", "BOXES")] == [[7, 8], [5, 6], [1, 2]]
+    assert [*open_source(file).info.fields] == ["boxes", "objects_key", "objects_Index", "objects_BOXES"]
     with pytest.raises(UsageError, match=r"list.jsonl: objects: 'is-crowd' cannot.*or --field objects:str keeps all"):
         open_source(objects_file(photos, ("is-crowd", [1, 2])))
 

@@ -122,7 +122,7 @@ class ObjectLists:
                 raise self._fault(f"{of_boxes} is not four numbers for each object")
             if (name := named_in(lists, CLASS_NAMES)) is not None and not all(map(_is_class, lists[name])):
                 raise self._fault(f"{name} is not one name or whole number for each object")
-            for name in lists.keys() - self._lists.keys():
+            for name in [one for one in lists if one not in self._lists]:
                 self._lists[name] = [None] * sum(self._lengths)
             for name, kept in self._lists.items():
                 kept += lists.get(name, [None] * length)
