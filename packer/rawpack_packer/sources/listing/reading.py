@@ -300,8 +300,9 @@ def _labels(listing: _Listing, made: _Fields, paths: Texts, place: CellPosition)
     if LABEL in made.columns:
         dtype = made.kinds[LABEL].dtype
         raise UsageError(f"{opt.classes}: the labels of {listing.where} are {dtype}, and no classes")
+    raw = listing.rows.raw  # without the boxes that are objects, which have no classes here
     columns = {name: one for name, one in made.columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
-    if boxes := [(one.classes(), partial(_of_box, listing.rows.raw[name], one)) for name, one in columns.items()]:
+    if boxes := [(one.classes(), partial(_of_box, raw[name], one)) for name, one in columns.items() if name in raw]:
         return None, labels_of_boxes(names, boxes)
     return _labels_of_folders(paths, names, place, listing.rows.lines), None
 
