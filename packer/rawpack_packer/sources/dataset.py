@@ -234,8 +234,8 @@ class DatasetSource(BaseSource):
 
 
 @dataclass(frozen=True)
-class _Samples:
-    """The samples of a dataset, to be looked at."""
+class _Looked:
+    """The samples of a dataset, which are looked at before they are packed."""
 
     dataset: Any
     count: int
@@ -377,7 +377,7 @@ class _Samples:
 
 def _looked_at(
     dataset: Any, names: Names | None, keys: Sequence[str] | None, root: str
-) -> tuple[_Samples, Sequence[str] | None]:
+) -> tuple[_Looked, Sequence[str] | None]:
     """The samples of what the user gives: columns of a table or a dict as one dataset, and what can only be iterated in
     order. Their keys: as given, or a column of the table. Raises UsageError for what is no dataset."""
     called = type(dataset).__name__
@@ -400,7 +400,7 @@ def _looked_at(
         if iter(dataset) is dataset:
             raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
         dataset = InOrder(dataset, count)
-    return _Samples(dataset, count, names, root), keys
+    return _Looked(dataset, count, names, root), keys
 
 
 def _check_first(first: Mapping[str, Any], declared: Mapping[str, Declared], root: str) -> None:
