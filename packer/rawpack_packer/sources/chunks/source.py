@@ -218,12 +218,9 @@ def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFil
     folder = head.rpartition("/")[0]
     for choice in index.shards:
         there = (one for one in choice if is_url(where) or os.path.isfile(f"{folder}/{one.name}"))  # noqa: PTH113
-        one = next(there, None)
-        if one is None:
-            raise UsageError(f"{shown} names {plain(choice[0].name)}, which is not there: copy it too")
-        found.append(one)
-        paths.append(f"{folder}/{one.name}{mark}{query}")
-    return files_at(paths, spool), tuple(found)
+        found.append(next(there, choice[0]))
+        paths.append(f"{folder}/{found[-1].name}{mark}{query}")
+    return files_at(paths, spool, f"{shown} names it: copy it too"), tuple(found)
 
 
 def _info(column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None) -> ColumnInfo:
