@@ -272,10 +272,6 @@ def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, s
 
 def check_sizes(path: Path, manifest: Manifest) -> None:
     """Raise PackError where a file of a finished store is missing, or has another size."""
-    for name, record in manifest.records():
-        found = path / name
-        if not found.is_file() or found.stat().st_size != record.bytes:
-            what = "has another size than was packed" if found.is_file() else "is missing"
-            raise PackError(
-                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
-            )
+    for name, what in destinations.wrong_sizes(path, manifest):
+        more = "`rawpack inspect --verify` shows what else is damaged"
+        raise PackError(f"{path} was complete, but {name} {what}; {more}")
