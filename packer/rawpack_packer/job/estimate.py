@@ -42,6 +42,8 @@ SAMPLES = 24
 """How many samples are tried where the fields alone decide the bytes, and at least elsewhere."""
 _MOST, _PATIENCE_S = 240, 3.0
 """More are tried where sizes differ: up to so many, for so long."""
+START_S = 0.6
+"""Roughly what it takes to start and end the workers of a job, or of a measurement."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _INDEX_BYTES = 64
 """Of each sample, without its key: label, checksum, offset, and the state of its file."""
