@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -342,6 +344,9 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     told = json.loads(run_here("doctor", "--json").out)
     assert told["jpeg"]["used"] in {one["name"] for one in told["jpeg"]["decoders"] if one["works"]}
     assert told["packages"]["numpy"] == np.__version__
+    torch = importlib.metadata.version("torch") if find_spec("torch") else None
+    assert told["frameworks"]["torch"] == torch
+    assert f"  torch  {torch or 'not installed'}" in re.sub(" {2,}", "  ", ran.out)
     assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
 

@@ -101,6 +101,15 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source: Pat
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_where_nothing_can_be_written_no_space_is_asked_for(source: Path) -> None:
+    """A folder of the kernel has no space, and no store would be small enough."""
+    ran = run_here("pack", "--workers", 1, "--size", 16, source, "/proc/store")
+    assert ran.code == 2
+    assert "nothing can be written to /proc/store: it is on no disk; name another folder" in ran.err
+    assert "free" not in ran.err
+
+
 @pytest.mark.parametrize("options", ["", "--compression gzip", "--size keep", "--size keep --compression gzip"])
 def test_hdf5_is_not_refused_where_it_fits(tmp_path: Path, options: str) -> None:
     """What a run to hdf5 needs beside the store is the spool of the parts that run at its end, and not one more for

@@ -212,6 +212,11 @@ def free_bytes(destination: Path) -> int:
     return shutil.disk_usage(_existing(destination)).free
 
 
+def takes_files(destination: Path) -> bool:
+    """Whether the file system at the destination has any space, free or not: one of the kernel, as /proc, has none."""
+    return shutil.disk_usage(_existing(destination)).total > 0
+
+
 def _existing(path: Path) -> Path:
     path = path.absolute()
     while not path.exists():

@@ -25,7 +25,7 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.files import SPOOL, WORK
-from rawpack_packer.destination.folder import own_bytes
+from rawpack_packer.destination.folder import own_bytes, takes_files
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.options import opt
@@ -214,6 +214,8 @@ def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
     most = [most_bytes(job.source, job.recipe, job.fields) for job in jobs]
     if all(most) and sum(most) <= free:
         return  # there is no need to try samples
+    if not free and not takes_files(path):
+        raise UsageError(f"nothing can be written to {path}: it is on no disk; name another folder")
     need = spare = 0
     for job in jobs:
         tried = 0 if exact_bytes(job.fields) else _MOST
