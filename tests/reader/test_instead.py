@@ -37,6 +37,7 @@ LISTS = [
     (["ToTensor", "Normalize", "RandomErasing"], "Normalize", "=[Normalize(...), RandomErasing(...), ToCHW()]"),
     (["CenterCrop", "RandomRotation"], "CenterCrop, RandomRotation", "for RandomRotation, which it does not have"),
     (["RandomAffine"], "torchvision's RandomAffine", "write a function of an array (Lambda), or a class derived from"),
+    (["ToPILImage"], "torchvision's ToPILImage", "not arrays: leave it out"),
     (["AutoAugment"], "torchvision's AutoAugment", "transform=[RandAugment()]"),
 ]
 
@@ -71,9 +72,20 @@ def test_functions_classes_and_views_of_torchvision_too(reader: Reader) -> None:
 
 
 def test_who_wraps_one_has_said_what_it_takes(reader: Reader) -> None:
-    """A Lambda is called as it is."""
-    wrapped = of_torchvision("Grayscale")[0]
-    assert reader.batches(4, transform=[Lambda(wrapped)]) is not None
+    """A Lambda, or a class of the user's that has the name of torchvision's, is called as it is."""
+
+    class Compose:
+        def __init__(self, transforms: list[Any]) -> None:
+            self.transforms = transforms
+
+        def __call__(self, image: Any) -> Any:
+            return image[:8]
+
+    own = Compose(of_torchvision("CenterCrop"))
+    for step in (Lambda(own, shape=(8, 48, 3)), Lambda(of_torchvision("Grayscale")[0])):
+        assert reader.batches(4, transform=[step], workers=0) is not None
+    with pytest.raises(UsageError, match="must be a list of steps: pass \\[Compose\\]"):
+        reader.batches(4, transform=own)  # type: ignore[arg-type]
 
 
 NAMES = [

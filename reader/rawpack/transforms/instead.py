@@ -57,17 +57,16 @@ def check(transform: Any) -> None:
         steps = [*(step for step in steps if step not in (_FLOATS, _FIRST)), _FIRST]
     cures = [f"use the steps of rawpack.transforms: transform=[{', '.join(steps)}]"] if steps else []
     cures += [f"for {', '.join(own)}, which it does not have, {_OWN}"] if own else []
-    raise UsageError(
-        f"transform= has torchvision's {', '.join(names)}, for PIL images or tensors, not arrays: {'; '.join(cures)}"
-    )
+    which = f"transform= has torchvision's {', '.join(names)}, for PIL images or tensors, not arrays"
+    raise UsageError(f"{which}: {'; '.join(cures) or 'leave it out'}")
 
 
 def _names(transform: Any) -> Iterator[str]:
-    """The names of torchvision's classes and functions in a transform, with those in a Compose."""
-    kind = transform if hasattr(transform, "__name__") else type(transform)
+    """The names of torchvision's classes and functions in a transform, with those in its Compose."""
+    kind, inner = transform if hasattr(transform, "__name__") else type(transform), transform
     if str(getattr(kind, "__module__", "")).partition(".")[0] == "torchvision":
         yield kind.__name__
-    inner = getattr(transform, "transforms", ()) if kind.__name__ == "Compose" else transform
+        inner = getattr(transform, "transforms", ()) if kind.__name__ == "Compose" else ()
     if isinstance(inner, list | tuple):
         for one in inner:
             yield from _names(one)
