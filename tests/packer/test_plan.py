@@ -349,7 +349,7 @@ def test_nothing_is_certain_on_a_busy_machine() -> None:
         idle, busy = (recommend(ALL, Goals(target=target), busy=one) for one in (False, True))
         assert f"certain to reach {target:,} images/s" in idle.why
         assert busy.taken is idle.taken
-        assert busy.why.startswith(f"{words} images/s in every round, on a busy machine")
+        assert busy.why.startswith(f"{words} images/s in every round")
 
 
 def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:

@@ -116,11 +116,11 @@ def _why(
     if fastest is None:
         return "No candidate fits into memory, and speed from the disk could not be measured."
     if taken is None:
-        reaches = "reached {} in every round, on a busy machine" if busy else "is certain to reach {}"
+        reaches = "reached {} in every round" if busy else "is certain to reach {}"
         target = reaches.format(f"{goals.target:,.0f} images/s")
         return f"No candidate {target}. The fastest is {fastest.candidate.name}: {_rate(fastest)}."
     if goals.target is not None:
-        reaches = "that reached {} in every round, on a busy machine" if busy else "certain to reach {}"
+        reaches = "that reached {} in every round" if busy else "certain to reach {}"
         return f"the smallest {reaches.format(f'{goals.target:,.0f} images/s')}"
     if len(known) == 1:
         return "the only candidate" if len(trials) == 1 else "the only one that fits"
