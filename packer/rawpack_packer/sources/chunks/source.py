@@ -149,9 +149,8 @@ class ShardSource(TableSource):
             column, one = scan.columns[of_file], kinds[of_file]
             if not isinstance(one, FieldKind):
                 fields_of[name] = further = scan.pixels(column)
-                reads = (partial(further.value, i) for i in range(scan.rows))
-                is_mask = wanted.declared.get(name) == "mask"
-                found[name] = first_pixels("mask" if is_mask else "image", name, reads, image_kind)
+                of, is_mask = range(scan.rows), wanted.declared.get(name) == "mask"
+                found[name] = first_pixels("mask" if is_mask else "image", name, further.value, of, image_kind)
             else:
                 found[name] = scan.field(column, one, declared=name in wanted.declared)
                 fields_of[name] = scan.column(column, found[name])
