@@ -212,6 +212,7 @@ def test_the_variable_turns_regions_off(monkeypatch: pytest.MonkeyPatch) -> None
 def test_without_the_library_boxes_are_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the speed changes, and the reason is reported."""
     monkeypatch.setitem(sys.modules, "nvidia", None)
+    monkeypatch.delitem(sys.modules, "nvidia.nvimgcodec", raising=False)
     choice.open_regions.cache_clear()
     try:
         data, box = encode(scene(375, 500)), (100, 120, 190, 200)
