@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
@@ -41,7 +42,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.recipe import parse_options
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import Scanning, unseen
-from rawpack_packer.text import either, speaking_python
+from rawpack_packer.text import either, plain, speaking_python
 
 if TYPE_CHECKING:
     from rawpack.reader import Reader
@@ -477,6 +478,14 @@ def doctor() -> Examined:
 
 
 # ---------------------------------------------------------------------------------------------- what the command asks
+
+
+def changed_files(path: Path) -> Problems:
+    """The files of a store whose sizes are not those that were packed: a look that costs next to nothing."""
+    from rawpack_packer.inspect import verify as checks
+
+    then = f"; next, to check everything: `rawpack inspect --verify {plain(shlex.quote(str(path)))}`"
+    return checks.Problems(checks.changed_files(path), quick=True, then=then)
 
 
 def run_warm(

@@ -37,17 +37,20 @@ _STATE = {"after_batches": "after={after_batches}"}
 _OTHERS = {
     "max_held": "workers=Workers(max_held={max_held})",
     "last": "ranks=Ranks(rank, world_size, last={last})",
+    "device": "batches(...).torch({device})",
+}
+"""Keywords of values of this loader -> the same."""
+_DATALOADER = {
     "num_workers": "workers={num_workers}",
     "batch_sampler": "sampler=, with the samples in their order",
     "generator": "seed=, a number",
     "collate_fn": "a step of transform=, such as rawpack.transforms.BatchLambda",
-    "device": "batches(...).torch({device})",
     **dict.fromkeys(
         ("prefetch_factor", "prefetch", "pin_memory", "persistent_workers", "worker_init_fn"),
         "=batches are made in advance, by workers that are kept",
     ),
 }
-"""Keywords of other loaders, and of values of this one -> the same; or, after "=", why there is nothing like it."""
+"""Keywords of torch's DataLoader -> the same; or, after "=", why there is nothing like it."""
 
 
 def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
@@ -68,11 +71,12 @@ def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
             continue
         line = next(rows[name] for name in rows if name in names and given[name] is not None)
         now = _without_gaps(line.format_map(defaultdict(lambda: "?", values)))
-        lines.append(
-            f"leave out {shown}: {now[1:]}"
-            if now[0] == "="
-            else f"{shown} {'is' if len(names) == 1 else 'are'} now {now}"
-        )
+        if now[0] == "=":
+            lines.append(f"leave out {shown}: {now[1:]}")
+        elif names[0] in _DATALOADER:
+            lines.append(f"DataLoader's {shown} is {now} here")
+        else:
+            lines.append(f"{shown} {'is' if len(names) == 1 else 'are'} now {now}")
     return "; ".join(lines) or None
 
 
@@ -83,5 +87,5 @@ def _without_gaps(line: str) -> str:
 
 
 batches_now, reader_now, clips_now, mix_now, state_now = (
-    partial(_now, rows) for rows in (_BATCHES | _OTHERS, _READER, _CLIPS, _MIX, _STATE)
+    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATALOADER, _READER, _CLIPS, _MIX, _STATE)
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import shutil
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -249,6 +251,30 @@ def test_what_was_cut_lost_or_added_is_found(
     assert (ran.code, "shard-00099.npy" in ran.out) == (1, True)
 
 
+@pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
+def test_sizes_are_always_compared(small: Callable[[str, str], Path], tmp_path: Path, layout: str) -> None:
+    """Without --verify, any file of another size, or none, is named, and what checks the rest: exit code 1."""
+    sound = small(layout, "24")
+    store = copied(sound, tmp_path / "a store")
+    names = [path.relative_to(sound).as_posix() for path in sorted(sound.rglob("*")) if path.is_file()]
+    names = [name for name in names if name != "store.json" and not name.startswith("provenance.")]
+    assert {name.partition("/")[0].partition(".")[0] for name in names} == {"columns-1", "rejects", "shard-00000"}
+    for name in names:
+        data = (store / name).read_bytes()
+        for changed in (data[:-1], data + b"x", None):
+            (store / name).write_bytes(changed or b"")
+            if changed is None:
+                (store / name).unlink()
+            ran, told = run_here("inspect", store), json.loads(run_here("inspect", "--json", store).out)
+            words = "is missing" if changed is None else f"has {len(changed):,} bytes"
+            assert (ran.code, ran.err) == (1, ""), (name, changed)
+            assert re.search(rf"checked: 1 problem; .*`rawpack inspect --verify '{store}'`\n  {name} +{words}", ran.out)
+            assert [one["where"] for one in told["problems"]] == [name]
+        (store / name).write_bytes(data)
+    assert run_here("inspect", store).code == 0
+    assert "problems" not in json.loads(run_here("inspect", "--json", store).out)
+
+
 @pytest.mark.parametrize("harm", ["gone", "cut"])
 def test_a_broken_column_hides_no_other_damage(small: Callable[[str, str], Path], tmp_path: Path, harm: str) -> None:
     """Where a column cannot be opened, --verify still checks the shards, names each file once, and --json is JSON."""
@@ -318,6 +344,9 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     told = json.loads(run_here("doctor", "--json").out)
     assert told["jpeg"]["used"] in {one["name"] for one in told["jpeg"]["decoders"] if one["works"]}
     assert told["packages"]["numpy"] == np.__version__
+    torch = importlib.metadata.version("torch") if find_spec("torch") else None
+    assert told["frameworks"]["torch"] == torch
+    assert f"  torch  {torch or 'not installed'}" in re.sub(" {2,}", "  ", ran.out)
     assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
 

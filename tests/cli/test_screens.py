@@ -176,6 +176,7 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
         (["pack", "--image-size", "64", "a", "b"], "there is no option --image-size; did you mean --size? Try"),
         (["pack", "--test-size", "0.1", "a", "b"], "there is no option --test-size; did you mean --holdout? Try"),
         (["pack", "--first", "9", "a", "b"], "there is no option --first; did you mean --limit? Try"),
+        (["bench", "--budget", "5s", "a"], "no option --budget; did you mean --seconds or --rounds? Try"),
         (["pack", "--recursive", "a", "b"], "there is no option --recursive. Try"),
         (
             ["pack", "--columns", "a", ".", "../b"],
@@ -244,8 +245,10 @@ def test_only_training_reads_in_random_order(photos: Path, tmp_path: Path) -> No
     """After a hold-out, the line to read `train` shuffles, and that of `val` does not."""
     ran = run_here("pack", "-s", 16, "-j", 0, "--holdout", "val=1", photos, tmp_path / "drawn")
     assert "rawpack: drew 4 samples for train, 2 for val\n" in ran.err
-    assert 'drawn/train").batches(256, shuffle=True)' in ran.out
-    assert 'drawn/val").batches(256)' in ran.out
+    assert 'drawn/train").batches(4, shuffle=True)' in ran.out
+    assert 'drawn/val").batches(2)' in ran.out
+    lines = [f'  rawpack.Reader("{tmp_path}/drawn", split="{name}")' for name in ("train", "val")]
+    assert ran.out.endswith("\n".join(["Read a split by its name:", *lines, ""]))
 
 
 def test_a_draw_speaks_of_classes_only_where_there_are_some(photos: Path, tmp_path: Path) -> None:

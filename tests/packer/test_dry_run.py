@@ -18,7 +18,7 @@ from running import FORMATS, pack, run_here
 from troubled import die, opening
 
 from rawpack import Reader
-from rawpack_packer.job.estimate import Estimate, check_space
+from rawpack_packer.job.estimate import START_S, Estimate, check_space
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe import make_recipe
@@ -66,11 +66,12 @@ def test_a_dry_run_knows_what_the_run_will_take(source: Path, tmp_path: Path, la
 
 
 def test_the_time_is_that_of_the_samples_tried(source: Path, tmp_path: Path) -> None:
-    """Samples that take a hundredth of a second each: 200 take two seconds in one worker, one second in two."""
+    """Samples that take a hundredth of a second each: 200 take two seconds in one worker, one second in two, and the
+    start of workers comes on top."""
     with opening(lambda _: time.sleep(0.01)):
         for workers in (0, 1, 2):
             plan = planned("--workers", workers, "--size", 16, source, tmp_path / "store")
-            assert plan["seconds"] >= COUNT * 0.01 / max(1, workers)
+            assert plan["seconds"] >= COUNT * 0.01 / max(1, workers) + START_S * (workers > 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs worker processes")
@@ -98,6 +99,15 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source: Pat
         assert ran.code == 2, (layout, size)
         assert "free some space" in ran.err
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_where_nothing_can_be_written_no_space_is_asked_for(source: Path) -> None:
+    """A folder of the kernel has no space, and no store would be small enough."""
+    ran = run_here("pack", "--workers", 1, "--size", 16, source, "/proc/store")
+    assert ran.code == 2
+    assert "nothing can be written to /proc/store: it is on no disk; name another folder" in ran.err
+    assert "free" not in ran.err
 
 
 @pytest.mark.parametrize("options", ["", "--compression gzip", "--size keep", "--size keep --compression gzip"])

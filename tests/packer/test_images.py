@@ -337,6 +337,37 @@ def test_damage_gives_pixels_or_an_error(case: Case) -> None:
             assert image.shape == (*read_header(bytes(data)).upright_size, 3)
 
 
+def _encoded(image: Image.Image, format: str, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def test_images_with_transparency_are_counted() -> None:
+    """Those with a pixel that is not opaque, whatever says so. An alpha channel that is opaque all over changes
+    nothing, and is not counted."""
+    values = np.random.default_rng(3).integers(0, 255, (40, 30, 4), np.uint8)
+    values[..., 3] = 255
+    opaque = Image.fromarray(values.copy())
+    values[7, 5, 3] = 254
+    clear = Image.fromarray(values)
+    gray, palette = clear.convert("L"), opaque.convert("RGB").quantize(16)
+    first = palette.getpixel((0, 0))
+    counted = [
+        _encoded(clear, "PNG"), _encoded(clear.convert("LA"), "PNG"), _encoded(clear, "WEBP", lossless=True),
+        _encoded(clear, "TIFF"), _encoded(gray, "PNG", transparency=gray.getpixel((0, 0))),
+        _encoded(palette, "PNG", transparency=first), _encoded(palette, "GIF", transparency=first),
+    ]  # fmt: skip
+    plain = [
+        _encoded(opaque, "PNG"), _encoded(opaque.convert("LA"), "PNG"), _encoded(opaque, "WEBP", lossless=True),
+        _encoded(gray, "PNG"), _encoded(gray, "PNG", transparency=255), _encoded(opaque.convert("RGB"), "JPEG"),
+    ]  # fmt: skip
+    assert not (np.asarray(gray) == 255).any()
+    recipe = make_recipe(size=16)
+    assert [prepare(data, recipe).notes.count("blended") for data in counted] == [1] * len(counted)
+    assert [prepare(data, recipe).notes.count("blended") for data in plain] == [0] * len(plain)
+
+
 def test_broken_files_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     """OpenCV's log is silent while a file is decoded, and as it was afterwards."""
     home = getattr(cv2.utils, "logging", cv2)

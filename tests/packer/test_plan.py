@@ -29,7 +29,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.sources import open_source
 from rawpack_packer.tune import measure, trial
-from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps
+from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps, untried
 from rawpack_packer.tune.loss import Loss, psnr, ssim
 from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
 from rawpack_packer.tune.recommend import Goals, recommend, trades
@@ -62,6 +62,18 @@ def test_compressed_raw_pixels_are_tried_where_they_can_be_read(monkeypatch: pyt
     monkeypatch.setattr(zstd, "is_installed", lambda: False)
     assert "memmap 32 zstd" not in {one.name for one in candidates(format=["memmap"], size=["32"])}
     assert "memmap 32 zstd" in {one.name for one in candidates(format=["memmap"], compression=["zstd"], size=["32"])}
+
+
+def test_what_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compression that cannot be read here, and planes, which only who names them gets; where a format has them."""
+    planes = "Not tried unless you name it: --color ycgco420, raw pixels in half the bytes, with a small loss."
+    monkeypatch.setattr(zstd, "is_installed", lambda: True)
+    assert untried({}) == [planes]
+    monkeypatch.setattr(zstd, "is_installed", lambda: False)
+    assert untried({}) == ["Not tried: --compression zstd, which needs `pip install 'rawpack[zstd]'`.", planes]
+    assert untried({"compression": ["none"], "color": ["rgb"]}) == []
+    assert untried({"format": ["hdf5", "lmdb"]}) == [planes]
+    assert untried({"format": ["lmdb"]}) == []
 
 
 def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Path) -> None:
@@ -153,24 +165,27 @@ def test_loss_is_measured_by_the_book() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reports", "pace"),
+    ("ticks", "end", "whole", "expected"),
     [
-        ([(3.0, 0), (4.0, 20), (9.0, 120), (14.0, 220)], 200 / 10),  # from the first samples on
-        ([(3.0, 100), (3.001, 120)], 120 / 3.001),  # a short stretch says nothing
-        ([(5.0, 40)], 40 / 5),
+        ([(3.0, 16), (4.0, 32), (5.0, 48), (6.0, 64)], 8.0, 64, 8.0),  # all were packed: what it took
+        ([(3.0, 16), (4.0, 32), (5.0, 48), (6.0, 64)], 8.0, 6464, 8.0 + 6400 / 16),
+        ([(3.0, 16), (4.0, 32), (7.9, 32)], 8.0, 1632, 8.0 + 1600 / 16),  # the shard was finished meanwhile
+        ([(2.6, 20)], 3.0, 20, 3.0),
+        ([(2.6, 20)], 3.0, 1020, 3.0 + 1000 * 2.0 / 20),  # one report: without the start of workers
     ],
 )
-def test_the_pace_of_packing_leaves_out_the_start(
-    monkeypatch: pytest.MonkeyPatch, reports: list[tuple[float, int]], pace: float
+def test_the_start_of_workers_counts_once(
+    monkeypatch: pytest.MonkeyPatch, ticks: list[tuple[float, int]], end: float, whole: int, expected: float
 ) -> None:
-    """What counts is the time from the first samples on; the whole run where most were packed by then."""
+    """To pack the whole set takes what the sample took, and for each further sample what one takes in between."""
     clock = 0.0
     monkeypatch.setattr(trial.time, "perf_counter", lambda: clock)
-    followed = trial._Pace(lambda: None)
-    for when, samples in reports:
-        clock = when
-        followed.advance(samples, 0, 0)
-    assert followed.samples_per_s == pytest.approx(pace)
+    pace = trial.Pace(lambda: None)
+    for at, samples in ticks:
+        clock = at
+        pace.advance(samples, 0, 0)
+    clock = end
+    assert pace.seconds_for(whole) == pytest.approx(expected)
 
 
 # ---------------------------------------------------------------------------------------------- the budget
@@ -306,19 +321,35 @@ def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
 
 def test_the_trade_names_the_neighbors() -> None:
     """The next smaller and the next faster store, and what they cost; none that another beats, and none at the end."""
-    assert trades(ALL, FINE) == [
+    assert trades(ALL, FINE, Goals()) == [
         "Next smaller: coarse takes 10 GB instead of 20 GB and reads 1.1 times as fast.",
         "Next faster: same takes 100 GB instead of 20 GB and reads 20.3 times as fast.",  # it beats raw
     ]
     lossy = replace(COARSE, loss=Loss(36.04, 0.98))
-    assert trades([RAW, FINE, lossy, COLD], RAW) == [
+    assert trades([RAW, FINE, lossy, COLD], RAW, Goals()) == [
         "Next smaller: fine takes 20 GB instead of 100 GB and reads 0.05 times as fast."
     ]
-    assert trades([RAW, FINE, lossy], FINE)[0] == (
+    assert trades([RAW, FINE, lossy], FINE, Goals())[0] == (
         "Next smaller: coarse takes 10 GB instead of 20 GB, reads 1.1 times as fast and has 36.0 dB instead of no loss."
     )
-    assert trades([RAW, FINE, COARSE], RAW)[0].startswith("Next smaller: coarse")  # it beats fine
-    assert trades([RAW], RAW) == []
+    assert trades([RAW, FINE, COARSE], RAW, Goals())[0].startswith("Next smaller: coarse")  # it beats fine
+    assert trades([RAW], RAW, Goals()) == []
+
+
+def test_the_trade_names_none_that_a_limit_excludes() -> None:
+    """What is too slow for the target, or too large for the disk, is no choice; what may reach the target is one."""
+    assert trades([RAW, FINE, COARSE], RAW, Goals(target=3_450)) == []
+    assert trades([RAW, FINE, COARSE], RAW, Goals(target=3_390))[0].startswith("Next smaller: coarse")
+    assert trades([RAW, FINE], FINE, Goals(disk=50 * 10**9)) == []
+
+
+def test_nothing_is_certain_on_a_busy_machine() -> None:
+    """Whether a candidate is taken or none, the words say what was measured."""
+    for target, words in ((1_000, "the smallest that reached 1,000"), (80_000, "No candidate reached 80,000")):
+        idle, busy = (recommend(ALL, Goals(target=target), busy=one) for one in (False, True))
+        assert f"certain to reach {target:,} images/s" in idle.why
+        assert busy.taken is idle.taken
+        assert busy.why.startswith(f"{words} images/s in every round")
 
 
 def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:
@@ -424,8 +455,11 @@ def test_plan_recommends_the_smallest(planned: dict[str, Any], images: Path) -> 
     assert [one["why"].split(":")[0] for one in planned["lost"]] == ["larger"]
 
 
-def test_a_plan_without_an_answer_ends_in_1(images: Path, tmp_path: Path) -> None:
+def test_a_plan_without_an_answer_ends_in_1(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """Nothing fits, or nothing reaches the target: the table is there, it says so, and a script can tell."""
+    monkeypatch.setattr("rawpack_packer.tune.plan.load_per_cpu", lambda: 0.0)
     for wish, words in ((("--disk", "1kB"), "fits into --disk"), (("--target", "1e12"), "certain to reach")):
         ran = run_here("plan", *QUICK, "--format", "memmap", "--tmp", tmp_path, *wish, images)
         assert (ran.code, ran.err) == (1, ""), ran

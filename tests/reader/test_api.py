@@ -49,7 +49,7 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
         ({"rank": 0, "world_size": 2, "block": 4}, "block=4 is now shuffle=Blocks(block=4); rank=0, world_size=2 are"),
         (
             {"num_workers": 2, "prefetch_factor": 4},
-            "num_workers=2 is now workers=2; leave out prefetch_factor=4",
+            "DataLoader's num_workers=2 is workers=2 here; leave out prefetch_factor=4",
         ),
         ({"max_held": 4}, "max_held=4 is now workers=Workers(max_held=4)"),
         ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),

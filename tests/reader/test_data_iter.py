@@ -169,6 +169,7 @@ def test_several_fields(tmp_path: Path) -> None:
     assert batches.data_iter(label=None).provide_label == []
     for data, label, words in (
         ("picture", None, "no field 'picture' in a batch, only image, pose, index, boxes, boxes.length"),
+        ("image", "key", r"no field 'key' .*; the store has it: pass fields=\['image', 'pose', 'boxes', 'key'\] to"),
         (["image"], None, "must be the name of a field, or a dict"),
     ):
         with pytest.raises(UsageError, match=words):

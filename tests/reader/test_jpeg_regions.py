@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,15 @@ def encode(image: Pixels, subsampling: str = "420", quality: int = 90, **options
 def whole(data: bytes) -> Pixels:
     """By Pillow's own libjpeg: an oracle that shares no code with the product."""
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+def test_what_is_not_installed_does_not_count_as_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where another package of NVIDIA's is there: `doctor` speaks of the decoder only if it fails."""
+    other = ModuleType("nvidia")
+    other.__path__ = []
+    monkeypatch.setitem(sys.modules, "nvidia", other)
+    monkeypatch.delitem(sys.modules, "nvidia.nvimgcodec", raising=False)
+    assert str(choice.open_regions.__wrapped__()).startswith("ModuleNotFoundError: ")
 
 
 def sliced(image: Pixels, box: Box) -> Pixels:
@@ -202,6 +212,7 @@ def test_the_variable_turns_regions_off(monkeypatch: pytest.MonkeyPatch) -> None
 def test_without_the_library_boxes_are_decoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the speed changes, and the reason is reported."""
     monkeypatch.setitem(sys.modules, "nvidia", None)
+    monkeypatch.delitem(sys.modules, "nvidia.nvimgcodec", raising=False)
     choice.open_regions.cache_clear()
     try:
         data, box = encode(scene(375, 500)), (100, 120, 190, 200)

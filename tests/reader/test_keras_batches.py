@@ -179,7 +179,7 @@ def test_nonsense_is_refused(store: Path) -> None:
     batches = Reader(store).batches(BATCH, workers=0)
     for arguments, words in (
         (("picture",), "x: there is no field 'picture' in a batch, only image, number, label, index"),
-        (("image", ["label", "labels"]), "y: there is no field 'labels'"),
+        (("image", ["label", "lable"]), "y: there is no field 'lable'.* label, index. Did you mean 'label'?"),
         (("image", {"a": 3}), "y: there is no field 3"),
         (("image", []), "names no field"),
         (("image", 3), "y=3 must be a list of names"),

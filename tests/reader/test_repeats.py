@@ -202,8 +202,8 @@ def test_random_crops_of_files_in_each_epoch(packed: Packed) -> None:
 
 
 def test_the_warning_shows_the_lines_to_write(store: Path) -> None:
-    """It stands at the user's line and names what repeats. The lines that it shows, run as they are, read another
-    order in each epoch."""
+    """It stands at the user's line and names what repeats, in two lines. The line of code, run as it is before a loop
+    over epochs, reads another order in each."""
     reader, transform = Reader(store), [RandomHorizontalFlip()]
     rows_of(reader.batches(BATCH, shuffle=True, transform=transform, workers=0))
     again = iter(reader.batches(BATCH, shuffle=True, transform=transform, workers=0))
@@ -213,9 +213,11 @@ def test_the_warning_shows_the_lines_to_write(store: Path) -> None:
     assert Path(caught[0].filename) == Path(__file__)
     text = str(caught[0].message)
     assert "with the same order and random numbers for transform=: " in text
-    lines = "\n".join(re.findall(r"^    (.*)$", text, re.MULTILINE))
-    assert f'Reader("{store}").batches(5, shuffle=True, ...)' in lines
-    program = lines.replace(", ...)", ", workers=0)").replace("90", "3").replace("...", "rows[epoch].append(batch)")
+    assert text.count("\n") == 1
+    (line,) = re.findall(r"^    (.*)$", text, re.MULTILINE)
+    assert f'Reader("{store}").batches(5, shuffle=True, ...)' in line
+    loop = "for epoch in range(3):\n  for batch in batches: rows[epoch].append(batch)"
+    program = "\n".join([line.replace(", ...)", ", workers=0)"), loop])
     rows: list[list[Any]] = [[], [], []]
     exec(program, {"Reader": Reader, "rows": rows})
     found = [rows_of(epoch) for epoch in rows]

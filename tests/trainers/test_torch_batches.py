@@ -459,7 +459,7 @@ def test_dtype_after_the_last_steps(reader: Reader) -> None:
         ({"dtype": torch.uint8}, "dtype=torch.uint8 must be one of"),
         ({"depth": 0}, "depth=0 must be"),
         ({"as_tuple": "image"}, r"as_tuple='image' must be a list of names, such as \['image'\]"),
-        ({"as_tuple": ["image", "key"]}, "no field 'key' in a batch, only image, label, index"),
+        ({"as_tuple": ["image", "key"]}, "only image, label, index; the store has it: pass fields="),
     ],
 )
 def test_nonsense_is_refused_at_the_call(reader: Reader, options: dict[str, Any], words: str) -> None:

@@ -188,6 +188,8 @@ _MEANT_BY = {
     "--splits": ("split", "split_names"),
     "--seed": ("random_state", "random_seed"),
     "--quiet": ("silent", "no_progress"),
+    "--seconds": ("budget", "time", "duration"),
+    "--rounds": ("budget", "repeat", "repeats", "runs"),
 }
 """What other tools call the options of single commands; for those of the table, see `Option.meant_by`."""
 _SHOWN = 3

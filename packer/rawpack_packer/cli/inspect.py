@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rawpack.errors import RawpackError, UsageError
+from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer import api, text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument
@@ -37,7 +38,8 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
     """Show what is in the store, or in each split, at DST; or in the store behind a URL. For an HDF5 file, an LMDB,
     CIFAR, MDS or litdata, show what is in it and what to type to pack it.
 
-    With --verify or --verify-quick, the exit code is 1 if something is wrong.
+    The sizes of all files of a store in a folder are compared with the manifest, and the exit code is 1 if one differs.
+    With --verify or --verify-quick, it is 1 if anything is wrong.
 
     \b
     Examples:
@@ -84,9 +86,15 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
 
 
 def _look(path: Path | str, *, full: bool, quick: bool) -> tuple[dict[str, Any], list[str]]:
-    """The description of one store, in a folder or behind a URL, and what a check came to: as a dict, and in words."""
+    """The description of one store, in a folder or behind a URL, and what a check came to: as a dict, and in words.
+    Where none was asked for, the sizes of files are checked, and only those that are wrong are spoken of."""
     quick = quick and not full
-    problems = check(path, quick=quick) if isinstance(path, Path) and (full or quick) else None
+    problems = None
+    if isinstance(path, Path) and (full or quick):
+        problems = check(path, quick=quick)
+    elif isinstance(path, Path):
+        with suppress(StoreError):  # `describe` says what is there instead
+            problems = api.changed_files(path) or None
     described: dict[str, Any] = {"path": shown(str(path))}
     words = []
     try:

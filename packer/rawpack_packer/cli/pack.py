@@ -192,6 +192,6 @@ def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
             raise
         rest = f"after {len(done)} of {len(jobs.jobs)} splits; the same command resumes"
         raise KeyboardInterrupt(rest) from error
-    first = text.plain(jobs.chosen.splits[0])
-    read_it = f'Read a split by its name:\n  rawpack.Reader("{text.plain(dst)}", split="{first}")'
-    out.give({"destination": dst, "splits": done}, lambda: read_it)
+    read_it = ["Read a split by its name:"]
+    read_it += [f'  rawpack.Reader("{text.plain(dst)}", split="{text.plain(name)}")' for name in jobs.chosen.splits]
+    out.give({"destination": dst, "splits": done}, lambda: "\n".join(read_it))

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rawpack.disk import manifest as manifests
@@ -94,6 +94,20 @@ def check_apart(destination: Path, source: str | Path) -> None:
         raise UsageError(f"{destination} is inside the source {source}; put the store elsewhere")
     if from_.is_relative_to(where):
         raise UsageError(f"{destination} contains the source {source}; put the store elsewhere")
+
+
+def wrong_sizes(path: Path, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The files of a finished store that are missing, or have another size than was packed, and what is wrong with
+    each. None is opened."""
+    for name, record in manifest.records():
+        try:
+            size = os.stat(path / name).st_size  # noqa: PTH116 # there may be thousands
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+            yield name, "is missing" if missing else f"cannot be looked at ({error.strerror})"
+            continue
+        if size != record.bytes:
+            yield name, f"has {size:,} bytes; {record.bytes:,} were packed"
 
 
 def is_finished(destination: Path) -> bool:
@@ -196,6 +210,11 @@ def is_ours(name: str) -> bool:
 def free_bytes(destination: Path) -> int:
     """Free space at the destination."""
     return shutil.disk_usage(_existing(destination)).free
+
+
+def takes_files(destination: Path) -> bool:
+    """Whether the file system at the destination has any space, free or not: one of the kernel, as /proc, has none."""
+    return shutil.disk_usage(_existing(destination)).total > 0
 
 
 def _existing(path: Path) -> Path:

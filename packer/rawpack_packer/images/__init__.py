@@ -74,29 +74,31 @@ def decode_image(
     color: Literal["rgb", "gray"],
     scale: int = 1,
     warnings: list[str] | None = None,
+    notes: list[str] | None = None,
 ) -> Pixels:
     """Decode the first frame, upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) gray, of `header.upright_size`.
 
     header: what `read_header` returns for the same data; check its size first, because memory is allocated by it.
     scale: 2, 4 or 8 divides the size, rounding up; for JPEG only, where it saves work. warnings: gets libjpeg's
-    complaints about oddities that leave the pixels intact.
+    complaints about oddities that leave the pixels intact. notes: gets "blended" where pixels were not opaque.
 
     Alpha is blended with white, 16-bit samples lose their low byte, profiles are ignored. Gray is 0.299 R + 0.587 G +
     0.114 B; of a YCbCr JPEG, its Y plane. The caller owns the array.
 
     Raises DecodeError: "truncated", "corrupt" or "unsupported"; a partly decoded image is never returned.
     """
+    notes = [] if notes is None else notes
     try:
         if header.format == "jpeg":
             upright = apply_orientation(
                 jpeg.decode(data, header, color=color, scale=scale, warnings=warnings), header.orientation
             )
         elif header.format in _OWN:
-            upright = apply_orientation(png.decode(data, header), header.orientation)
+            upright = apply_orientation(png.decode(data, header, notes), header.orientation)
         else:
             from rawpack_packer.images import tiff, with_pillow
 
-            upright = (tiff if header.format == "tiff" else with_pillow).decode(data, header)
+            upright = (tiff if header.format == "tiff" else with_pillow).decode(data, header, notes)
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{header.format} ends at byte {len(data)}, inside the image") from error
     if scale == 1 and upright.shape[:2] != header.upright_size:

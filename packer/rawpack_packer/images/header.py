@@ -177,11 +177,18 @@ def bands(height: int, width: int) -> Iterator[slice]:
     return (slice(y, min(y + rows, height)) for y in range(0, height, rows))
 
 
-def on_white(color: Pixels, alpha: Pixels, *, premultiplied: bool = False) -> Pixels:
+BLENDED = "blended"
+"""The count of images of which some pixels are not opaque."""
+
+
+def on_white(color: Pixels, alpha: Pixels, notes: list[str], *, premultiplied: bool = False) -> Pixels:
     """A new array (H, W, C): color (H, W, C) with alpha (H, W), 255 for opaque, on white; rounded to nearest.
 
-    premultiplied: color has already been multiplied by alpha.
+    notes: gets `BLENDED` once, where something is not opaque. premultiplied: color has already been multiplied by
+    alpha.
     """
+    if BLENDED not in notes and alpha.size and alpha.min() < 255:
+        notes.append(BLENDED)
     result = np.empty(color.shape, np.uint8)
     for rows in bands(*alpha.shape):
         weight = alpha[rows].astype(np.uint16)

@@ -17,7 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.images.header import ImageHeader, Pixels, bands, exif_orientation, on_white, turned_by_xmp
+from rawpack_packer.images.header import (
+    BLENDED,
+    ImageHeader,
+    Pixels,
+    bands,
+    exif_orientation,
+    on_white,
+    turned_by_xmp,
+)
 
 _MAX_CHUNKS = 1 << 20
 _MAX_TEXT = 1 << 20
@@ -118,8 +126,8 @@ def _raw_profile(text: bytes) -> bytes:
     return block if block.startswith((b"Exif\0\0", b"II", b"MM")) else b""
 
 
-def decode(data: bytes, header: ImageHeader) -> Pixels:
-    """Decode without turning: gray (H, W, 1) or RGB (H, W, 3), transparency on white."""
+def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
+    """Decode without turning: gray (H, W, 1) or RGB (H, W, 3), transparency on white. notes: see `on_white`."""
     kept = _critical_chunks(data)
     if not kept[b"IDAT"] or (header.color == "palette" and not kept[b"PLTE"]):
         raise DecodeError("corrupt", "PNG without pixels or without the palette that it needs")
@@ -132,8 +140,9 @@ def decode(data: bytes, header: ImageHeader) -> Pixels:
     if clear_gray is not None and image.shape[2] == 1:
         # Values of less than 8 bits come stretched to 0..255.
         clear = image == clear_gray * (255 // (2**header.bits - 1) if header.bits < 8 else 1)
-    pixels = _to_pixels(image)
-    if clear is not None:
+    pixels = _to_pixels(image, notes)
+    if clear is not None and clear.any():
+        notes.append(BLENDED)
         np.putmask(pixels, clear, 255)
     return pixels
 
@@ -209,7 +218,7 @@ def _decoded(data: bytes, chunks: dict[bytes, list[memoryview]], header: ImageHe
     return image[..., None] if image.ndim == 2 else image
 
 
-def _to_pixels(stored: NDArray[Any]) -> Pixels:
+def _to_pixels(stored: NDArray[Any], notes: list[str]) -> Pixels:
     """Gray (H, W, 1) or RGB (H, W, 3) uint8 of OpenCV's layout, alpha on white; may work in place."""
     height, width, channels = stored.shape
     eight_bits = stored.dtype == np.uint8
@@ -219,7 +228,7 @@ def _to_pixels(stored: NDArray[Any]) -> Pixels:
     for rows in bands(height, width):
         band: Pixels = stored[rows] if eight_bits else (stored[rows] >> 8).astype(np.uint8)
         if channels == 4 and band[..., 3].min() < 255:
-            band = on_white(band[..., :3], band[..., 3])
+            band = on_white(band[..., :3], band[..., 3], notes)
         if channels == 1:
             pixels[rows] = band
         else:

@@ -127,8 +127,8 @@ def read_header(data: bytes) -> ImageHeader:
     )
 
 
-def decode(data: bytes, header: ImageHeader) -> Pixels:
-    """Decode the first page, upright: gray (H, W, 1) or RGB (H, W, 3), alpha on white."""
+def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
+    """Decode the first page, upright: gray (H, W, 1) or RGB (H, W, 3), alpha on white. notes: see `on_white`."""
     page = _read_page(data)
     _check_layout(page)
     _check_pieces(data, page, header)
@@ -140,7 +140,7 @@ def decode(data: bytes, header: ImageHeader) -> Pixels:
             image.palette = ImagePalette.raw("RGB;L", bytes(colors))
         _load(image, page.number(_COMPRESSION, 1))
         if not image.mode.startswith("I"):
-            return to_pixels(image)
+            return to_pixels(image, notes)
         gray = (np.asarray(image) >> header.bits - 8).astype(np.uint8)[..., None]
         return np.invert(gray) if photometric == _WHITE_IS_ZERO else gray
 

@@ -171,15 +171,16 @@ def _bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def decode(data: bytes, header: ImageHeader) -> Pixels:
-    """Decode the first frame, upright: gray (H, W, 1) or RGB (H, W, 3); white where it is clear or has no pixels."""
+def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
+    """Decode the first frame, upright: gray (H, W, 1) or RGB (H, W, 3); white where it is clear or has no pixels.
+    notes: see `on_white`."""
     if header.format == "webp":
         data = _clear_webp(data)
     with opened(data, header.format, header.width * header.height) as image:
-        return apply_orientation(_first_frame(data, image), header.orientation)
+        return apply_orientation(_first_frame(data, image, notes), header.orientation)
 
 
-def _first_frame(data: bytes, image: ImageFile) -> Pixels:
+def _first_frame(data: bytes, image: ImageFile, notes: list[str]) -> Pixels:
     """The pixels as stored."""
     codec, frame, start, args = image.tile[0] if image.tile else ("", None, 0, None)
     if codec == "ppm" and isinstance(args, tuple):
@@ -193,7 +194,7 @@ def _first_frame(data: bytes, image: ImageFile) -> Pixels:
     if image.mode.startswith("I"):
         return (np.asarray(image) >> 8).astype(np.uint8)[..., None]
     opaque = image.format == "TGA" and data[17] & 15 == 0  # no bits of its fourth byte are alpha
-    pixels = to_pixels(image, opaque=opaque)
+    pixels = to_pixels(image, notes, opaque=opaque)
     if image.format == "GIF" and frame is not None and "transparency" not in image.info:
         canvas = np.full_like(pixels, 255)
         x0, y0, x1, y1 = frame
@@ -202,8 +203,9 @@ def _first_frame(data: bytes, image: ImageFile) -> Pixels:
     return pixels
 
 
-def to_pixels(image: ImageFile, *, opaque: bool = False) -> Pixels:
-    """Gray (H, W, 1) or RGB (H, W, 3) of a loaded image of 8 bits, alpha on white; `opaque` ignores alpha."""
+def to_pixels(image: ImageFile, notes: list[str], *, opaque: bool = False) -> Pixels:
+    """Gray (H, W, 1) or RGB (H, W, 3) of a loaded image of 8 bits, alpha on white; `opaque` ignores alpha. notes: see
+    `on_white`."""
     mode = image.mode
     palette = image.palette.mode if mode == "P" and image.palette is not None else ""
     alpha = mode in ("LA", "RGBA") or palette == "RGBA" or "transparency" in image.info
@@ -213,7 +215,7 @@ def to_pixels(image: ImageFile, *, opaque: bool = False) -> Pixels:
         raise DecodeError("unsupported", f"{image.format} whose pixels are {mode}")
     if alpha and not opaque:
         both = np.asarray(image if mode == "LA" else image.convert("RGBA"))
-        return on_white(both[..., :-1], both[..., -1])
+        return on_white(both[..., :-1], both[..., -1], notes)
     wanted = "L" if mode in ("1", "L", "LA") else "RGB"
     pixels = np.asarray(image if mode == wanted else image.convert(wanted))
     return pixels.reshape(*pixels.shape[:2], -1)
@@ -328,7 +330,7 @@ def pixels_of(image: Any) -> NDArray[np.uint8]:
         pixels = np.asarray(image)
     elif transparent:
         rgba = np.asarray(image.convert("RGBA"))
-        pixels = on_white(rgba[..., :3], rgba[..., 3])
+        pixels = on_white(rgba[..., :3], rgba[..., 3], [])
     else:
         pixels = np.asarray(image.convert("RGB"))
     if pixels.ndim == 3 and is_grey(image):

@@ -21,6 +21,8 @@ from rawpack_packer.text import Block, Rows, Shown, plain, size
 
 _NONE = "none: "
 """Before the reason why no decoder is used."""
+_FRAMEWORKS = ("torch", "lightning", "accelerate", "jax", "keras", "tensorflow", "mxnet")
+"""What batches can be handed to. Those that are not installed are not spoken of, except for the first."""
 _LABELS = {
     "cpus": "usable CPUs",
     "cpus_of_machine": "all CPUs",
@@ -45,6 +47,7 @@ class Examined(Shown, dict[str, Any]):
             Block("machine", [*facts, ("GPU", ", ".join(self["gpu"]) or "none found")]),
             Block("jpeg decoders" + (f" (RAWPACK_JPEG={override})" if override else ""), _decoders(**self["jpeg"])),
             Block("packages", [(name, version or "NOT INSTALLED") for name, version in self["packages"].items()]),
+            Block("frameworks", [(name, version or "not installed") for name, version in self["frameworks"].items()]),
             Block("extras", [(name, _extra(name, found)) for name, found in self["extras"].items()]),
             Block("sources", [(name, _source(one)) for name, one in self["sources"].items()]),
         ]
@@ -108,6 +111,9 @@ def examine() -> Examined:
                 },
             },
             "packages": extras.pop("", {}),
+            "frameworks": {
+                name: version for name in _FRAMEWORKS if (version := _version(name)) or name == _FRAMEWORKS[0]
+            },
             "extras": extras,
             "sources": {
                 name: {

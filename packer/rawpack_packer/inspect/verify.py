@@ -23,7 +23,7 @@ from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
 from rawpack_packer import text
-from rawpack_packer.destination.folder import is_ours, left_by, names_of
+from rawpack_packer.destination.folder import is_ours, left_by, names_of, wrong_sizes
 from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
@@ -53,16 +53,17 @@ class Problem:
 class Problems(text.Shown, list[Problem]):
     """What a check came to."""
 
-    def __init__(self, problems: Iterable[Problem], *, quick: bool) -> None:
+    def __init__(self, problems: Iterable[Problem], *, quick: bool, then: str = "") -> None:
+        """then: what to do next where there are some; safe to show."""
         super().__init__(problems)
-        self._quick = quick
+        self._quick, self._then = quick, then
 
     def in_words(self) -> text.Block:
         if not self:
             whole = "every checksum matches and every sample reads: the store is sound"
             return text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}")
         rows = [(text.plain(one.where), text.plain(one.what)) for one in self[:_SHOWN]]
-        return text.Block(f"checked: {text.count(len(self), 'problem')}", rows, len(self) - _SHOWN)
+        return text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
 
     def as_dict(self) -> dict[str, Any]:
         return {"problems": [asdict(one) for one in self]}
@@ -103,6 +104,16 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     with contextlib.closing(ShardProbe(store)) as probe:
         for number in range(len(manifest.shards)):
             yield from _check_shard(store, number, told, tick, probe)
+
+
+def changed_files(path: Path) -> Iterator[Problem]:
+    """The files of a store that are missing, or have another size than was packed; of one in a cache, those that are
+    there. Raises StoreError without a manifest."""
+    manifest, _ = load(path)
+    cached = is_cached_store(path)
+    for name, what in wrong_sizes(path, manifest):
+        if not cached or os.path.lexists(path / name):
+            yield Problem(name, what)
 
 
 def work_of(path: Path) -> int:

@@ -25,7 +25,7 @@ from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.files import SPOOL, WORK
-from rawpack_packer.destination.folder import own_bytes
+from rawpack_packer.destination.folder import own_bytes, takes_files
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.options import opt
@@ -42,6 +42,8 @@ SAMPLES = 24
 """How many samples are tried where the fields alone decide the bytes, and at least elsewhere."""
 _MOST, _PATIENCE_S = 240, 3.0
 """More are tried where sizes differ: up to so many, for so long."""
+START_S = 0.6
+"""Roughly what it takes to start and end the workers of a job, or of a measurement."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _INDEX_BYTES = 64
 """Of each sample, without its key: label, checksum, offset, and the state of its file."""
@@ -212,6 +214,8 @@ def check_space(path: Path, jobs: Sequence[Job], free: int) -> None:
     most = [most_bytes(job.source, job.recipe, job.fields) for job in jobs]
     if all(most) and sum(most) <= free:
         return  # there is no need to try samples
+    if not free and not takes_files(path):
+        raise UsageError(f"nothing can be written to {path}: it is on no disk; name another folder")
     need = spare = 0
     for job in jobs:
         tried = 0 if exact_bytes(job.fields) else _MOST

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
 from rawpack_packer.job.differences import probed
-from rawpack_packer.job.estimate import check_space, estimate
+from rawpack_packer.job.estimate import START_S, check_space, estimate
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
@@ -169,6 +169,8 @@ class Job:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""
         self.finished()
         guess = estimate(self.source, self.recipe, self.fields, self.run_options.processes)
+        if self.run_options.processes:
+            guess = replace(guess, seconds=guess.seconds + START_S)
         free = destinations.free_bytes(self.destination)
         return DryRun(guess, len(self.source), text.image_shapes(self.fields), free)
 
@@ -272,10 +274,6 @@ def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, s
 
 def check_sizes(path: Path, manifest: Manifest) -> None:
     """Raise PackError where a file of a finished store is missing, or has another size."""
-    for name, record in manifest.records():
-        found = path / name
-        if not found.is_file() or found.stat().st_size != record.bytes:
-            what = "has another size than was packed" if found.is_file() else "is missing"
-            raise PackError(
-                f"{path} was complete, but {name} {what}; `rawpack inspect --verify` shows what else is damaged"
-            )
+    for name, what in destinations.wrong_sizes(path, manifest):
+        more = "`rawpack inspect --verify` shows what else is damaged"
+        raise PackError(f"{path} was complete, but {name} {what}; {more}")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rawpack_packer.job.splits import Splits
 
 _SHOWN = 5
+_BATCH = 256
+"""Samples of a batch in the line that reads the store, which has no more than the store."""
 _LOOKED = 8
 """Images whose sizes are compared with that of the store."""
 _LARGEST = 64 << 20
@@ -245,7 +247,8 @@ class Summary(Shown):
         if self.info.empty_classes:
             what = count_of("empty_classes", self.info.noun, of_boxes="label" not in manifest.fields)
             some = text.listed(self.info.empty_classes, _SHOWN)
-            rows.append(("counted", f"{what}: {len(self.info.empty_classes):,} ({some})"))
+            kept = "each keeps its label, and later classes have the labels after it"
+            rows.append(("counted", f"{what}: {len(self.info.empty_classes):,} ({some}); {kept}"))
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
         for name, count in manifest.counts.items():
             if count and name not in ("empty_classes", "problems", *LEFT_OUT):
@@ -264,7 +267,12 @@ class Summary(Shown):
             # Batches have these only where they are named.
             options += f", fields={[name for name in manifest.fields if name != 'key']}"
         # Made once, before the loop over epochs: each new one begins at epoch 0.
-        rows.append(("read it", f'batches = rawpack.Reader("{path}").batches(256{options})'))
+        rows.append(
+            (
+                "read it",
+                f'batches = rawpack.Reader("{path}").batches({min(_BATCH, manifest.samples or _BATCH)}{options})',
+            )
+        )
         rows.append(("each epoch", "for batch in batches: ..."))
         rows.append(("look", f"rawpack view {path}"))
         return Block("Packed.", rows)

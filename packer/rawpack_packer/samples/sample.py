@@ -274,7 +274,7 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe, times: int = 1) -> Prepa
     warnings: list[str] = []
     scale = reduction(header, recipe) if recipe.fast else 1
     try:
-        image = decode_image(data, header, color=recipe.pixels, scale=scale, warnings=warnings)
+        image = decode_image(data, header, color=recipe.pixels, scale=scale, warnings=warnings, notes=notes)
     except DecodeError:
         _check_memory(header)
         raise

@@ -80,6 +80,19 @@ def candidates(**tried: Sequence[str]) -> list[Candidate]:
     return list(found.values())
 
 
+def untried(named: Mapping[str, Sequence[str]]) -> list[str]:
+    """What was not tried although it may suit, and why: a sentence each. named: the options that the user named, with
+    their values."""
+    lines = list[str]()
+    written = [output_format(one) for one in named.get("format", _TRIED["format"])]
+    if "compression" not in named and not zstd.is_installed() and any("zstd" in one.compressions for one in written):
+        lines.append(f"Not tried: {opt.compression('zstd')}, which needs `pip install 'rawpack[zstd]'`.")
+    if "color" not in named and any("ycgco420" in one.colors for one in written):
+        what = f"{opt.color('ycgco420')}, raw pixels in half the bytes, with a small loss"
+        lines.append(f"Not tried unless you name it: {what}.")
+    return lines
+
+
 def _combinations(tried: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
     for format, size, color in itertools.product(tried["format"], tried["size"], tried["color"]):
         written = output_format(format)

@@ -28,7 +28,7 @@ from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.tune import measure as words
-from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_sides, parse_steps
+from rawpack_packer.tune.candidates import Candidate, candidates, listed, parse_sides, parse_steps, untried
 from rawpack_packer.tune.loss import Strip
 from rawpack_packer.tune.measure import Setting
 from rawpack_packer.tune.recommend import Goals, Recommendation, recommend, trades
@@ -63,6 +63,8 @@ class PlanRequest:
     tmp: str | None
     source_options: Mapping[str, Any]
     """The options of the source."""
+    named: Mapping[str, Sequence[str]]
+    """The options to compare that the user named, with their values."""
 
     def command(self, taken: Trial) -> str:
         """The command that packs the source this way, safe to print."""
@@ -184,6 +186,7 @@ class Plan(Measured):
             names = ", ".join(one.name for one in self.left_out)
             spent = opt.budget(words.about(asked.budget))
             lines.append(f"Not tried, because {spent} was used up: {names}. Give more time, or name fewer candidates.")
+        lines += untried(asked.named)
         if self.sampled < min(_FEW, self.samples):
             lines.append(
                 f"Only {text.count(self.sampled, noun)} tried: a longer {opt.budget} takes more, for better figures."
@@ -213,7 +216,7 @@ class Plan(Measured):
     def trades(self) -> list[str]:
         """What the next smaller and the next faster store would cost, compared with the recommended one."""
         taken = self.recommendation.taken
-        return [] if taken is None else trades(self.trials, taken)
+        return [] if taken is None else trades(self.trials, taken, self.asked.goals)
 
     def lost(self) -> list[tuple[str, str]]:
         """Every other candidate, and why it was not taken."""
@@ -299,7 +302,7 @@ def plan(
         trials=tried.trials,
         left_out=tried.left_out,
         strips=tried.strips,
-        recommendation=recommend(tried.trials, asked.goals),
+        recommendation=recommend(tried.trials, asked.goals, busy=load is not None and load > BUSY),
         load=load,
         where=str(folder.parent),
         removed=[str(one) for one in removed],
@@ -331,12 +334,13 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
     given = {name: value for name, value in keywords.items() if value is not None}
     tried = {one.name: [_written(value) for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
     tried["size"] = _by_field(tried["size"])
+    named = {name: values for name, values in tried.items() if values}
     target, disk, memory, tmp = (given.get(name) for name in ("target", "disk", "memory", "tmp"))
     if target is not None and not (isinstance(target, int | float) and target is not True and 0 < target < math.inf):
         raise UsageError(f"target={target!r} must be a number above 0")
     asked = PlanRequest(
         source,
-        candidates(**{name: values for name, values in tried.items() if values}),
+        candidates(**named),
         Setting(
             whole_number("batch", given.get("batch", 256), 1),
             whole_number("workers", given.get("workers", machine.cpus()), 1),
@@ -349,6 +353,7 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
         seed=whole_number("seed", given.get("seed", 0), None),
         tmp=None if tmp is None else os.fspath(tmp),
         source_options=source_options,
+        named=named,
     )
     for candidate in asked.candidates:
         if candidate.recipe.shape is None and asked.setting.image_size is None and not asked.setting.transform:

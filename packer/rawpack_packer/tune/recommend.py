@@ -41,11 +41,12 @@ class Recommendation:
     """Every other candidate, the smallest first, and why not."""
 
 
-def recommend(trials: Sequence[Trial], goals: Goals) -> Recommendation:
+def recommend(trials: Sequence[Trial], goals: Goals, *, busy: bool = False) -> Recommendation:
     """Of the candidates that fit into `--disk`: with a target, the smallest whose whole interval reaches it; without
     one, the smallest whose median is at least half of the fastest candidate's.
 
-    Of equally large candidates the faster is taken, and where no difference was measured, the first.
+    Of equally large candidates the faster is taken, and where no difference was measured, the first. busy: whether the
+    machine had other work, so that no measurement makes anything certain.
     """
     by_size = sorted(trials, key=lambda one: (one.store_bytes, -_median(one)))
     known = [one for one in by_size if not _too_large(one, goals) and one.rate is not None]
@@ -53,13 +54,16 @@ def recommend(trials: Sequence[Trial], goals: Goals) -> Recommendation:
     fast = [one for one in known if _is_fast(one, goals, fastest)]
     taken = _fastest_of_the_smallest(fast, trials) if fast else None
     lost = tuple((one, _why_not(one, goals, taken, fastest)) for one in by_size if one is not taken)
-    return Recommendation(taken, _why(trials, known, goals, taken, fastest), lost)
+    return Recommendation(taken, _why(trials, known, goals, taken, fastest, busy), lost)
 
 
-def trades(trials: Sequence[Trial], taken: Trial) -> list[str]:
+def trades(trials: Sequence[Trial], taken: Trial, goals: Goals) -> list[str]:
     """What the next smaller and the next faster store would cost, a sentence each. Only stores that no other one beats
-    in size, speed and loss."""
-    best = [one for one in trials if not any(_beats(other, one) for other in trials)]
+    in size, speed and loss, and that neither limit excludes."""
+    best = [
+        one for one in trials if not (_too_large(one, goals) or _too_slow(one, goals))
+        and not any(_beats(other, one) for other in trials)
+    ]  # fmt: skip
     smaller = [one for one in best if one.store_bytes < taken.store_bytes * (1 - _AS_LARGE)]
     faster = [
         one for one in best if one.rate and taken.rate and one.rate.median > taken.rate.median
@@ -100,19 +104,24 @@ def _is_fast(one: Trial, goals: Goals, fastest: Trial | None) -> bool:
 
 
 def _why(
-    trials: Sequence[Trial], known: Sequence[Trial], goals: Goals, taken: Trial | None, fastest: Trial | None
+    trials: Sequence[Trial],
+    known: Sequence[Trial],
+    goals: Goals,
+    taken: Trial | None,
+    fastest: Trial | None,
+    busy: bool,
 ) -> str:
     if all(_too_large(one, goals) for one in trials):
         return f"No candidate fits into {opt.disk(text.size(goals.disk or 0))}."
     if fastest is None:
         return "No candidate fits into memory, and speed from the disk could not be measured."
     if taken is None:
-        name = fastest.candidate.name
-        return (
-            f"No candidate is certain to reach {goals.target:,.0f} images/s. The fastest is {name}: {_rate(fastest)}."
-        )
+        reaches = "reached {} in every round" if busy else "is certain to reach {}"
+        target = reaches.format(f"{goals.target:,.0f} images/s")
+        return f"No candidate {target}. The fastest is {fastest.candidate.name}: {_rate(fastest)}."
     if goals.target is not None:
-        return f"the smallest certain to reach {goals.target:,.0f} images/s"
+        reaches = "that reached {} in every round" if busy else "certain to reach {}"
+        return f"the smallest {reaches.format(f'{goals.target:,.0f} images/s')}"
     if len(known) == 1:
         return "the only candidate" if len(trials) == 1 else "the only one that fits"
     if taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
@@ -135,7 +144,7 @@ def _why_not(one: Trial, goals: Goals, taken: Trial | None, fastest: Trial | Non
     if rate is None:
         return "does not fit into memory, and its speed from the disk could not be measured"
     if goals.target is not None and rate.low < goals.target:
-        return f"{'too slow' if rate.high < goals.target else 'not certain to be fast enough'}: {_rate(one)}"
+        return f"{'too slow' if _too_slow(one, goals) else 'not certain to be fast enough'}: {_rate(one)}"
     if goals.target is None and fastest is not None and not _is_fast(one, goals, fastest):
         return f"less than half as fast as {fastest.candidate.name}: {_rate(one)}"
     if taken is None or taken.rate is None or abs(one.store_bytes / taken.store_bytes - 1) > _AS_LARGE:
@@ -145,6 +154,10 @@ def _why_not(one: Trial, goals: Goals, taken: Trial | None, fastest: Trial | Non
 
 def _too_large(one: Trial, goals: Goals) -> bool:
     return goals.disk is not None and one.store_bytes > goals.disk
+
+
+def _too_slow(one: Trial, goals: Goals) -> bool:
+    return goals.target is not None and one.rate is not None and one.rate.high < goals.target
 
 
 def _median(one: Trial) -> float:

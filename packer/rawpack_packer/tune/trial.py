@@ -19,7 +19,7 @@ from rawpack.errors import UsageError
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.journal import read_rejects
-from rawpack_packer.job.estimate import estimate
+from rawpack_packer.job.estimate import START_S, estimate
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import NoProgress, RunOptions
 from rawpack_packer.options import opt
@@ -47,8 +47,6 @@ _PIECES = 4
 """Parts of a sample for each worker, so that all of them have something to do."""
 _PART_BYTES = 2 << 20
 """Of raw pixels: in smaller parts, what a shard holds in addition would count."""
-_START_S = 0.6
-"""Roughly what it takes to start and end the workers of a job or of a measurement."""
 _SLICES = (0.1, 2.0)
 """Seconds of one measurement, least and most."""
 
@@ -119,26 +117,29 @@ class TriedOut:
     """Crops of what is lost."""
 
 
-class _Pace(NoProgress):
-    """Measures how fast samples are packed once workers have started. tick: called with each report."""
+class Pace(NoProgress):
+    """When the samples of a job were packed. tick: called with each report."""
 
     def __init__(self, tick: Callable[[], object]) -> None:
         self._tick, self._began = tick, time.perf_counter()
         self._first = self._last = (self._began, 0)
 
     def advance(self, samples: int, bytes_in: int, rejects: int) -> None:
-        self._last = time.perf_counter(), samples
-        if not self._first[1]:
-            self._first = self._last
+        if samples > self._last[1]:
+            self._last = time.perf_counter(), samples
+            self._first = self._first if self._first[1] else self._last
         self._tick()
 
-    @property
-    def samples_per_s(self) -> float:
-        """From the first report on; of the whole run where that is less than half of the samples."""
-        (start, before), (end, samples) = self._first, self._last
-        if samples - before < samples / 2:
-            start, before = self._began, 0
-        return (samples - before) / max(end - start, 1e-9)
+    def seconds_for(self, samples: int) -> float:
+        """The time to pack so many samples, by the job that has just ended: what it took, and for all that are more,
+        the time that one took after the first report. So the start of workers, and the end, count once."""
+        took = time.perf_counter() - self._began
+        (start, before), (end, done) = self._first, self._last
+        if done - before < done / 2:
+            # All came in one report, or nearly.
+            start, before = self._began + min(START_S, (end - self._began) / 2), 0
+        each = (end - start) / max(1, done - before)
+        return max(took + (samples - done) * each, samples * each)
 
 
 def try_out(
@@ -170,7 +171,7 @@ def try_out(
         start = time.monotonic()
         if packed and budget >= _SHORT_S and start + slowest > began + _PACKED_BY * budget:
             continue
-        pace = _Pace(partial(tell, f"packing {text.count(len(sample), source.info.noun)} as {candidate.name}"))
+        pace = Pace(partial(tell, f"packing {text.count(len(sample), source.info.noun)} as {candidate.name}"))
         packed[candidate.name] = trial = _pack(sample, candidate, setting, whole, folder, pace)
         meter = trial.reading.meter
         bad |= {one.sample for one in read_rejects(meter.path, meter.manifest)}
@@ -180,7 +181,7 @@ def try_out(
     losses, strips = compare(sample, tried, _COMPARING * budget, bad)
     trials = [replace(packed[one.name], loss=losses.get(one.name)) for one in tried]
     # A cold measurement takes twice as long as a warm one.
-    each = (deadline - time.monotonic()) / len(trials) - (ROUNDS + COLD_ROUNDS) * _START_S
+    each = (deadline - time.monotonic()) / len(trials) - (ROUNDS + COLD_ROUNDS) * START_S
     seconds = min(_SLICES[1], max(_SLICES[0], each / (ROUNDS + 2 * COLD_ROUNDS)))
     tell("reading")
     read_in_turn([one.reading for one in trials], seconds, deadline=deadline, tick=lambda: tell("reading"))
@@ -216,7 +217,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
         found = estimate(few, recipes[group], store_fields(recipes[group], few), 1, _PROBED)
         seconds += stores * found.seconds / len(few)
         size += stores * found.store_bytes / len(few)
-    by_time = max(_START_S, _PACKING * budget - _START_S * len(candidates)) * machine.cpus() / max(seconds, 1e-9)
+    by_time = max(START_S, _PACKING * budget - START_S * len(candidates)) * machine.cpus() / max(seconds, 1e-9)
     least = min(len(source), int(max(_FEWEST, min(_LEAST, _LEAST_S / max(seconds, 1e-9)))))
     by_space = shutil.disk_usage(folder).free * _SPACE / max(1.0, size)
     if by_space < least:
@@ -226,7 +227,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     return int(max(least, min(len(source), _MOST, by_time, by_space)))
 
 
-def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, folder: Path, pace: _Pace) -> Trial:
+def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, folder: Path, pace: Pace) -> Trial:
     """Pack the sample into a candidate, and predict the whole set."""
     recipe, cpus, seen = candidate.recipe, machine.cpus(), len(sample)
     raw = exact_bytes(store_fields(recipe, sample), encoded=True) or 1
@@ -234,6 +235,7 @@ def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, fo
     path = folder / candidate.name.replace(" ", "-")
     # sample_size has made sure of the space, and a broken image is a result, not an error.
     Job(sample, small, path, RunOptions(cpus, max_rejects=1e14, progress=pace)).pack(check_free=False)
+    pack_s = pace.seconds_for(whole.samples)
     meter = StoreMeter(path)
     rows, shards = len(meter), len(meter.manifest.shards)
     beside = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) - meter.store_bytes
@@ -246,7 +248,7 @@ def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, fo
         rows=rows,
         seen=seen,
         store_bytes=store_bytes,
-        pack_s=whole.samples / pace.samples_per_s,
+        pack_s=pack_s,
         fits=whole.memory is None or store_bytes <= whole.memory,
         reading=Reading(meter, setting),
     )

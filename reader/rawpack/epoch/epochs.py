@@ -199,11 +199,15 @@ class Epochs:
         if not state.keys() & expected.keys():
             raise UsageError(f"this is no state of batches: it has none of {', '.join(expected)}")
         for name, value in expected.items():
-            if state.get(name) != value:
+            if (its := state.get(name)) != value:
+                what = {
+                    "samples": f"it is of another store or split: {its} samples, here {value}",
+                    "keys": "it is of another store or split: the names of its samples are others",
+                    "selected": "it is of another selection of these samples",
+                }.get(name, f"its {name} is {its!r}, here it is {value!r}")
+                same = ", ".join(["samples", "seed", "shuffle", *self._order.identity])
                 raise UsageError(
-                    f"this state does not fit: its {name} is {state.get(name)!r}, here it is {value!r}; resume with "
-                    f"the same {', '.join(['samples', 'seed', 'shuffle', *self._order.identity])} and rawpack's order "
-                    "version"
+                    f"this state does not fit: {what}; resume with the same {same} and rawpack's order version"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(

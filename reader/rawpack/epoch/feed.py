@@ -51,6 +51,10 @@ class Feed(Epochs, Iterable[Batch]):
         workers = f"{settings.workers} {kind}" if settings.workers else "no workers"
         return f"{count}batch{plural} of {settings.batch_size} an epoch, {order}{ranks}, {workers}"
 
+    def stored(self) -> list[str]:
+        """The fields of the store, whether or not a batch has them."""
+        return list(self._library.fields)
+
     def shown(self) -> tuple[Any, ...]:
         """What a notebook shows of these batches: see `html_of`."""
         return self.making.table(), self._samples

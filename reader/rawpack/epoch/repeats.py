@@ -153,13 +153,9 @@ class RepeatWatch:
         reader = f'Reader("{samples.library.stores[0].where}")' if whole else "reader"
         shuffle = words.get(self._settings.order_name.partition(" ")[0], "")
         return (
-            "each call of batches() begins at epoch 0. To train for several epochs, call it once, with .torch() or "
-            "the like if you use that, before the loop:\n"
-            f"    batches = {reader}.batches({batch_size}{shuffle}, ...)     # once, before the loop\n"
-            "    for epoch in range(90):\n"
-            "        for batch in batches: ...\n"
-            "Each loop over them is then the next epoch. If you mean epoch 0 again, as in a search for settings, call "
-            "batches.set_epoch(0) before the loop."
+            "each call of batches() begins at epoch 0. Call it once, before the loop over epochs; each loop over the "
+            "result is then the next epoch (set_epoch(0) repeats one on purpose):\n"
+            f"    batches = {reader}.batches({batch_size}{shuffle}, ...)"
         )
 
 
@@ -179,11 +175,7 @@ def _counted(mark: Callable[[], None], some: int, batches: int) -> Callable[[], 
 
 
 _MESSAGE_OF_WORKERS = (
-    "each loop over a DataLoader starts new workers, and what is made by batches() for it begins at epoch 0. Make them "
-    "once, before the loop over epochs:\n"
-    "    loader = DataLoader(reader.batches(...), batch_size=None, num_workers=2)     # once, before the loop\n"
-    "    for epoch in range(90):\n"
-    "        for batch in loader: ...\n"
-    "Each loop over it is then the next epoch. A dataset of your own that calls batches() in its __iter__ must call "
-    "set_epoch on the result."
+    "each loop over a DataLoader starts new workers, and what is made by batches() for it begins at epoch 0. Make both "
+    "once, before the loop over epochs (a dataset of yours that calls batches() in its __iter__ must call set_epoch):\n"
+    "    loader = DataLoader(reader.batches(...), batch_size=None, num_workers=2)"
 )

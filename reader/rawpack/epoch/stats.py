@@ -8,8 +8,9 @@ from typing import Any
 from rawpack.system import machine
 from rawpack.system.times import Times
 
-_RARELY = 0.05
-_MOSTLY = 0.5
+_RARELY, _SELDOM, _MOSTLY = 0.05, 0.15, 0.5
+"""Shares of time: below the first two, a faster reader would gain next to nothing; from the third on, the reader is
+what takes the time."""
 
 
 @dataclass(slots=True)
@@ -64,8 +65,9 @@ class Stats:
         if not self.elapsed_s:
             return "too early to say: fewer than two batches were read"
         share = self.waited_s / self.elapsed_s
-        if share < _RARELY:
-            return f"compute-bound: the loop waited for the reader {share:.0%} of the time"
+        if share < _SELDOM:
+            kind = "compute-bound" if share < _RARELY else "mostly compute-bound"
+            return f"{kind}: the loop waited for the reader {share:.0%} of the time"
         fetching = self.fetching_s / self.waited_s
         kind = "input-bound" if share > _MOSTLY else "partly input-bound"
         return f"{kind}: the loop waited {share:.0%} of the time; {self._most(fetching)}"

@@ -11,6 +11,7 @@ from rawpack.choose.options import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
 from rawpack.epoch.feed import Feed
 from rawpack.errors import MissingExtraError, UsageError
+from rawpack.system.user import did_you_mean
 
 Chosen = str | Sequence[str] | Mapping[str, str]
 """A field; or several: a tuple of them, or a dict with names of its own -> field."""
@@ -88,10 +89,15 @@ def imported(name: str, needs: str) -> Any:
 
 def check_fields(feed: Feed, parameter: str, fields: Iterable[Any]) -> None:
     """Raise UsageError for a field that no batch has."""
-    described = feed.making.described()
+    described, stored = feed.making.described(), feed.stored()
     for field in fields:
-        if not isinstance(field, str) or field not in described:
-            raise UsageError(f"{parameter}: there is no field {field!r} in a batch, only {', '.join(described)}")
+        if isinstance(field, str) and field in described:
+            continue
+        which = f"{parameter}: there is no field {field!r} in a batch, only {', '.join(described)}"
+        if field in stored:
+            had = [name for name in stored if name in described]
+            raise UsageError(f"{which}; the store has it: pass fields={[*had, field]} to batches()")
+        raise UsageError(which + did_you_mean(str(field), [*described, *stored]))
 
 
 def tuples(feed: Feed, as_tuple: Sequence[str] | None) -> tuple[Form | None, str]:

@@ -7,6 +7,7 @@ pixels are those that the other libraries compute.
 from __future__ import annotations
 
 import re
+from importlib import import_module
 
 import numpy as np
 
@@ -44,8 +45,8 @@ class RegionDecoder:
     def __init__(self) -> None:
         # At import it reports every library for GPUs that is not there.
         with captured_stderr(_own_log.fullmatch):
-            from nvidia import nvimgcodec
-
+            # Its parent may be there without it, for other packages of NVIDIA.
+            nvimgcodec = import_module("nvidia.nvimgcodec")
             self._decoder = nvimgcodec.Decoder(
                 device_id=nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
                 max_num_cpu_threads=1,

@@ -60,11 +60,16 @@ def expanded(path: AnyPath) -> AnyPath:
 def unknown_keyword(called: str, name: str, known: Collection[str], meant: Sequence[str] = ()) -> TypeError:
     """The error of a call with a keyword that is not known; it suggests the nearest one. meant: the known ones that
     mean the same."""
+    hint = f". Did you mean {meant[0]!r}?" if meant else did_you_mean(name, known)
+    return TypeError(f"{called}() got an unexpected keyword argument {name!r}{hint}")
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """ ". Did you mean 'label'?"; "" where no known name is near."""
     import difflib
 
-    near = meant or difflib.get_close_matches(name, known, 1)
-    hint = f". Did you mean {near[0]!r}?" if near else ""
-    return TypeError(f"{called}() got an unexpected keyword argument {name!r}{hint}")
+    near = difflib.get_close_matches(name, known, 1)
+    return f". Did you mean {near[0]!r}?" if near else ""
 
 
 def suggests(now: Callable[[Mapping[str, Any]], str | None] = lambda given: None) -> Callable[[Call], Call]:

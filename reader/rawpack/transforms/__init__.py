@@ -7,6 +7,8 @@ reader.batches(256, transform=[RandomResizedCrop(224), RandomHorizontalFlip(), N
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NoReturn
+
 from rawpack.transforms.color import ColorJitter
 from rawpack.transforms.crops import CenterCrop, RandomCrop, RandomResizedCrop
 from rawpack.transforms.erasing import RandomErasing
@@ -49,3 +51,20 @@ __all__ = [
     "ToCHW",
     "Views",
 ]
+
+if not TYPE_CHECKING:  # type checkers know all names
+
+    def __getattr__(name: str) -> NoReturn:
+        """What to write instead of a name of torchvision, or of one that is misspelled. This is no AttributeError, of
+        which `from rawpack.transforms import ...` would show nothing."""
+        from rawpack.errors import UsageError
+        from rawpack.system.user import did_you_mean
+        from rawpack.transforms.instead import of_name
+
+        instead = of_name(name)
+        hint = "" if instead is None else f": {instead}"
+        if instead is None and name[:1].isupper():
+            hint = did_you_mean(name, __all__)
+        if not hint:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise UsageError(f"rawpack.transforms has no {name}{hint}")

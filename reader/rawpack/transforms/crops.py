@@ -86,7 +86,8 @@ class _FixedCrop(CropStep):
 
 
 class CenterCrop(_FixedCrop):
-    """The center of the image. A smaller image is padded with 0, as torchvision does."""
+    """The center of the image. It never resizes: an image that is smaller than `size` gets a black border, as by
+    torchvision, and without a warning. Put `Resize` first, or use `Fit`, where images may be smaller."""
 
     def __init__(self, size: int | Sequence[int], *, fields: Sequence[str] | None = None) -> None:
         """size: a side, or (height, width). fields: the images and masks; None for all."""

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
+from rawpack.transforms import instead
 from rawpack.transforms.crops import CenterCrop
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import IMAGE, MASK, PIXELS, Size
@@ -131,6 +132,7 @@ def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
     """The steps of a transform; functions become steps. Raises UsageError for anything else."""
+    instead.check(transform)
     if callable(transform) and not isinstance(transform, Step | BatchStep):
         name = getattr(transform, "__name__", type(transform).__name__)
         raise UsageError(f"transform= must be a list of steps: pass {f'[{name}]' if name.isidentifier() else '[f]'}")

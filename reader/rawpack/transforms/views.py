@@ -9,6 +9,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import WORD, mix, whole_number
+from rawpack.transforms import instead
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
@@ -33,6 +34,7 @@ class Views(Step):
         """n: how many. steps: what is done to each, steps and functions as in a transform. fields: the images and
         masks; None for all."""
         self.n = whole_number("n", n, 1)
+        instead.check(steps)
         if isinstance(steps, Step | str) or callable(steps) or not all(map(callable_or_step, steps)):
             raise UsageError(
                 f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"
