@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import cv2
 import h5py
 import numpy as np
 import pytest
@@ -154,6 +155,68 @@ def test_values_that_are_missing_in_frames(module: str, tmp_path: Path) -> None:
     assert list(reader.column("note")) == ["a", "", "c"]
     assert [text[:10] for text in reader.column("when")] == ["2020-01-02", "2021-03-04", "2022-05-06"]
     np.testing.assert_array_equal(reader.column("score"), [0.5, 1.5, 2.5])
+
+
+BIG = 2**60 + 1
+"""No float64 can represent it."""
+
+
+def frames_with(module: str, name: str, values: list[Any], dtype: str) -> Any:
+    """A table with three images and a column of whole numbers."""
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    if module.startswith("pandas"):
+        pandas = pytest.importorskip("pandas")
+        kind = dtype if module == "pandas" else f"{dtype.lower()}[pyarrow]"
+        return pandas.DataFrame({"image": images}).assign(**{name: pandas.array(values, dtype=kind)})
+    if module == "polars":
+        polars = pytest.importorskip("polars")
+        return polars.DataFrame({"image": images, name: polars.Series(values, dtype=getattr(polars, dtype))})
+    arrow = pytest.importorskip("pyarrow")
+    return arrow.table({"image": images, name: arrow.array(values, getattr(arrow, dtype.lower())())})
+
+
+@pytest.mark.parametrize("module", ["pandas", "pandas of arrow", "polars", "arrow"])
+def test_whole_numbers_of_frames_stay_what_they_are(module: str, tmp_path: Path) -> None:
+    """The same rule as for a CSV: no whole number is rounded; a missing one needs a declaration, or is no class."""
+    reader = packed(frames_with(module, "label", [BIG, None, 3], "Int64"), tmp_path / "label")
+    assert (reader.fields["label"].dtype, reader.column("label").tolist()) == ("int64", [BIG, -1, 3])
+    reader = packed(frames_with(module, "x", [2**64 - 1, 0, 3], "UInt64"), tmp_path / "whole")
+    assert reader.column("x").tolist() == [2**64 - 1, 0, 3]
+    small = frames_with(module, "x", [5, None, 3], "Int64")
+    reader = packed(small, tmp_path / "floats", fields={"x": "float64"})
+    np.testing.assert_array_equal(reader.column("x"), [5, np.nan, 3])
+    with pytest.raises(UsageError, match=r"'x' of whole numbers has no value in row 1.*fields=\{'x': 'float64'\}"):
+        packed(small, tmp_path / "no")
+    with pytest.raises(UsageError, match=f"'x', row 0: float64 cannot represent {BIG}"):
+        packed(frames_with(module, "x", [BIG, None, 3], "Int64"), tmp_path / "no", fields={"x": "float64"})
+    with pytest.raises(UsageError, match=f"the label of row 0 is {2**63}; labels are int64"):
+        packed(frames_with(module, "label", [2**63, None, 3], "UInt64"), tmp_path / "no")
+
+
+@pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "stream"])
+@pytest.mark.parametrize("odd", [[BIG, 0.5], [2**63 + 1, -1]], ids=["a float", "no common type"])
+def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: list[Any], tmp_path: Path) -> None:
+    """As the first value, and as a later one, where the sample is rejected."""
+    for first, stored in ((odd, None), ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]])):
+        columns = {"image": [picture(4, 4, i) for i in range(3)], "x": [first, odd, [3.0, 4.0]]}
+        records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        source = (one for one in records) if form == "stream" else frames_of(columns)[form]()
+        if stored is None:
+            with pytest.raises(UsageError, match=r"its first value is list.*fields=\{'x': 'str'\}"):
+                packed(source, tmp_path / "no")
+        else:
+            reader = packed(source, tmp_path / "s", max_rejects=1)
+            np.testing.assert_array_equal(reader.column("x"), stored)
+
+
+def test_lists_of_frames_with_a_missing_number_are_not_rounded(tmp_path: Path) -> None:
+    """polars and Arrow give such lists as floats."""
+    polars = pytest.importorskip("polars")
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(3)]
+    frame = polars.DataFrame({"image": images, "x": [[1, 2], [BIG, None], [BIG, 4]]})
+    for number, source in enumerate((frame, frame.to_arrow())):
+        reader = packed(source, tmp_path / str(number), max_rejects=1)
+        assert reader.column("x").tolist() == [[1, 2], [BIG, 4]]
 
 
 def test_categories_and_columns_that_have_one_name(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, Value, are_texts, as_array, as_text
-from rawpack_packer.sources.frames import class_names, frame_columns, named_features, named_path, whole_labels
+from rawpack_packer.sources.frames import checked_numbers, class_names, frame_columns, named_features, named_path
 from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
@@ -184,8 +184,8 @@ class DatasetSource(BaseSource):
             if isinstance(called_as, Mapping):
                 dataset, called_as = renamed(dataset, called_as, f"the {called}"), None
             dataset = as_columns(dataset)
-            if frame is not None and LABEL in dataset.columns:
-                dataset.columns[LABEL] = whole_labels(dataset.columns[LABEL])
+            if frame is not None:
+                dataset.columns = checked_numbers(dataset.columns, fields or {})
         check_not_columns(dataset)
         count = length_of(dataset)
         root = root or f"<{called} of {count} samples>"
@@ -463,7 +463,7 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
             raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
     array = as_array(value.rows if isinstance(value, Boxes) else value)
     if array is None:
-        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
+        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, which no number or array can hold")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 

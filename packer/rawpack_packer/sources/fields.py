@@ -262,10 +262,15 @@ def are_pixels(kind: DeclaredKind | None) -> bool:
     return isinstance(kind, str) or (kind is not None and kind.is_pixels)
 
 
+EXACT = 1 << 53
+"""float64 holds every whole number below this one."""
+
+
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
     """A number, list, array or tensor as an array in this machine's byte order; None for anything else.
 
-    A masked array with masked values is refused too: what is under the mask is no value.
+    Refused too are a masked array with masked values, since what is under the mask is no value, and a list with a whole
+    number that NumPy would round, since another number makes all of them floats.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return None
@@ -273,6 +278,16 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):
         return None
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in "biufc" or is_rounded(value, array):
         return None
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_rounded(value: Any, array: np.ndarray[Any, Any]) -> bool:
+    """Whether a list has a whole number that is another one in the array that was made of it."""
+    if array.dtype.kind != "f" or not isinstance(value, list | tuple) or not (abs(array) >= EXACT).any():
+        return False
+    numbers = np.array(value, object).reshape(-1).tolist()
+    return any(
+        isinstance(one, int) and one != made for one, made in zip(numbers, array.reshape(-1).tolist(), strict=True)
+    )

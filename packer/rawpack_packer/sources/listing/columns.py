@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import TEXTS, FieldKind, are_texts, as_text
+from rawpack_packer.sources.fields import EXACT, TEXTS, FieldKind, are_texts, as_text
 from rawpack_packer.sources.listing.lines import (
     BadListingError,
     Beyond,
@@ -48,8 +48,6 @@ _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX = 4
 """Numbers of the shortest box."""
-_EXACT = 1 << 53
-"""float64 holds every whole number below this one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +273,7 @@ class _NumberColumn:
 
     def _finished(self, values: NDArray[Any], given: NDArray[np.bool_], labels: bool) -> tuple[FieldKind, Numbers]:
         """Single numbers. given: (n,), whether each row has one."""
-        if labels and self._declared is None and values.dtype == np.float64 and (abs(values) < _EXACT).all():
+        if labels and self._declared is None and values.dtype == np.float64 and (abs(values) < EXACT).all():
             whole = values.astype(np.int64)
             values = whole if np.array_equal(whole, values) else values
         kind = self._declared or FieldKind(values.dtype.name)
@@ -396,7 +394,7 @@ def _exactly(numbers: list[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], in
     with np.errstate(all="ignore"):
         if found.dtype != object:
             made = found.astype(dtype)
-            held = (made == found) & (abs(found) < _EXACT) if found.dtype != np.bool_ else made == found
+            held = (made == found) & (abs(found) < EXACT) if found.dtype != np.bool_ else made == found
             if dtype.kind == "f" and float in types:
                 rounded = np.isfinite(made) == np.isfinite(found)
                 held |= rounded & np.array([type(number) is float for number in numbers])
