@@ -140,7 +140,7 @@ def _splits(path: Path) -> Splits:
             parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
         except UsageError:
             return {}  # what is wrong with a folder says nothing about a path that is not in it
-        return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
+        return {"": parent[path.name]} if path.name in parent else {}
     if os.path.isfile(path / _STATE) and os.path.isfile(path / _INFO):  # noqa: PTH113 - Path's raises in a locked folder
         return {"": _saved(path)}
     if os.path.isfile(path / _DICT):  # noqa: PTH113
