@@ -18,6 +18,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.base import (
     BaseSource,
+    Column,
     Item,
     Scanning,
     SourceInfo,
@@ -47,11 +48,20 @@ from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, Value, are_texts, as_array, as_text
-from rawpack_packer.sources.frames import checked_numbers, class_names, frame_columns, named_features, named_path
+from rawpack_packer.sources.frames import (
+    checked_numbers,
+    class_names,
+    frame_columns,
+    keys_of,
+    named_features,
+    named_path,
+)
 from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
+from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
+from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import composed, plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
@@ -173,7 +183,7 @@ class DatasetSource(BaseSource):
         root: its name in messages. Raises UsageError for what is no dataset."""
         called = type(dataset).__name__
         label, onehot = one_hot_name(label_column)
-        called_as = _called(names, label)
+        called_as, notes = _called(names, label), list[str]()
         if (frame := frame_columns(dataset)) is not None:
             of_frame = dict(called_as) if isinstance(called_as, Mapping) else {}
             dataset, called_as = frame, of_frame | named_path(frame, of_frame)
@@ -186,6 +196,7 @@ class DatasetSource(BaseSource):
             dataset = as_columns(dataset)
             if frame is not None:
                 dataset.columns = checked_numbers(dataset.columns, fields or {})
+                keys, notes = (keys, notes) if keys is not None else keys_of(dataset.column("image"))
         check_not_columns(dataset)
         count = length_of(dataset)
         root = root or f"<{called} of {count} samples>"
@@ -261,7 +272,7 @@ class DatasetSource(BaseSource):
             image=kind,
             classes=named,
             numbered=keys is None,
-            problems=(*hints(kinds, declared, kind), *objects.problems),
+            problems=(*notes, *hints(kinds, declared, kind), *objects.problems),
         )
         targets = as_array(getattr(dataset, "targets", None))
         whole = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
@@ -279,6 +290,26 @@ class DatasetSource(BaseSource):
     def group(self, i: int, /) -> str:
         """See `HasGroups`."""
         return self.key(i) if self._groups is None else str(self._groups[i])
+
+    def column(self, name: str, /) -> Column | None:
+        """See `HasColumns`: of labels, and of columns or samples in memory."""
+        if name == LABEL and self._targets is not None:
+            return Numbers(self._targets)
+        names, dataset = self._all.names, self._dataset
+        called = names.get(name, name) if isinstance(names, Mapping) else name
+        if isinstance(dataset, ColumnDataset):
+            values = dataset.columns.get(name)
+        elif isinstance(getattr(dataset, "features", None), Mapping):
+            values = list(dataset[called]) if called in dataset.features else None
+        elif type(dataset) in (list, tuple):
+            values = [(_sample_of(dataset, i, names) or {}).get(name) for i in range(len(dataset))]
+        else:
+            return None
+        return column_of_values(values)
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return 0
 
     def states(self) -> NDArray[np.int64]:
         """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
@@ -456,7 +487,7 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         return value
     if kind is not None and kind.is_texts and are_texts(value):
         return list(value)
-    if kind is not None and kind == FieldKind("str") and isinstance(value, Mapping | list | tuple):
+    if kind is not None and kind == FieldKind("str") and isinstance(value, Mapping | list | tuple | TextOnly):
         try:
             return as_text(dict(value) if isinstance(value, Mapping) else value)
         except (TypeError, ValueError, RecursionError) as error:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field
 from rawpack.errors import UsageError
+from rawpack_packer.sources.times import TextOnly, plain_text
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one per row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in
@@ -184,10 +184,13 @@ class ImageKind:
 
 
 def as_text(value: Any) -> str:
-    """A value of a field of texts: a text as it is, None as the empty text, and all else as JSON text, of which
-    `json.loads` makes the same value again. Raises TypeError for bytes, which JSON cannot hold."""
+    """A value of a field of texts: a text as it is, None as the empty text, times and decimals by `plain_text`, and all
+    else as JSON text, of which `json.loads` makes the same value again. Raises TypeError for bytes, which JSON cannot
+    hold."""
     if value is None or isinstance(value, str):
         return value or ""
+    if isinstance(value, TextOnly):
+        return plain_text(value)
     text = json.dumps(value, ensure_ascii=False, default=_for_json)
     # Half of a surrogate pair is no UTF-8; JSON has an escape for it.
     return text if text.isascii() or not _HALVES.search(text) else json.dumps(value, default=_for_json)
@@ -197,9 +200,11 @@ def _for_json(value: Any) -> Any:
     """What JSON has instead: lists for arrays, infinity for what no float can hold, texts for dates and decimals."""
     if isinstance(value, bytes | bytearray | memoryview):
         raise TypeError("bytes cannot be stored as text")
+    if isinstance(value, TextOnly):
+        return plain_text(value)
     if hasattr(value, "tolist"):  # numpy's and torch's
         return value.tolist()
-    return float(value) if hasattr(value, "__float__") and not isinstance(value, Decimal) else str(value)
+    return float(value) if hasattr(value, "__float__") else str(value)
 
 
 _HALVES = re.compile("[\ud800-\udfff]")

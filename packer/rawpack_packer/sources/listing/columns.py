@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import EXACT, TEXTS, FieldKind, are_texts, as_text
+from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import (
     BadListingError,
     Beyond,
@@ -282,7 +283,8 @@ class _NumberColumn:
         empty = np.nan if values.dtype.kind == "f" else -1 if labels and kind == LABEL_KIND else None
         if empty is None:
             place = self._column.place
-            cure = "" if self._declared else f", or declare {opt.fields(f'{place.name}:float64')} (NaN)"
+            whole = values.dtype.kind != "b"
+            cure = "" if self._declared else f", or {missing_value(place.name, whole=whole)[1]}"
             row = int(np.flatnonzero(~given)[0])
             raise self._column.fault(row, f"is empty, in a column of {values.dtype}: give a value{cure}")
         spread = np.full(len(given), empty, values.dtype)

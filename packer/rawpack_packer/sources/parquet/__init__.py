@@ -91,6 +91,22 @@ def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return ParquetSource(path, **options)
 
 
+def is_table(file: Path) -> bool:
+    """Whether a Parquet or Arrow file is no listing of image files: with a column of paths, and none of images."""
+    from rawpack_packer.sources.listing.reading import PATH_NAMES
+
+    try:
+        import pyarrow.parquet as pq
+
+        from rawpack_packer.sources.parquet.tables import holds_image, is_text, storage
+
+        types = {one.name: storage(one.type) for one in pq.read_schema(file)}
+    except (OSError, ValueError, NotImplementedError, ImportError):
+        return True  # whoever opens it says why
+    lists_paths = any(name in types and is_text(types[name]) for name in PATH_NAMES)
+    return any(map(holds_image, types.values())) or not lists_paths
+
+
 def holds_images(folder: Path) -> bool | None:
     """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
     pyarrow is missing."""
