@@ -319,8 +319,8 @@ def relabel(
     skip_unknown: bool = False,
     stale_copies: bool = False,
 ) -> Relabeled:
-    """Give the samples of `store` the fields in `new`: a CSV, TSV or JSON Lines file with a column of keys; or a
-    DataFrame of pandas or polars, or a table of Arrow.
+    """Give the samples of `store` the fields in `new`: a CSV, TSV, JSON Lines or Parquet file with a column of keys; or
+    a DataFrame of pandas or polars, or a table of Arrow.
 
     A sample without a line keeps what it has; a new field needs a line for every sample. `label` may have class names:
     those of the store keep their numbers, and new ones come after them. Image files are not touched; readers that are

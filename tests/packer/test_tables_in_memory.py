@@ -226,7 +226,7 @@ def test_whole_numbers_of_frames_stay_what_they_are(module: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "stream"])
-@pytest.mark.parametrize("odd", [[BIG, 0.5], [2**63 + 1, -1]], ids=["a float", "no common type"])
+@pytest.mark.parametrize("odd", [[BIG, 0.5], [2**63 + 1, -1], [np.int64(BIG), 0.5]], ids=str)
 def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: list[Any], tmp_path: Path) -> None:
     """As the first value, and as a later one, where the sample is rejected."""
     for first, stored in ((odd, None), ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]])):

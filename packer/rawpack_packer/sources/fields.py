@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -292,7 +293,5 @@ def is_rounded(value: Any, array: np.ndarray[Any, Any]) -> bool:
     """Whether a list has a whole number that is another one in the array that was made of it."""
     if array.dtype.kind != "f" or not isinstance(value, list | tuple) or not (abs(array) >= EXACT).any():
         return False
-    numbers = np.array(value, object).reshape(-1).tolist()
-    return any(
-        isinstance(one, int) and one != made for one, made in zip(numbers, array.reshape(-1).tolist(), strict=True)
-    )
+    pairs = zip(np.array(value, object).reshape(-1).tolist(), array.reshape(-1).tolist(), strict=True)
+    return any(isinstance(one, Integral) and int(one) != made for one, made in pairs)

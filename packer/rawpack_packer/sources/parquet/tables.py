@@ -55,8 +55,9 @@ def habits() -> Habits:
     """What is said where no column holds images."""
     return Habits(
         no_image=(
-            f", which are binary, or structs of bytes and path; a table of paths is packed by {opt.kind('listing')} "
-            f"{opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or {opt.kind('video')}"
+            ", which are binary, or structs of bytes and path; a file with a column of paths is packed by "
+            f"{opt.kind('listing')} {opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or "
+            f"{opt.kind('video')}"
         )
     )
 
