@@ -162,6 +162,8 @@ class DatasetPart:
 class DatasetSource(BaseSource):
     """A map-style dataset as a `Source`. Its first sample shows what the fields are."""
 
+    _all: DatasetPart
+
     def __init__(
         self,
         dataset: Any,

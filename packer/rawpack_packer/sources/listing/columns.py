@@ -283,8 +283,8 @@ class _NumberColumn:
         empty = np.nan if values.dtype.kind == "f" else -1 if labels and kind == LABEL_KIND else None
         if empty is None:
             place = self._column.place
-            whole = values.dtype.kind != "b"
-            cure = "" if self._declared else f", or {missing_value(place.name, whole=whole)[1]}"
+            declare = missing_value(place.name, whole=values.dtype.kind != "b")[1]
+            cure = "" if self._declared else f", or {declare}"
             row = int(np.flatnonzero(~given)[0])
             raise self._column.fault(row, f"is empty, in a column of {values.dtype}: give a value{cure}")
         spread = np.full(len(given), empty, values.dtype)
