@@ -167,7 +167,10 @@ def derived_job(
 # ---------------------------------------------------------------------------------------------- in Python
 
 
-@from_python(PackKeywords, elsewhere=dict.fromkeys(("splits", "holdout", "seed", "split_by"), "rawpack.pack_splits"))
+_OF_SPLITS = ("splits", "holdout", "seed", "group_by", "split_by")
+
+
+@from_python(PackKeywords, elsewhere=dict.fromkeys(_OF_SPLITS, "rawpack.pack_splits"))
 def pack(
     source: Data,
     destination: Named,
@@ -205,6 +208,7 @@ def pack_splits(
     splits: Sequence[str] | str | None = None,
     holdout: Mapping[str, float | int | str] | str | None = None,
     seed: int | None = None,
+    group_by: str | None = None,
     split_by: str | None = None,
     **options: Unpack[PackKeywords],
 ) -> dict[str, Summary]:
@@ -212,8 +216,9 @@ def pack_splits(
 
     source: a dict of split -> what `pack` takes; or a path and the names of its `splits`; or what `pack` takes, of
         which `holdout` is drawn, as `{"val": 0.1}` or "val=0.1": a share, or from 1 on a number, of each class.
-    seed: of the draw. split_by: a column of a listing, or a field of key_pattern, whose values name the splits,
-        "fold"; or which values belong to which split, "subject=train:1-20,val:21+23".
+    seed: of the draw. group_by: a column whose values are drawn as groups, so that samples with the same value are in
+        one split. split_by: a column, or a field of key_pattern, whose values name the splits, "fold"; or which values
+        belong to which split, "subject=train:1-20,val:21+23".
     The other keywords are those of `pack`, described below; they apply to all splits.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.
@@ -221,7 +226,7 @@ def pack_splits(
     from rawpack_packer.job.splits import splits_job
 
     jobs = splits_job(
-        source, destination, splits=splits, holdout=holdout, seed=seed, split_by=split_by, **options
+        source, destination, splits=splits, holdout=holdout, seed=seed, group_by=group_by, split_by=split_by, **options
     )  # fmt: skip
     return dict(jobs.run())
 
@@ -308,14 +313,15 @@ def subset(
 @from_python()
 def relabel(
     store: Named,
-    new: Named,
+    new: Data,
     *,
     key_column: str | None = None,
     fields: Mapping[str, Any] | Sequence[str] = (),
     skip_unknown: bool = False,
     stale_copies: bool = False,
 ) -> Relabeled:
-    """Give the samples of `store` the fields in the file `new`: CSV, TSV or JSON Lines with a column of keys.
+    """Give the samples of `store` the fields in `new`: a CSV, TSV, JSON Lines or Parquet file with a column of keys; or
+    a DataFrame of pandas or polars, or a table of Arrow.
 
     A sample without a line keeps what it has; a new field needs a line for every sample. `label` may have class names:
     those of the store keep their numbers, and new ones come after them. Image files are not touched; readers that are

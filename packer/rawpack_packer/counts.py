@@ -38,6 +38,7 @@ COUNTS = {
     "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
     "boxes_cut": "boxes that reached beyond the stored image and were cut to it",
     "boxes_outside": "boxes entirely outside the stored image, left out",
+    "boxes_empty": "boxes without a width or height, left out",
     "classes_of_one": "classes with a single image",
     "empty_classes": "classes without an image",
     "identical_files": "duplicate files",

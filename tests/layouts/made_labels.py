@@ -135,6 +135,23 @@ def _of_excel(root: Path) -> Samples:
     }
 
 
+def _parquet_of_paths(root: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for n in range(5):
+        _save(root / "photos" / f"{n}.png", n)
+    columns = {"path": [f"photos/{n}.png" for n in range(5)], "label": [_BREEDS[n % 3] for n in range(5)]}
+    pq.write_table(pa.table({**columns, "age": [*range(5)]}), root / "table.parquet")
+
+
+def _of_parquet_of_paths(root: Path) -> Samples:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(root / "table.parquet").to_pylist()
+    return {row.pop("path"): {"image": _pixels(root / f"photos/{n}.png"), **row} for n, row in enumerate(rows)}
+
+
 def _species(root: Path) -> None:
     for n in range(5):
         _save(root / "photos" / f"{n}.png", n)
@@ -224,6 +241,7 @@ LAYOUTS = (
     Layout("Kaggle's zip with `train/`, `test/` and `labels.csv` in it", _kaggle_zip, _of_kaggle_zip),
     Layout("ILSVRC's `val` folder and Kaggle's `LOC_val_solution.csv`", _ilsvrc, _of_ilsvrc),
     Layout("a table of paths from Excel, with semicolons", _excel, _of_excel),
+    Layout("a Parquet of paths", _parquet_of_paths, _of_parquet_of_paths, ("pyarrow",)),
     Layout("a table of paths whose classes are in another column than `label`", _species, _of_species),
     Layout("a list of names without the extension", _stems, _of_stems),
     Layout("UCF101's `trainlist01.txt`", _ucf("trainlist01.txt", (8, 9), "{path} {number}\n"), _of_ucf, ("av",)),

@@ -32,6 +32,10 @@ def _of_table(root: Path) -> Samples:
     }
 
 
+def _of_frame(root: Path) -> Samples:
+    return {str(root / f"{n:03}.png"): sample for n, sample in enumerate(_of_table(root).values())}
+
+
 def _frame(module: str) -> Callable[[Path], Mapping[str, Any]]:
     def make(root: Path) -> Mapping[str, Any]:
         frames = __import__(module)
@@ -167,8 +171,8 @@ def _of_read(root: Path) -> Samples:
 
 
 LAYOUTS = (
-    Layout("a pandas DataFrame of paths and labels", _frame("pandas"), _of_table, ("pandas",)),
-    Layout("a polars DataFrame of paths and labels", _frame("polars"), _of_table, ("polars",)),
+    Layout("a pandas DataFrame of paths and labels", _frame("pandas"), _of_frame, ("pandas",)),
+    Layout("a polars DataFrame of paths and labels", _frame("polars"), _of_frame, ("polars",)),
     Layout("a Hugging Face `Dataset`", _hugging_face, _of_table, ("datasets",)),
     Layout("a Hugging Face `Dataset` with `objects`", _objects, _of_objects, ("datasets",)),
     Layout("a dataset whose labels are texts", lambda root: {"dataset": _Named()}, _of_named),

@@ -244,7 +244,8 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
     "a TSV in a class": (CLASSES | {"cat/x.tsv": "file\ttext\n0.jpg\ta\n"}, "", "cat/x.tsv", ("text",)),
     "JSON Lines": (images("0.jpg") | {"x.jsonl": '{"img": "0.jpg", "text": "a"}\n'}, "", "x.jsonl", ("text",)),
     "Parquet": (
-        images("0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"]})}, "", "name it metadata.parquet", (),
+        images("0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"], "text": ["a"]})}, "", "if it has a column 'path'",
+        ("text",),
     ),
     "a plain list with labels": (
         images("0.jpg", "1.jpg") | {"list.txt": "0.jpg 3\n1.jpg 4\n"}, "", "list.txt, which names its images",

@@ -128,7 +128,18 @@ def test_boxes_are_cut_to_the_image_and_counted(tmp_path: Path) -> None:
     expected = [[0, 0, 5, 50, 1], [5, 5, 45, 45, 3]]
     np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["boxes"], np.array(expected, np.float32))
     assert summary.manifest.counts["boxes_cut"] == 1
-    assert summary.manifest.counts["boxes_outside"] == 3
+    counts = summary.manifest.counts
+    assert (counts["boxes_outside"], counts["boxes_empty"]) == (2, 1)
+
+
+def test_boxes_without_an_area_are_called_so(tmp_path: Path) -> None:
+    """Also where images keep their size: nothing is outside them."""
+    boxes = [[4, 4, 0, 8, 0], [4, 4, 8, 8, 1], [2, 3, 5, 0, 2]]
+    samples = [{"image": Image.fromarray(np.zeros((20, 20, 3), np.uint8)), "boxes": boxes}]
+    summary = rawpack_packer.pack(samples, tmp_path / "s", size="keep", workers=0, fields={"boxes": "xywh"})
+    assert Reader(tmp_path / "s")[0]["boxes"].tolist() == [[4, 4, 12, 12, 1]]
+    assert "boxes without a width or height, left out: 2" in str(summary)
+    assert not summary.manifest.counts.get("boxes_outside")
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,37 @@ def test_kinds_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
     assert "'taken' is left out" in ran.out + ran.err
 
 
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("0.jpg", "row 3 has '0.jpg', as row 0 has"),
+        (None, "row 3 has no path"),
+        ("../3.jpg", "row 3 has '../3.jpg', which is not below its folder"),
+    ],
+)
+def test_why_keys_are_row_numbers(path: str | None, what: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "t.parquet", {"image": images(4, ["0.jpg", "1.jpg", "2.jpg", path])})
+    done = rawpack_packer.pack(file, tmp_path / "s", workers=0)
+    assert f"keys are the numbers of rows, not the paths: {what}" in str(done)
+    assert [sample["key"] for sample in Reader(tmp_path / "s")] == [f"{i:08}" for i in range(4)]
+    none = write(tmp_path / "none.parquet", {"image": images(2, [None, None])})
+    assert "numbers of rows" not in str(rawpack_packer.pack(none, tmp_path / "none", workers=0))
+
+
+@pytest.mark.parametrize("name", ["train-00000-of-00001.parquet", "data/train-00000-of-00002.parquet", "train.parquet"])
+def test_a_checkout_with_a_single_split(name: str, tmp_path: Path) -> None:
+    """It is found by the name of its files, and packed with `--splits` or without."""
+    file = tmp_path / "hf" / name
+    file.parent.mkdir(parents=True)
+    shutil.copy(sorted((MADE / "checkout" / "data").glob("train-*"))[0], file)
+    count = pq.read_metadata(file).num_rows
+    rawpack_packer.pack_splits(tmp_path / "hf", tmp_path / "sets", splits=["train"], workers=0)
+    assert len(Reader(tmp_path / "sets", split="train")) == count
+    assert len(open_source(tmp_path / "hf")) == len(open_source(tmp_path / "hf" / "train")) == count
+    with pytest.raises(UsageError, match="there is no 'test' in"):
+        rawpack_packer.pack_splits(tmp_path / "hf", tmp_path / "no", splits=["test"], workers=0)
+
+
 def test_jpeg_files_pass_through(tmp_path: Path) -> None:
     """`--quality keep` stores each JPEG as it is in the table: an export gives the same bytes back."""
     store = pack(MADE / "checkout" / "train", tmp_path / "s", "-f", "lmdb", "-s", "keep", "--quality", "keep")
@@ -247,13 +278,43 @@ def test_the_image_column(tmp_path: Path) -> None:
         tmp_path / "s.parquet", {"sound": images(1), "img": images(1)}, sound={"_type": "Audio"}, img={"_type": "Image"}
     )
     assert list(open_source(sound).info.fields) == []
-    with pytest.raises(UsageError, match=r"no column of images.*packed as a listing"):
-        open_source(write(tmp_path / "none.parquet", {"path": ["a.jpg"]}))
+    with pytest.raises(UsageError, match=r"no column of images.*packed by --source listing --path COLUMN"):
+        open_source(write(tmp_path / "none.parquet", {"photo": ["a.jpg"]}))
+    for rows in ({"image": pa.array([], pa.null())}, {"label": pa.array([], pa.int64())}):
+        with pytest.raises(UsageError, match=r"empty\.parquet has no rows$"):
+            open_source(write(tmp_path / "empty.parquet", rows))
     many = write(tmp_path / "many.parquet", {"pages": pa.array([[{"bytes": b"", "path": ""}]], pa.list_(IMAGE))})
     with pytest.raises(UsageError, match=r"--image-column pages: it contains list.*split a list of images"):
         open_source(many, image_column="pages")
     with pytest.raises(UsageError, match=r"--image-column nix: .* has no such column: it has left, right, mask"):
         open_source(two, image_column="nix")
+
+
+def test_a_parquet_file_of_paths_is_a_listing(tmp_path: Path) -> None:
+    """It gives the store that the same table as JSON Lines gives; `--path` names another column; it relabels too."""
+    for i in range(3):
+        (tmp_path / "img").mkdir(exist_ok=True)
+        (tmp_path / "img" / f"{i}.jpg").write_bytes(jpeg(i))
+    rows = [{"path": f"img/{i}.jpg", "label": "ab"[i % 2], "age": i, "score": [0.5, None, 1.5][i]} for i in range(3)]
+    (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    file = write(tmp_path / "list.parquet", {name: [row[name] for row in rows] for name in rows[0]})
+    wanted = Reader(pack(tmp_path / "list.jsonl", tmp_path / "json", "--size", "keep"))
+    reader = Reader(pack(file, tmp_path / "parquet", "--size", "keep"))
+    assert (reader.classes, reader.fields) == (wanted.classes, wanted.fields)
+    for one, other in zip(reader, wanted, strict=True):
+        assert one["key"] == other["key"]
+        for name in ("image", "label", "age", "score"):
+            np.testing.assert_array_equal(one[name], other[name])
+    other = write(tmp_path / "other.parquet", {"photo": ["0.jpg", "2.jpg"], "age": [5, 6]})
+    options = ("--source", "listing", "--path", "photo", "--images", tmp_path / "img")
+    reader = Reader(pack(other, tmp_path / "other", *options))
+    assert [(sample["key"], int(sample["age"])) for sample in reader] == [("0.jpg", 5), ("2.jpg", 6)]
+    (tmp_path / "bad.parquet").write_bytes(file.read_bytes()[:-20])
+    ran = run_here("pack", "--source", "listing", tmp_path / "bad.parquet", tmp_path / "no")
+    assert (ran.code, "bad.parquet cannot be read as Parquet" in ran.err) == (2, True)
+    new = write(tmp_path / "new.parquet", {"key": ["0.jpg", "2.jpg"], "age": [7, 8]})
+    rawpack_packer.relabel(tmp_path / "other", new)
+    assert Reader(tmp_path / "other").column("age").tolist() == [7, 8]
 
 
 def test_which_column_is_the_label(tmp_path: Path) -> None:

@@ -69,6 +69,37 @@ def _relabel(store: Path, table: Path, *options: object) -> running.Ran:
     return running.run_here("relabel", "--from", table, *options, store)
 
 
+@pytest.mark.parametrize("module", ["pandas", "polars", "pyarrow"])
+def test_a_dataframe_is_written_back(module: str, store: Path) -> None:
+    """Score, join by key, write back: values and dtypes are those of the frame; some labels may change."""
+    library = pytest.importorskip(module)
+    table = library.table if module == "pyarrow" else library.DataFrame
+    scores = np.linspace(0, 1, 10, dtype=np.float32)
+    columns = {"key": _NAMES[::-1], "score": scores, "fold": np.arange(10), "split": ["a", "b"] * 5}
+    done = rawpack.relabel(store, table({**columns, "hot": [[1.5, 2.0]] * 10}))
+    assert (done.named, done.added) == (10, ("score", "fold", "split", "hot"))
+    reader = Reader(store, verify=True)
+    assert reader.fields["score"].dtype == "float32"
+    np.testing.assert_array_equal(reader.column("score"), scores[::-1])
+    assert reader.column("fold").tolist() == [*range(9, -1, -1)]
+    assert [*reader.column("split")] == ["b", "a"] * 5
+    assert reader.column("hot").tolist() == [[1.5, 2.0]] * 10
+    some = table({"id": ["cat/1.png", "dog/3.png", "dog/4.png"], "label": ["dog", "bird", None]})
+    assert rawpack.relabel(store, some, key_column="id").new_classes == ("bird",)
+    assert Reader(store).column("label").tolist() == [0, 1, 0, 0, 0, 1, 1, 1, 2, 1]
+    with pytest.raises(UsageError, match="the table has no column 'key' with the keys of the samples, only id, label"):
+        rawpack.relabel(store, some)
+    with pytest.raises(
+        UsageError, match=r"line 1 is its first row\): line 2, column \(key\): 'a' is on line 1 already"
+    ):
+        rawpack.relabel(store, table({"key": ["a", "a"], "label": ["dog", "cat"]}))
+
+
+def test_other_objects_than_frames_are_refused(store: Path) -> None:
+    with pytest.raises(UsageError, match="the new fields are a list: give a file, or a DataFrame"):
+        rawpack.relabel(store, [{"key": "cat/1.png", "label": "dog"}])
+
+
 def test_some_labels_are_replaced_and_the_rest_stays(store: Path, tmp_path: Path) -> None:
     """Classes that are new come at the end; images, keys and a training's state stay; the store is sound."""
     before, state = _images(store), Reader(store).batches(3, shuffle=True).state_dict()

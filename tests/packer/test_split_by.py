@@ -5,6 +5,7 @@ The oracle is which sample was written with which value.
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -180,3 +181,77 @@ def test_the_words_of_an_option() -> None:
     """A split may come more than once, and values may hold colons and blanks."""
     by = parse_split_by(" who = train : Ann Lee + x:y , val : -3--1 , train : z")
     assert (by.column, by.values) == ("who", {"train": ("Ann Lee", "x:y", "z"), "val": ("-3--1",)})
+
+
+def in_parquet(place: Path, folder: Path) -> Path:
+    """The listing with its images, as a Parquet file."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    with (place / "list.csv").open() as file:
+        rows = [*csv.DictReader(file)]
+    images = [{"bytes": (place / row["path"]).read_bytes(), "path": row["path"]} for row in rows]
+    columns = {"image": images, **{name: [row[name] for row in rows] for name in ("label", "set")}}
+    columns["subject"] = [int(row["subject"]) for row in rows]
+    parquet.write_table(arrow.table(columns), folder / "list.parquet")
+    return folder / "list.parquet"
+
+
+@pytest.mark.parametrize("form", ["listing", "parquet", "pattern", "frame"])
+def test_groups_by_a_column_stay_together(form: str, place: Path, tmp_path: Path) -> None:
+    """Each subject is in one split; shares count subjects; a seed draws others; resuming needs the same groups."""
+    source: Any = {"listing": place / "list.csv", "pattern": place / "img"}.get(form)
+    options: dict[str, Any] = {"size": 8, "workers": 0}
+    if form == "parquet":
+        source = in_parquet(place, tmp_path)
+    elif form == "pattern":
+        options["key_pattern"] = "S{subject:03d}A{label:d}.jpg"
+    elif form == "frame":
+        pandas = pytest.importorskip("pandas")
+        source = pandas.read_csv(place / "list.csv").assign(path=lambda frame: f"{place}/" + frame["path"])
+    drawn = set()
+    for seed in range(4):
+        sets = tmp_path / str(seed)
+        rawpack_packer.pack_splits(source, sets, holdout={"val": 0.34}, group_by="subject", seed=seed, **options)
+        found = subjects(sets)
+        assert sorted(found["train"] + found["val"]) == [1, 2, 3, 4, 5, 6]
+        assert (len(found["val"]), counts(sets)) == (2, {"train": 8, "val": 4})
+        drawn.add(tuple(found["val"]))
+    assert len(drawn) > 1
+    assert json.loads((sets / "splits.json").read_bytes())["group_by"] == "subject"
+    with pytest.raises(UsageError, match=r"the splits differ: .*group_by='subject' then"):
+        rawpack_packer.pack_splits(source, sets, holdout={"val": 0.34}, seed=3, **options)
+    with pytest.raises(UsageError, match=r"group_by='nothing': .* has no such column that is known now.*subject"):
+        rawpack_packer.pack_splits(source, tmp_path / "no", holdout={"val": 0.34}, group_by="nothing", **options)
+
+
+def test_a_sample_without_a_group_is_one(tmp_path: Path) -> None:
+    """Those that have no value do not hang together; groups are drawn only for --holdout."""
+    for i in range(8):
+        save(tmp_path / f"{i}.jpg", picture(8, 8, i))
+    groups = ["x", "x", "x", "x", "", "", "", ""]
+    (tmp_path / "l.csv").write_text("path,scene\n" + "".join(f"{i}.jpg,{one}\n" for i, one in enumerate(groups)))
+    ran = run_here("pack", *SMALL, "--holdout", "val=2", "--group-by", "scene", tmp_path / "l.csv", tmp_path / "s")
+    assert (ran.code, ran.err) == (0, "")
+    held = [groups[int(str(sample["key"])[0])] for sample in Reader(tmp_path / "s", split="val")]
+    assert held in (["x", "x", "x", "x", ""], ["", ""])
+    ran = run_here("pack", *SMALL, "--group-by", "scene", tmp_path / "l.csv", tmp_path / "no")
+    assert (ran.code, "--group-by applies to --holdout only" in ran.err) == (2, True)
+    ran = run_here("pack", *SMALL, "--split-by", "scene", "--group-by", "scene", tmp_path / "l.csv", tmp_path / "no")
+    assert (ran.code, "--split-by divides the source by itself" in ran.err) == (2, True)
+
+
+def test_a_parquet_file_is_split_by_a_column(place: Path, tmp_path: Path) -> None:
+    source = in_parquet(place, tmp_path)
+    rawpack_packer.pack_splits(source, tmp_path / "set", split_by="set", size=8, workers=0)
+    assert subjects(tmp_path / "set") == {"train": [1, 2, 3, 4], "val": [5, 6]}
+    by = "subject=train:1-3,val:4-6"
+    rawpack_packer.pack_splits(source, tmp_path / "subject", split_by=by, size=8, workers=0)
+    assert subjects(tmp_path / "subject") == {"train": [1, 2, 3], "val": [4, 5, 6]}
+
+
+def test_ranges_of_texts_are_said_to_be_none(tmp_path: Path) -> None:
+    save(tmp_path / "0.jpg", picture(8, 8, 0))
+    (tmp_path / "l.csv").write_text("path,group\n0.jpg,g39\n")
+    by = "group=train:g00+g01,val:g03-g39"
+    ran = run_here("pack", *SMALL, "--split-by", by, tmp_path / "l.csv", tmp_path / "no")
+    assert ran.code == 2
+    assert "ranges such as g03-g39 are of whole numbers only: name each text" in ran.err

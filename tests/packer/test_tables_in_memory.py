@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import cv2
 import h5py
 import numpy as np
 import pytest
@@ -156,6 +159,98 @@ def test_values_that_are_missing_in_frames(module: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(reader.column("score"), [0.5, 1.5, 2.5])
 
 
+@pytest.mark.parametrize("module", ["pandas", "polars", "arrow"])
+def test_the_keys_of_a_frame_are_its_paths(module: str, paths: list[str], tmp_path: Path) -> None:
+    """As those of a CSV are; where one is missing or there twice, they are row numbers, and the summary says so."""
+    columns = {"path": paths, "age": list(range(N))}
+
+    def frame(**other: list[Any]) -> Any:
+        if module == "arrow":
+            return pytest.importorskip("pyarrow").table({**columns, **other})
+        return pytest.importorskip(module).DataFrame({**columns, **other})
+
+    done = rawpack_packer.pack(frame(), tmp_path / "s", workers=0)
+    assert [sample["key"] for sample in Reader(tmp_path / "s")] == paths
+    assert not done.info.problems
+    numbers = [f"{i:08}" for i in range(N)]
+    for name, odd, what in (
+        ("twice", paths[0], f"row 5 has '{paths[0]}', as row 0 has"),
+        ("missing", None, "row 5 has no text"),
+    ):
+        done = rawpack_packer.pack(frame(path=[*paths[:-1], odd]), tmp_path / name, workers=0, max_rejects=1)
+        assert f"keys are the numbers of rows, not the paths: {what}" in str(done)
+        assert [sample["key"] for sample in Reader(tmp_path / name)] == numbers[: len(Reader(tmp_path / name))]
+    named = rawpack_packer.pack(frame(key=[*"abcdef"]), tmp_path / "named", workers=0)
+    assert not named.info.problems
+    assert [sample["key"] for sample in Reader(tmp_path / "named")] == [*"abcdef"]
+    with pytest.raises(UsageError, match=r"call that column 'key', or pass keys=source\['age'\]"):
+        packed(frame(), tmp_path / "no", key_column="age")
+    reader = packed(frame(), tmp_path / "keys", keys=[str(one) for one in frame()["age"]])
+    assert [sample["key"] for sample in reader] == [*"012345"]
+
+
+BIG = 2**60 + 1
+"""No float64 can represent it."""
+
+
+def frames_with(module: str, name: str, values: list[Any], dtype: str) -> Any:
+    """A table with three images and a column of whole numbers."""
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    if module.startswith("pandas"):
+        pandas = pytest.importorskip("pandas")
+        kind = dtype if module == "pandas" else f"{dtype.lower()}[pyarrow]"
+        return pandas.DataFrame({"image": images}).assign(**{name: pandas.array(values, dtype=kind)})
+    if module == "polars":
+        polars = pytest.importorskip("polars")
+        return polars.DataFrame({"image": images, name: polars.Series(values, dtype=getattr(polars, dtype))})
+    arrow = pytest.importorskip("pyarrow")
+    return arrow.table({"image": images, name: arrow.array(values, getattr(arrow, dtype.lower())())})
+
+
+@pytest.mark.parametrize("module", ["pandas", "pandas of arrow", "polars", "arrow"])
+def test_whole_numbers_of_frames_stay_what_they_are(module: str, tmp_path: Path) -> None:
+    """The same rule as for a CSV: no whole number is rounded; a missing one needs a declaration, or is no class."""
+    reader = packed(frames_with(module, "label", [BIG, None, 3], "Int64"), tmp_path / "label")
+    assert (reader.fields["label"].dtype, reader.column("label").tolist()) == ("int64", [BIG, -1, 3])
+    reader = packed(frames_with(module, "x", [2**64 - 1, 0, 3], "UInt64"), tmp_path / "whole")
+    assert reader.column("x").tolist() == [2**64 - 1, 0, 3]
+    small = frames_with(module, "x", [5, None, 3], "Int64")
+    reader = packed(small, tmp_path / "floats", fields={"x": "float64"})
+    np.testing.assert_array_equal(reader.column("x"), [5, np.nan, 3])
+    with pytest.raises(UsageError, match=r"'x' of whole numbers has no value in row 1.*fields=\{'x': 'float64'\}"):
+        packed(small, tmp_path / "no")
+    with pytest.raises(UsageError, match=f"'x', row 0: float64 cannot represent {BIG}"):
+        packed(frames_with(module, "x", [BIG, None, 3], "Int64"), tmp_path / "no", fields={"x": "float64"})
+    with pytest.raises(UsageError, match=f"the label of row 0 is {2**63}; labels are int64"):
+        packed(frames_with(module, "label", [2**63, None, 3], "UInt64"), tmp_path / "no")
+
+
+@pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "stream"])
+@pytest.mark.parametrize("odd", [[BIG, 0.5], [2**63 + 1, -1], [np.int64(BIG), 0.5]], ids=str)
+def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: list[Any], tmp_path: Path) -> None:
+    """As the first value, and as a later one, where the sample is rejected."""
+    for first, stored in ((odd, None), ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]])):
+        columns = {"image": [picture(4, 4, i) for i in range(3)], "x": [first, odd, [3.0, 4.0]]}
+        records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        source = (one for one in records) if form == "stream" else frames_of(columns)[form]()
+        if stored is None:
+            with pytest.raises(UsageError, match=r"its first value is list.*fields=\{'x': 'str'\}"):
+                packed(source, tmp_path / "no")
+        else:
+            reader = packed(source, tmp_path / "s", max_rejects=1)
+            np.testing.assert_array_equal(reader.column("x"), stored)
+
+
+def test_lists_of_frames_with_a_missing_number_are_not_rounded(tmp_path: Path) -> None:
+    """polars and Arrow give such lists as floats."""
+    polars = pytest.importorskip("polars")
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(3)]
+    frame = polars.DataFrame({"image": images, "x": [[1, 2], [BIG, None], [BIG, 4]]})
+    for number, source in enumerate((frame, frame.to_arrow())):
+        reader = packed(source, tmp_path / str(number), max_rejects=1)
+        assert reader.column("x").tolist() == [[1, 2], [BIG, 4]]
+
+
 def test_categories_and_columns_that_have_one_name(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"image": [picture(4, 4, i) for i in range(3)]})
@@ -175,6 +270,115 @@ def test_frames_are_split(tmp_path: Path) -> None:
     assert Reader(tmp_path / "two" / "val").column("label").tolist() == [1] * 10
     rawpack_packer.pack_splits(frame, tmp_path / "held", holdout={"val": 0.2}, workers=0)
     assert sorted(Reader(tmp_path / "held" / "val").column("label").tolist()) == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("form", ["records", "columns", "pandas", "polars"])
+def test_datasets_in_memory_are_split_by_a_column(form: str, paths: list[str], tmp_path: Path) -> None:
+    sets, scene = ["train", "val", "train", "val", "train", "test"], [1, 2, 3, 4, 5, 6]
+    source = frames_of({"image": paths, "set": sets, "scene": scene, "label": BREEDS})[form]()
+    rawpack_packer.pack_splits(source, tmp_path / "set", split_by="set", workers=0)
+    for split in ("train", "val", "test"):
+        of_split = [i for i in range(N) if sets[i] == split]
+        assert Reader(tmp_path / "set", split=split).column("scene").tolist() == [scene[i] for i in of_split]
+    by = "scene=train:1-3,val:4+5-6"
+    rawpack_packer.pack_splits(source, tmp_path / "scene", split_by=by, workers=0)
+    assert Reader(tmp_path / "scene", split="val").column("scene").tolist() == [4, 5, 6]
+    by = "label=train:pug+corgi,val:beagle+Zwergspitz"
+    with pytest.raises(UsageError, match="label is '', which is in no split"):
+        rawpack_packer.pack_splits(source, tmp_path / "no", split_by=by, workers=0)
+    with pytest.raises(UsageError, match=r"no such column that is known now: it has [a-z, ]*set, scene"):
+        rawpack_packer.pack_splits(source, tmp_path / "no", split_by="fold", workers=0)
+
+
+STAMP = dt.datetime(2026, 11, 28, 8, 15, 0, 250_000)
+PARIS = dt.timezone(dt.timedelta(hours=1))
+TIMES: dict[str, tuple[list[Any], list[str]]] = {
+    "stamp": ([STAMP, None, STAMP.replace(microsecond=0)], ["2026-11-28T08:15:00.25", "", "2026-11-28T08:15:00"]),
+    "zoned": ([STAMP.replace(tzinfo=PARIS)] * 3, ["2026-11-28T08:15:00.25+01:00"] * 3),
+    "day": ([dt.date(2026, 11, 28), None, dt.date(1, 2, 3)], ["2026-11-28", "", "0001-02-03"]),
+    "clock": ([dt.time(8, 15), dt.time(8, 15, 0, 500), dt.time(23)], ["08:15:00", "08:15:00.0005", "23:00:00"]),
+    "took": ([dt.timedelta(seconds=90.5), dt.timedelta(0), -dt.timedelta(days=2)], ["PT90.5S", "PT0S", "-PT172800S"]),
+    "price": ([Decimal("1.50"), Decimal(3), Decimal("-0.10")], ["1.50", "3.00", "-0.10"]),
+}
+"""Name -> the values of a column, and what ISO 8601 says of them."""
+
+
+def source_of_times(form: str, name: str, folder: Path) -> Any:
+    values, images = TIMES[name][0], [folder / f"{i}.png" for i in range(3)]
+    for i, path in enumerate(images):
+        Image.fromarray(picture(4, 4, i)).save(path)
+    if name == "price" and form in ("pandas", "records"):
+        values = [one.quantize(Decimal("1.00")) for one in values]
+    paths = [*map(str, images)]
+    if form in ("parquet", "listing", "arrow"):
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        column = arrow.array(values, arrow.timestamp("us", "+01:00")) if name == "zoned" else arrow.array(values)
+        table = arrow.table({"path" if form == "listing" else "image": paths, "x": column})
+        if form == "parquet":
+            table = table.set_column(0, "image", [[path.read_bytes() for path in images]])
+        parquet.write_table(table, folder / "t.parquet")
+        return table if form == "arrow" else folder / "t.parquet"
+    if form == "records":
+        return [{"image": path, "x": value} for path, value in zip(paths, values, strict=True)]
+    library = pytest.importorskip(form)
+    if form == "polars" and name == "zoned":
+        column = library.Series(values).dt.convert_time_zone("Europe/Paris")
+        return library.DataFrame({"image": paths, "x": column})
+    return library.DataFrame({"image": paths, "x": values})
+
+
+@pytest.mark.parametrize("name", TIMES)
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet", "listing", "records"])
+def test_times_and_decimals_that_are_asked_for_as_text(form: str, name: str, tmp_path: Path) -> None:
+    """ISO 8601 with a T, whatever they come in."""
+    if form == "records" and None in TIMES[name][0]:
+        pytest.skip("a sample of a list needs each value")
+    source = source_of_times(form, name, tmp_path)
+    reader = packed(source, tmp_path / "s", fields={"x": "str"})
+    assert [*reader.column("x")] == TIMES[name][1]
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet", "listing", "records"])
+def test_times_that_are_not_asked_for(form: str, tmp_path: Path) -> None:
+    """Points in time of tables in memory are text; all else is refused, or left out, with a cure that works."""
+    for name, (values, texts) in TIMES.items():
+        place = tmp_path / name
+        place.mkdir()
+        source = source_of_times(form, name, place)
+        if form in ("pandas", "polars", "arrow") and name in ("stamp", "zoned", "day"):
+            assert [*packed(source, place / "s").column("x")] == texts
+        elif form == "parquet":
+            done = rawpack_packer.pack(source, place / "s", workers=0)
+            assert "fields={'x': 'str'} stores it as text" in str(done)
+        else:
+            with pytest.raises(UsageError, match=r"fields=\{'x': 'str'\}"):
+                packed(source, place / "s")
+        assert len(values) == 3
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet", "csv"])
+def test_a_bool_that_is_missing(form: str, tmp_path: Path) -> None:
+    """It is called what it is, and the cure works."""
+    options: dict[str, Any] = {"key_column": "key"} if form == "csv" else {}
+    image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
+    (tmp_path / "0.png").write_bytes(image)
+    if form == "csv":
+        (tmp_path / "t.csv").write_text("path,key,x\n0.png,a,true\n0.png,b,\n0.png,c,false\n")
+        source: Any = tmp_path / "t.csv"
+    elif form == "pandas":
+        pandas = pytest.importorskip("pandas")
+        source = pandas.DataFrame({"image": [image] * 3, "x": pandas.array([True, None, False], dtype="boolean")})
+    elif form == "polars":
+        source = pytest.importorskip("polars").DataFrame({"image": [image] * 3, "x": [True, None, False]})
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        table = arrow.table({"image": [image] * 3, "x": [True, None, False]})
+        parquet.write_table(table, tmp_path / "t.parquet")
+        source = table if form == "arrow" else tmp_path / "t.parquet"
+    with pytest.raises(UsageError, match=r"bool.*fields=\{'x': 'str'\} \(empty\)"):
+        packed(source, tmp_path / "no", **options)
+    reader = packed(source, tmp_path / "s", fields={"x": "str"}, **options)
+    assert [*reader.column("x")] == ["true", "", "false"]
 
 
 @pytest.mark.parametrize("labels", ["classes", "texts"])

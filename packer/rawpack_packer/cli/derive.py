@@ -181,8 +181,8 @@ def _derive(stores: Sequence[str], dst: str, options: dict[str, Any], **which: A
 @click.command(cls=Subcommand)
 @option(
     "--from", "new", required=True, group="Fields", type=UserPath(), metavar="FILE",
-    short="The new values: CSV, TSV or JSON Lines",
-    help="The new values: a CSV, TSV or JSON Lines file with a column of keys, and a column for each field.",
+    short="The new values: CSV, TSV, JSON Lines or Parquet",
+    help="The new values: a CSV, TSV, JSON Lines or Parquet file with a column of keys, and a column for each field.",
 )  # fmt: skip
 @option("--key-column", group="Fields", metavar="COLUMN", help="The column of keys. [default: key, or else path]")
 @option(

@@ -37,9 +37,15 @@ _split_options = together(
     ),
     option("--seed", group="Splits", type=int, help="Random seed for --holdout. [default: 0]"),
     option(
+        "--group-by", group="Splits", metavar="COLUMN",
+        short="Column whose equal values stay in one split",
+        help="Draw groups for --holdout: samples that have the same value in this column, or field of --key-pattern, "
+        "are in one split.",
+    ),
+    option(
         "--split-by", group="Splits", metavar="COLUMN[=...]",
         short="Column whose values say the split",
-        help="Divide by a column of a listing, or a field of --key-pattern, whose values name the splits: fold. Or say "
+        help="Divide by a column of a table, or a field of --key-pattern, whose values name the splits: fold. Or say "
         "which values belong to which split: subject=train:1-20,val:21+23.",
     ),
 )  # fmt: skip
@@ -68,6 +74,7 @@ def pack(
     splits: str | None,
     holdout: tuple[str, ...],
     seed: int | None,
+    group_by: str | None,
     split_by: str | None,
     **options: Any,
 ) -> None:
@@ -102,10 +109,11 @@ def pack(
     from rawpack_packer.job import fast_hint, images_in_words, place_in_words, splits_job, zstd_hint
 
     out = take_output(options)
-    if splits is not None or holdout or seed is not None or split_by is not None:
+    if holdout or any(one is not None for one in (splits, seed, group_by, split_by)):
         with scanning(quiet=out.quiet) as scan:
             jobs = splits_job(
-                src, dst, splits=splits, holdout=holdout or None, seed=seed, split_by=split_by, scan=scan, **options
+                src, dst, splits=splits, holdout=holdout or None, seed=seed, group_by=group_by, split_by=split_by,
+                scan=scan, **options,
             )  # fmt: skip
         _do_splits(jobs, dst, out, dry_run=dry_run)
         end_unread([one.source for one in jobs.jobs.values()])

@@ -77,10 +77,11 @@ def share(amount: str) -> Fraction:
     return value
 
 
-def draw(source: Source, holdout: Mapping[str, str], seed: int) -> Draw:
-    """Divide a source into splits. Raises UsageError where a split would get nothing."""
+def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | None = None) -> Draw:
+    """Divide a source into splits. group_by: the field whose values are the groups; None asks the source. Raises
+    UsageError where a split would get nothing, or there is no such field."""
     labels = labels_of(source)
-    names, of_sample = _groups(source)
+    names, of_sample = _groups(source) if group_by is None else _groups_by(source, group_by)
     firsts = np.full(len(names), len(source), np.int64)
     np.minimum.at(firsts, of_sample, np.arange(len(source)))
     # A group has the class of its first sample.
@@ -131,8 +132,21 @@ def _groups(source: Source) -> tuple[list[str], NDArray[np.int64]]:
     return list(numbers), np.array(of_sample, np.int64)
 
 
+def _groups_by(source: Source, column: str) -> tuple[list[str], NDArray[np.int64]]:
+    """The groups of samples that have the same value of a field; a sample without one is a group of its own."""
+    values, of_sample = _values(source, column, str(opt.group_by(repr(column))))
+    names, numbers = [str(value) for value in values], of_sample.copy()
+    for i in np.flatnonzero(np.array([value == "" for value in values])[of_sample]).tolist():
+        numbers[i] = len(names)
+        names.append(f"\0{source.key(i)}")
+    used, numbers = np.unique(numbers, return_inverse=True)
+    return [names[k] for k in used.tolist()], numbers.astype(np.int64)
+
+
 _RANGE = re.compile(r"(-?\d{1,18})-(-?\d{1,18})")
 _NUMBER = re.compile(r"-?\d{1,18}")
+_TEXT_RANGE = re.compile(r"\D*\d+-\D*\d+")
+"""What looks like a range of texts, as g03-g39."""
 _SHOWN = 8
 Value = int | str
 
@@ -179,7 +193,7 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     Raises UsageError where there is no such column, or a split gets nothing; BadListingError with the first
     sample that is in no split or in several.
     """
-    values, of_sample = _values(source, by)
+    values, of_sample = _values(source, by.column, str(opt.split_by(repr(by.column))))
     splits = [_splits_of(value, by) for value in values]
     wrong = np.array([len(found) != 1 for found in splits])
     # What could not be read is rejected, in the first split.
@@ -189,6 +203,9 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
         value, found = values[of_sample[i]], splits[of_sample[i]]
         line = lines_of(source)(i)
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
+        ranges = [one for words in (by.values or {}).values() for one in words if _TEXT_RANGE.fullmatch(one)]
+        if isinstance(value, str) and ranges:
+            what += f"; {by.column} has texts, and ranges such as {ranges[0]} are of whole numbers only: name each text"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"
         from rawpack_packer.sources.listing.lines import fault
@@ -208,23 +225,21 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     return rows
 
 
-def _values(source: Source, by: SplitBy) -> tuple[list[Value], NDArray[np.int64]]:
-    """The values that occur, and which of them each sample has."""
-    column = column_of(source, by.column)
+def _values(source: Source, name: str, said: str) -> tuple[list[Value], NDArray[np.int64]]:
+    """The values of a field that occur, and which of them each sample has. said: what the user typed."""
+    column = column_of(source, name)
     if column is None:
         names = [name for name in source.info.fields if column_of(source, name) is not None]
         cure = f"it has {listed(names, _SHOWN)}" if names else f"use a listing, or {opt.key_pattern}"
-        raise UsageError(
-            f"{opt.split_by(repr(by.column))}: {source.info.root} has no such column that is known now: {cure}"
-        )
+        raise UsageError(f"{said}: {source.info.root} has no such column that is known now: {cure}")
     if isinstance(column, Texts):
         numbers: dict[str, int] = {}
         of_sample = [numbers.setdefault(column.value(i), len(numbers)) for i in range(len(column))]
         return list(numbers), np.array(of_sample, np.int64)
     if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iub":
-        raise UsageError(f"{opt.split_by(repr(by.column))}: it contains neither texts nor whole numbers")
+        raise UsageError(f"{said}: it contains neither texts nor whole numbers")
     found, inverse = np.unique(column.values, return_inverse=True)
-    return [_named(value, by.column, source) for value in found.tolist()], inverse
+    return [_named(value, name, source) for value in found.tolist()], inverse
 
 
 def _named(value: Any, column: str, source: Source) -> Value:

@@ -87,11 +87,10 @@ def open_given(
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     given = {name: value for name, value in source_options.items() if value is not None and value is not False}
     limit = given.pop("limit", None)
-    for name in given:
+    for name, value in given.items():
         if name not in _OF_DATASETS:
-            raise UsageError(
-                f"{name}= applies to a path only, and the source is a {type(source).__name__}: leave it out"
-            )
+            cure = f"call that column 'key', or pass keys=source[{value!r}]" if name == "key_column" else "leave it out"
+            raise UsageError(f"{name}= applies to a path only, and the source is a {type(source).__name__}: {cure}")
     if isinstance(source, Source):
         if given:
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")

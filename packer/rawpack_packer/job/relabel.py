@@ -33,6 +33,8 @@ from rawpack_packer.options import opt
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 from rawpack_packer.sources.declared import declared_fields
 from rawpack_packer.sources.fields import FieldKind, check_names
+from rawpack_packer.sources.frames import keyed_rows
+from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import KeyedFields, read_keyed
 from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, TextLists, Texts
 from rawpack_packer.text import Block, Shown, count, listed, plain
@@ -80,7 +82,7 @@ class Relabeled(Shown):
 
 def relabel_store(
     store: str | os.PathLike[str],
-    new: str | os.PathLike[str],
+    new: Any,
     *,
     key_column: str | None = None,
     fields: Mapping[str, Any] | Iterable[str] = (),
@@ -91,15 +93,25 @@ def relabel_store(
 
     Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one.
     """
-    path = Path(store)
-    opened = open_store(path, [Path(new)], "relabel")
+    path, of_floats = Path(store), dict[str, FieldKind]()
+    if not isinstance(new, str | os.PathLike):
+        if (rows := keyed_rows(new)) is None:
+            raise UsageError(
+                f"the new fields are a {type(new).__name__}: give a file, or a DataFrame of pandas or polars, or a "
+                "table of Arrow, with a column of keys"
+            )
+        new, of_floats = rows
+    opened = open_store(path, [] if isinstance(new, ListingRows) else [Path(new)], "relabel")
     opened.columns.check_contents()
     if journal.read_note(path, journal.AppendNote) is not None:
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
     declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
     known = {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
     given = read_keyed(
-        new, key_column, declared, {name: kind for name, kind in known.items() if name not in ("key", "label")}
+        new,
+        key_column,
+        declared,
+        {name: kind for name, kind in {**of_floats, **known}.items() if name not in ("key", "label")},
     )
     change = _Change(opened, given, skip_unknown=skip_unknown)
     stale = tuple(change.columns) if opened.manifest.format == "hdf5" else ()

@@ -45,19 +45,26 @@ _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
 
 
-def set_of(names: Sequence[str] | None, amounts: Mapping[str, float | int | str] | None, seed: int | None) -> SplitSet:
-    """The set of splits that `--splits`, or `--holdout` and `--seed`, ask for. Raises UsageError."""
+def set_of(
+    names: Sequence[str] | None,
+    amounts: Mapping[str, float | int | str] | None,
+    seed: int | None,
+    group_by: str | None = None,
+) -> SplitSet:
+    """The set of splits that `--splits`, or `--holdout`, `--seed` and `--group-by`, ask for. Raises UsageError."""
     if names is not None and amounts is not None:
         raise UsageError(
             f"{opt.splits} packs folders that are splits already, {opt.holdout} draws splits: give one of them"
         )
-    if seed is not None and amounts is None:
-        raise UsageError(f"{opt.seed} applies to {opt.holdout} only")
+    for option, value in ((opt.seed, seed), (opt.group_by, group_by)):
+        if value is not None and amounts is None:
+            raise UsageError(f"{option} applies to {opt.holdout} only")
     if amounts is None:
         return SplitSet(splits=_checked(names or (), str(opt.splits)))
     shares = draws.parse_holdout(f"{name}={amount}" for name, amount in amounts.items())
     splits = _checked([draws.TRAIN, *shares], str(opt.holdout))
-    return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=draws.VERSION)
+    groups = msgspec.UNSET if group_by is None else group_by
+    return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=draws.VERSION, group_by=groups)
 
 
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
@@ -151,6 +158,7 @@ def splits_job(
     splits: Sequence[str] | str | None = None,
     holdout: Mapping[str, float | int | str] | Sequence[str] | str | None = None,
     seed: int | None = None,
+    group_by: str | None = None,
     split_by: str | None = None,
     scan: Scanning = unseen,
     **options: Unpack[PackKeywords],
@@ -183,10 +191,9 @@ def splits_job(
         return recipe_for(one, recipe)
 
     if split_by is not None:
-        if names is not None or amounts is not None or seed is not None:
-            raise UsageError(
-                f"{opt.split_by} divides the source by itself: leave out {opt.splits}, {opt.holdout} and {opt.seed}"
-            )
+        if any(one is not None for one in (names, amounts, seed, group_by)):
+            others = f"{opt.splits}, {opt.holdout}, {opt.seed} and {opt.group_by}"
+            raise UsageError(f"{opt.split_by} divides the source by itself: leave out {others}")
         by, run_options = draws.parse_split_by(split_by), run_options.connected()
         # Only the source says the names of the splits.
         return Splits(where, *divide(opened(source), by), made, run_options)
@@ -194,11 +201,11 @@ def splits_job(
     if divided is not None:
         if names is not None or amounts is not None:
             raise UsageError("a dict has the splits already: leave out splits= and holdout=")
-    elif (names is None and amounts is None and seed is None) or (
+    elif (names is None and amounts is None and seed is None and group_by is None) or (
         names is not None and not isinstance(source, str | os.PathLike)
     ):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
-    chosen = set_of(names if divided is None else list(divided), amounts, seed)
+    chosen = set_of(names if divided is None else list(divided), amounts, seed, group_by)
     check(where, opening.paths_of(source), chosen, restart=run_options.restart)
     run_options, drawn = run_options.connected(), None
     if divided is not None:
@@ -210,7 +217,7 @@ def splits_job(
         sources = open_divided(root, names, lambda path: opened(path, Path(path).name))
     else:
         whole = opened(source)
-        draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0)
+        draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0, group_by)
         sources, drawn = {name: View(whole, rows) for name, rows in draw.rows.items()}, (whole, draw)
     return Splits(where, sources, chosen, made, run_options, drawn)
 
@@ -336,7 +343,8 @@ def _shown(chosen: SplitSet) -> str:
     if chosen.holdout is None:
         return opt.splits(",".join(chosen.splits))
     amounts = ",".join(f"{name}={amount}" for name, amount in chosen.holdout.items())
-    return f"{opt.holdout(amounts)} {opt.seed(chosen.seed)}"
+    groups = f" {opt.group_by(chosen.group_by)}" if isinstance(chosen.group_by, str) else ""
+    return f"{opt.holdout(amounts)} {opt.seed(chosen.seed)}{groups}"
 
 
 def _checked(names: Sequence[str], where: str) -> tuple[str, ...]:

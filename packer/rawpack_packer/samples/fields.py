@@ -93,8 +93,8 @@ def boxes_by_recipe(
     """The boxes that are stored for a sample: (n, k), with the field's dtype; and which of the given ones they are.
 
     value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the upright image before
-    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut" or "boxes_outside" for
-    each such box. Raises DecodeError for an invalid row.
+    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut", "boxes_outside"
+    or "boxes_empty" for each such box. Raises DecodeError for an invalid row.
     """
     given = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
     if given.size not in (None, size):
@@ -111,7 +111,9 @@ def boxes_by_recipe(
     corners = moved(boxes[:, :4], move)
     inside, kept = cut(corners, (0.0, 0.0, float(after[1]), float(after[0])))
     beyond = kept & (np.abs(inside - corners) > LEAST).any(axis=1)
-    notes += ["boxes_cut"] * int(beyond.sum()) + ["boxes_outside"] * int((~kept).sum())
+    empty = (corners[:, 2:] - corners[:, :2] < LEAST).any(axis=1)
+    notes += ["boxes_cut"] * int(beyond.sum()) + ["boxes_outside"] * int((~kept & ~empty).sum())
+    notes += ["boxes_empty"] * int(empty.sum())
     boxes[:, :4] = inside
     return np.asarray(as_stored(name, boxes[kept], field)), kept
 

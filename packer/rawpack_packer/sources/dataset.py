@@ -17,6 +17,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.base import (
     BaseSource,
+    Column,
     Item,
     Scanning,
     SourceInfo,
@@ -46,11 +47,20 @@ from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, Value, are_texts, as_array, as_text
-from rawpack_packer.sources.frames import class_names, frame_columns, named_features, named_path, whole_labels
+from rawpack_packer.sources.frames import (
+    checked_numbers,
+    class_names,
+    frame_columns,
+    keys_of,
+    named_features,
+    named_path,
+)
 from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
+from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
+from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import composed, plain
 
 SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
@@ -151,6 +161,8 @@ class DatasetPart:
 class DatasetSource(BaseSource):
     """A map-style dataset as a `Source`. Its first sample shows what the fields are."""
 
+    _all: DatasetPart
+
     def __init__(
         self,
         dataset: Any,
@@ -171,7 +183,7 @@ class DatasetSource(BaseSource):
         images one size; None where that is unknown. progress: called with the number of samples whose labels were read.
         root: its name in messages. Raises UsageError for what is no dataset."""
         label, onehot = one_hot_name(label_column)
-        looked, keys = _looked_at(dataset, _called(names, label), keys, root)
+        looked, keys = _looked_at(dataset, _called(names, label), keys, root, fields or {})
         self.in_order = isinstance(looked.dataset, InOrder)
         """Whether samples can only be iterated, which one process must do."""
         declared = {**(_attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
@@ -200,7 +212,7 @@ class DatasetSource(BaseSource):
             image=images.kind,
             classes=named,
             numbered=keys is None,
-            problems=(*hints(kinds, declared, images.kind), *objects.problems),
+            problems=(*looked.notes, *hints(kinds, declared, images.kind), *objects.problems),
         )
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
         all_keys, self._dataset = _keys(keys, looked.count), looked.dataset
@@ -215,6 +227,27 @@ class DatasetSource(BaseSource):
     def group(self, i: int, /) -> str:
         """See `HasGroups`."""
         return self.key(i) if self._groups is None else str(self._groups[i])
+
+    def column(self, name: str, /) -> Column | None:
+        """See `HasColumns`: of labels, and of columns or samples in memory."""
+        if name == LABEL and self._targets is not None:
+            return Numbers(self._targets)
+        names, dataset = self._all.names, self._dataset
+        called = names.get(name, name) if isinstance(names, Mapping) else name
+        if isinstance(dataset, ColumnDataset):
+            values = dataset.columns.get(name)
+        elif isinstance(getattr(dataset, "features", None), Mapping):
+            values = list(dataset[called]) if called in dataset.features else None
+        elif type(dataset) in (list, tuple):
+            samples = _Looked(dataset, len(dataset), names, self.info.root)
+            values = [(samples.sample(i) or {}).get(name) for i in range(len(dataset))]
+        else:
+            return None
+        return column_of_values(values)
+
+    def line(self, i: int, /) -> int:
+        """See `HasColumns`."""
+        return 0
 
     def states(self) -> NDArray[np.int64]:
         """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
@@ -242,6 +275,7 @@ class _Looked:
     names: Names | None
     """What their values are called."""
     root: str
+    notes: Sequence[str] = ()
 
     def sample(self, i: int) -> dict[str, Any] | None:
         """A sample; None where it cannot be read, so that it is rejected when it is packed."""
@@ -376,11 +410,15 @@ class _Looked:
 
 
 def _looked_at(
-    dataset: Any, names: Names | None, keys: Sequence[str] | None, root: str
+    dataset: Any,
+    names: Names | None,
+    keys: Sequence[str] | None,
+    root: str,
+    fields: Mapping[str, Declared],
 ) -> tuple[_Looked, Sequence[str] | None]:
     """The samples of what the user gives: columns of a table or a dict as one dataset, and what can only be iterated in
     order. Their keys: as given, or a column of the table. Raises UsageError for what is no dataset."""
-    called = type(dataset).__name__
+    called, notes = type(dataset).__name__, list[str]()
     if (frame := frame_columns(dataset)) is not None:
         of_frame = dict(names) if isinstance(names, Mapping) else {}
         dataset, names = frame, of_frame | named_path(frame, of_frame)
@@ -391,8 +429,9 @@ def _looked_at(
         if isinstance(names, Mapping):
             dataset, names = renamed(dataset, names, f"the {called}"), None
         dataset = as_columns(dataset)
-        if frame is not None and LABEL in dataset.columns:
-            dataset.columns[LABEL] = whole_labels(dataset.columns[LABEL])
+        if frame is not None:
+            dataset.columns = checked_numbers(dataset.columns, fields)
+            keys, notes = (keys, notes) if keys is not None else keys_of(dataset.column("image"))
     check_not_columns(dataset)
     count = length_of(dataset)
     root = root or f"<{called} of {count} samples>"
@@ -400,7 +439,7 @@ def _looked_at(
         if iter(dataset) is dataset:
             raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
         dataset = InOrder(dataset, count)
-    return _Looked(dataset, count, names, root), keys
+    return _Looked(dataset, count, names, root, notes), keys
 
 
 def _check_first(first: Mapping[str, Any], declared: Mapping[str, Declared], root: str) -> None:
@@ -508,14 +547,14 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         return value
     if kind is not None and kind.is_texts and are_texts(value):
         return list(value)
-    if kind is not None and kind == FieldKind("str") and isinstance(value, Mapping | list | tuple):
+    if kind is not None and kind == FieldKind("str") and isinstance(value, Mapping | list | tuple | TextOnly):
         try:
             return as_text(dict(value) if isinstance(value, Mapping) else value)
         except (TypeError, ValueError, RecursionError) as error:
             raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
     array = as_array(value.rows if isinstance(value, Boxes) else value)
     if array is None:
-        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, no number, text or array")
+        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, which no number or array can hold")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 

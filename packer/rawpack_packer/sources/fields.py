@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field
 from rawpack.errors import UsageError
+from rawpack_packer.sources.times import TextOnly, plain_text
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one per row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in
@@ -184,10 +185,13 @@ class ImageKind:
 
 
 def as_text(value: Any) -> str:
-    """A value of a field of texts: a text as it is, None as the empty text, and all else as JSON text, of which
-    `json.loads` makes the same value again. Raises TypeError for bytes, which JSON cannot hold."""
+    """A value of a field of texts: a text as it is, None as the empty text, times and decimals by `plain_text`, and all
+    else as JSON text, of which `json.loads` makes the same value again. Raises TypeError for bytes, which JSON cannot
+    hold."""
     if value is None or isinstance(value, str):
         return value or ""
+    if isinstance(value, TextOnly):
+        return plain_text(value)
     text = json.dumps(value, ensure_ascii=False, default=_for_json)
     # Half of a surrogate pair is no UTF-8; JSON has an escape for it.
     return text if text.isascii() or not _HALVES.search(text) else json.dumps(value, default=_for_json)
@@ -197,9 +201,11 @@ def _for_json(value: Any) -> Any:
     """What JSON has instead: lists for arrays, infinity for what no float can hold, texts for dates and decimals."""
     if isinstance(value, bytes | bytearray | memoryview):
         raise TypeError("bytes cannot be stored as text")
+    if isinstance(value, TextOnly):
+        return plain_text(value)
     if hasattr(value, "tolist"):  # numpy's and torch's
         return value.tolist()
-    return float(value) if hasattr(value, "__float__") and not isinstance(value, Decimal) else str(value)
+    return float(value) if hasattr(value, "__float__") else str(value)
 
 
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -262,10 +268,15 @@ def are_pixels(kind: DeclaredKind | None) -> bool:
     return isinstance(kind, str) or (kind is not None and kind.is_pixels)
 
 
+EXACT = 1 << 53
+"""float64 holds every whole number below this one."""
+
+
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
     """A number, list, array or tensor as an array in this machine's byte order; None for anything else.
 
-    A masked array with masked values is refused too: what is under the mask is no value.
+    Refused too are a masked array with masked values, since what is under the mask is no value, and a list with a whole
+    number that NumPy would round, since another number makes all of them floats.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return None
@@ -273,6 +284,14 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):
         return None
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in "biufc" or is_rounded(value, array):
         return None
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_rounded(value: Any, array: np.ndarray[Any, Any]) -> bool:
+    """Whether a list has a whole number that is another one in the array that was made of it."""
+    if array.dtype.kind != "f" or not isinstance(value, list | tuple) or not (abs(array) >= EXACT).any():
+        return False
+    pairs = zip(np.array(value, object).reshape(-1).tolist(), array.reshape(-1).tolist(), strict=True)
+    return any(isinstance(one, Integral) and int(one) != made for one, made in pairs)

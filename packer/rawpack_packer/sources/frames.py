@@ -1,44 +1,71 @@
-"""Tables in memory, of pandas, polars and Hugging Face, as columns and their classes."""
+"""Tables in memory, of pandas, polars, Arrow and Hugging Face, as columns and their classes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.sources.declared import array_of, declared_kind
+from rawpack_packer.sources.fields import EXACT, FieldKind, as_text
+from rawpack_packer.sources.inferred import missing_value
+from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES
-from rawpack_packer.sources.table.choose import IMAGE, LABEL
+from rawpack_packer.sources.table.choose import IMAGE, LABEL, number_labels
+from rawpack_packer.sources.table.source import numbered_since, unique_keys
+from rawpack_packer.sources.times import plain_text
 from rawpack_packer.text import listed, plain
 
 
 def frame_columns(frame: Any) -> dict[str, Any] | None:
-    """The columns of a DataFrame of pandas or polars by their names: arrays of numbers, and lists of anything else;
-    None for what is no DataFrame. Raises UsageError for two columns of one name."""
-    if type(frame).__module__.partition(".")[0] not in ("pandas", "polars") or type(frame).__name__ != "DataFrame":
+    """The columns of a DataFrame of pandas or polars, or a table of Arrow, by their names: arrays of numbers, masked
+    where whole ones are missing, and lists of anything else; None for what is no such table. Raises UsageError for two
+    columns of one name."""
+    kind = type(frame).__module__.partition(".")[0], type(frame).__name__
+    if kind not in (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table")):
         return None
-    names = [*map(str, frame.columns)]
+    of_frame = [*(frame.columns if kind[1] == "DataFrame" else frame.column_names)]
+    names = [*map(str, of_frame)]
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise UsageError(f"the DataFrame has two columns {plain(twice[0])!r}: rename one")
-    return {name: _values(frame[of_frame]) for name, of_frame in zip(names, frame.columns, strict=True)}
+        raise UsageError(f"the {kind[1]} has two columns {plain(twice[0])!r}: rename one")
+    return {name: _values(frame[one]) for name, one in zip(names, of_frame, strict=True)}
+
+
+_WHOLE = re.compile(r"(u?int(8|16|32|64)|bool)(ean)?(\[pyarrow\])?")
+_WHOLE_INSIDE = re.compile(r"\bu?int\d+")
+_AS_LIST = re.compile(r"struct|decimal|tz=|time_zone='")
+"""Of columns that lose something as arrays: the names of polars' structs, digits, time zones."""
 
 
 def _values(series: Any) -> Any:
-    """Times become texts. Of texts, a missing one is the empty text; else it is None."""
-    if "Struct" in str(series.dtype):  # polars' arrays of these have no names
-        return series.to_list()
-    array: NDArray[Any] = series.to_numpy()
-    if array.dtype.kind in "mM":
-        return ["" if np.isnat(one) else str(one) for one in array]
+    """Points in time become texts. Of texts, a missing one is the empty text; else it is None."""
+    dtype = str(series.dtype if hasattr(series, "dtype") else series.type).lower()
+    to_list: Callable[[], list[Any]] = getattr(series, "to_list", None) or series.to_pylist
+    array: NDArray[Any] = np.array([*to_list(), None], object)[:-1] if _AS_LIST.search(dtype) else series.to_numpy()
+    if array.dtype.kind == "M":
+        return [plain_text(one) for one in array]
+    if array.dtype.kind == "m":
+        return [None if np.isnat(one) else one for one in array]
+    whole = _WHOLE.fullmatch(dtype)
+    if whole and array.dtype.kind not in "biu":  # libraries make floats of them, which are rounded
+        values, kind = to_list(), np.dtype(whole[1])
+        mask = [_is_missing(value) for value in values]
+        return np.ma.MaskedArray([0 if no else one for one, no in zip(values, mask, strict=True)], mask, kind)
     if array.dtype.kind in "biufc":
         return array
-    values = [None if _is_missing(value) else value for value in array.tolist()]
+    inside = _WHOLE_INSIDE.search(dtype) and any(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in array)
+    values = [None if _is_missing(value) else value for value in (to_list() if inside else array.tolist())]
     present = [value for value in values if value is not None]
-    are_texts = bool(present) and all(isinstance(value, str) for value in present)
-    return ["" if value is None else value for value in values] if are_texts else values
+    if present and all(isinstance(value, str | date) for value in present):
+        return [as_text(value) for value in values]
+    return values
 
 
 def _is_missing(value: Any) -> bool:
@@ -46,12 +73,84 @@ def _is_missing(value: Any) -> bool:
     return value is None or nan or type(value).__name__ in ("NAType", "NaTType")
 
 
-def whole_labels(labels: Any) -> Any:
-    """A column of labels in which missing whole numbers made floats, with -1 for these; any other as it is."""
-    if isinstance(labels, np.ndarray) and labels.dtype.kind == "f" and np.isnan(labels).any():
+def checked_numbers(columns: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a frame, where a missing number of a class is -1, and other missing whole numbers are NaN if the
+    column is declared as floats. Raises UsageError for those that are not, and for what a float cannot represent."""
+    return {name: _checked(name, column, declared.get(name)) for name, column in columns.items()}
+
+
+def _checked(name: str, column: Any, declared: Any) -> Any:
+    if name == LABEL and isinstance(column, np.ndarray) and declared is None and column.dtype.kind in "iuf":
+        return _whole_labels(column)
+    kind = None if declared is None or array_of(declared)[0] else declared_kind(name, declared)
+    if kind == FieldKind("str"):
+        return [_declared_text(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
+    if not np.ma.isMaskedArray(column):
+        return column
+    dtype = np.dtype(kind.dtype) if isinstance(kind, FieldKind) and kind.dtype.startswith("float") else None
+    if dtype is None:
+        row = int(np.flatnonzero(column.mask)[0])
+        what, cure = missing_value(plain(name), whole=column.dtype.kind != "b")
+        raise UsageError(f"the table: {what} in row {row}: fill it in, or {cure}")
+    made = np.ma.filled(column.astype(dtype), np.nan)
+    pairs = enumerate(zip(made.tolist(), column.tolist(), strict=True))
+    for row, (one, number) in pairs:
+        if number is not None and one != number:
+            raise UsageError(f"the table: column {plain(name)!r}, row {row}: {dtype} cannot represent {number}")
+    return made
+
+
+def _declared_text(value: Any) -> Any:
+    """A value of a column that is declared as text; bytes, which are none, and what a dataset makes text of itself."""
+    if isinstance(value, bytes | Mapping | list | tuple | np.ndarray):
+        return value
+    return as_text(None if _is_missing(value) else value)
+
+
+def _whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """A column of labels in which some are missing, with -1 for these; measurements as they are."""
+    if np.ma.isMaskedArray(labels):
+        numbers = [-1 if number is None else number for number in labels.tolist()]
+        return number_labels(numbers, where="the table").numbers
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
         found = np.where(np.isnan(labels), -1, labels)
-        return found.astype(np.int64) if (found == np.rint(found)).all() else labels
+        exact = (found == np.rint(found)).all() and (abs(found) < EXACT).all()
+        return found.astype(np.int64) if exact else labels
     return labels
+
+
+def keys_of(images: Any) -> tuple[list[str] | None, list[str]]:
+    """The keys of a frame by its column of images: their paths, where each is another one; else None, and what the user
+    is told."""
+    notes: list[str] = []
+    if not isinstance(images, list) or not all(isinstance(one, str | os.PathLike) for one in images):
+        return None, notes
+    try:
+        keys = unique_keys([os.fspath(one) for one in images], "the table", named=False, notes=notes)
+    except UsageError as error:  # half of a surrogate pair
+        return None, [numbered_since(str(error))]
+    return None if keys is None else [keys.value(i) for i in range(len(keys))], notes
+
+
+def keyed_rows(frame: Any) -> tuple[ListingRows, dict[str, FieldKind]] | None:
+    """The rows of a DataFrame of fields, as `read_keyed` takes them, and what its columns of floats are; None for what
+    is no such table. What is missing is None."""
+    columns = frame_columns(frame)
+    if columns is None:
+        return None
+    found = {name: [None if _is_missing(value) else value for value in _listed(one)] for name, one in columns.items()}
+    kinds = {
+        name: FieldKind(one.dtype.name)
+        for name, one in columns.items()
+        if isinstance(one, np.ndarray) and one.ndim == 1 and one.dtype.kind == "f" and name != LABEL
+    }
+    return ListingRows(False, [*found], enumerate(zip(*found.values(), strict=True), 1)), kinds
+
+
+def _listed(column: Any) -> list[Any]:
+    """The values of a column as JSON has them."""
+    values = column.tolist() if isinstance(column, np.ndarray) else column
+    return [one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in values]
 
 
 def named_path(columns: Mapping[str, Any], called: Mapping[str, Any]) -> dict[str, str]:

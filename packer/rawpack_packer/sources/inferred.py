@@ -19,6 +19,7 @@ from rawpack_packer.sources.fields import (
     are_texts,
     as_array,
 )
+from rawpack_packer.sources.times import TextOnly
 
 _BOX_NAMES = ("box", "boxes", "bbox", "bboxes")
 _TRIED = 16
@@ -52,6 +53,8 @@ def _is_pillow(value: Any) -> bool:
 
 
 def _cure(name: str, value: Any) -> str:
+    if isinstance(value, TextOnly):
+        return f": pass fields={{{name!r}: 'str'}} to store it as text"
     if isinstance(value, Mapping):
         return f": make fields of its entries, or store it as JSON text by fields={{{name!r}: 'str'}}"
     if isinstance(value, bytes):
@@ -66,6 +69,14 @@ def _cure(name: str, value: Any) -> str:
         return f". Store it as JSON text by fields={{{name!r}: 'str'}}"
     texts = " or 'str[?]'" if isinstance(value, list) and not value else ""
     return f". Declare it, as by fields={{{name!r}: 'float32[?,5]'}}{texts}"
+
+
+def missing_value(name: str, *, whole: bool) -> tuple[str, str]:
+    """What is wrong where a column has no value that a field could have instead, and the cure. whole: whether it has
+    whole numbers, rather than bools."""
+    dtype, instead = ("float64", "NaN") if whole else ("str", "empty")
+    what = f"column {name!r} of {'whole numbers' if whole else 'bool'} has no value"
+    return what, f"declare {opt.fields(f'{name}:{dtype}')} ({instead})"
 
 
 def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | None) -> FieldKind:

@@ -204,7 +204,7 @@ KINDS: dict[str, SourceKind] = {
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
         "parquet:open_parquet", _TABLE,
-        Look(r"\.(parquet|arrow)$"), Look(decides="parquet:has_tables"),
+        Look(r"\.(parquet|arrow)$", decides="parquet:is_table"), Look(decides="parquet:has_tables"),
         divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
@@ -248,11 +248,11 @@ KINDS: dict[str, SourceKind] = {
         extra_for="names of classes in data.yaml",
     ),
     "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl, a list in .json; a plain .txt list; a folder with a "
-        "metadata.csv; img2dataset's folders of files",
+        "a table of paths and fields: .csv, .tsv, .jsonl, .parquet, a list in .json; a plain .txt list; a folder with "
+        "a metadata.csv; img2dataset's folders of files",
         "video.source:open_listing",
         ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
-        Look(r"\.(csv|tsv|jsonl|ndjson|json|txt)$"),
+        Look(r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
         Look(
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
             holds=r"^[0-9]+\.parquet$", decides="listing.metadata:lists_images",

@@ -31,6 +31,8 @@ class SplitSet(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     draw: int | None = None
     """Version of the draw."""
+    group_by: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The field whose values were drawn as groups; left out where the source says which samples are."""
     split_by: str | msgspec.UnsetType | None = msgspec.UNSET
     """The field whose values divided the source, and which, as the user wrote it; left out where none did."""
 

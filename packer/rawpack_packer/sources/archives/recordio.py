@@ -23,7 +23,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.fields import EXACT, FieldKind
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
@@ -56,8 +56,6 @@ _MOST_LABELS = 1 << 16
 _AHEAD = 128
 """Bytes that are read of each record at once: the header, some labels, and the first bytes of the image."""
 _SNIFFED = 32
-_EXACT = 1 << 53
-"""Labels that are nearer to 0 may be whole numbers."""
 _COPY = "copy the file again, or make it again"
 
 
@@ -382,7 +380,7 @@ def _kind(column: Numbers | RaggedColumn) -> FieldKind:
 def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:
     """Labels as int64 if all of them are whole numbers."""
     with np.errstate(invalid="ignore"):
-        whole = (np.abs(labels) < _EXACT) & (labels == np.rint(labels))
+        whole = (np.abs(labels) < EXACT) & (labels == np.rint(labels))
     return labels.astype(np.int64) if whole.all() else labels
 
 

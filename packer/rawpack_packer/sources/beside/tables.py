@@ -76,7 +76,9 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
         return _metadata_cure(seen, [folder_of(one) for one in metadata])
     some = [one for one in tables if not one.lower().endswith(b".parquet")][:_MOST_TABLES]
     if not some:
-        return "save it as .csv, or name it metadata.parquet and its column of paths file_name"
+        if seen.in_archive:
+            return "save it as .csv, or name it metadata.parquet and its column of paths file_name"
+        return f"{command(seen.below(tables[0]))} packs the images that it lists, if it has a column 'path'"
     read = [_read(one, seen.images.head(one, HEAD)) for one in some]
     cells = {cell.strip() for one in read for row in one.rows for cell in row}
     found = seen.images.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})

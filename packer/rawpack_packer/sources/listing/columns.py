@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.fields import TEXTS, FieldKind, are_texts, as_text
+from rawpack_packer.sources.fields import EXACT, TEXTS, FieldKind, are_texts, as_text
+from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import (
     BadListingError,
     Beyond,
@@ -50,8 +51,6 @@ _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
 _BOX = 4
 """Numbers of the shortest box."""
-_EXACT = 1 << 53
-"""float64 holds every whole number below this one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,7 +291,7 @@ class _NumberColumn:
 
     def _finished(self, values: NDArray[Any], given: NDArray[np.bool_], labels: bool) -> tuple[FieldKind, Numbers]:
         """Single numbers. given: (n,), whether each row has one."""
-        if labels and self._declared is None and values.dtype == np.float64 and (abs(values) < _EXACT).all():
+        if labels and self._declared is None and values.dtype == np.float64 and (abs(values) < EXACT).all():
             whole = values.astype(np.int64)
             values = whole if np.array_equal(whole, values) else values
         kind = self._declared or FieldKind(values.dtype.name)
@@ -301,7 +300,8 @@ class _NumberColumn:
         empty = np.nan if values.dtype.kind == "f" else -1 if labels and kind == LABEL_KIND else None
         if empty is None:
             place = self._column.place
-            cure = "" if self._declared else f", or declare {opt.fields(f'{place.name}:float64')} (NaN)"
+            declare = missing_value(place.name, whole=values.dtype.kind != "b")[1]
+            cure = "" if self._declared else f", or {declare}"
             row = int(np.flatnonzero(~given)[0])
             raise self._column.fault(row, f"is empty, in a column of {values.dtype}: give a value{cure}")
         spread = np.full(len(given), empty, values.dtype)
@@ -413,7 +413,7 @@ def _exactly(numbers: list[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], in
     with np.errstate(all="ignore"):
         if found.dtype != object:
             made = found.astype(dtype)
-            held = (made == found) & (abs(found) < _EXACT) if found.dtype != np.bool_ else made == found
+            held = (made == found) & (abs(found) < EXACT) if found.dtype != np.bool_ else made == found
             if dtype.kind == "f" and float in types:
                 rounded = np.isfinite(made) == np.isfinite(found)
                 held |= rounded & np.array([type(number) is float for number in numbers])

@@ -24,9 +24,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.errors import need, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, PixelWord
+from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import plain
@@ -87,6 +88,7 @@ _MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16."""
 _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
+_BATCH_ROWS = 8192
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _BLANK = re.compile(r" +")
@@ -271,6 +273,20 @@ def _divided(line: str, root: str) -> tuple[str, str]:
     return line[: blanks[0]], line[blanks[0] :].strip()
 
 
+def read_parquet(file: BinaryIO, where: str) -> ListingRows:
+    """The rows of a Parquet file, with values as JSON has them. Raises UsageError, MissingExtraError."""
+    library = need("pyarrow.parquet", "parquet", where)
+    with parsing(where, where, "Parquet"):
+        parquet = library.ParquetFile(file)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        with parsing(where, where, "Parquet"):
+            for batch in parquet.iter_batches(_BATCH_ROWS):
+                yield from zip(*batch.to_pydict().values(), strict=True)
+
+    return ListingRows(False, parquet.schema_arrow.names, enumerate(rows(), 1))
+
+
 USUAL = {".csv": ",", ".tsv": "\t"}
 """What is between values, by the suffix of a file."""
 READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
@@ -279,10 +295,12 @@ READERS: dict[str, Callable[[BinaryIO, str], ListingRows]] = {
     ".ndjson": read_json_lines,
     ".json": read_json_list,
 }
-"""Suffix of a listing file with named columns -> what reads its rows."""
+"""Suffix of a text file with named columns -> what reads its rows, also those of its beginning."""
+NAMED_READERS = {**READERS, ".parquet": read_parquet}
+"""The same of all files with named columns."""
 PLAIN_SUFFIX = ".txt"
 """Of a plain list, see `read_plain`."""
-SUFFIXES = (*READERS, PLAIN_SUFFIX)
+SUFFIXES = (*NAMED_READERS, PLAIN_SUFFIX)
 """How the names of listing files end."""
 
 

@@ -18,7 +18,6 @@ import numpy as np
 import xxhash
 
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.beside import only_container
@@ -37,7 +36,6 @@ from rawpack_packer.text import composed, count, listed, plain
 
 _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
-_BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def metadata_of(folder: Path) -> Metadata | None:
         suppress(OSError, ValueError, NotImplementedError, MissingExtraError, UsageError),
         above.file.open("rb") as file,
     ):
-        rows = _rows(above.file, file, "", os.fspath(where.parent), ())
+        rows = rows_of(above.file.suffix, file, "", os.fspath(where.parent), ())
         column = list(rows.names).index(above.columns[0])
         if any(isinstance(row[column], str) and row[column].startswith(above.below) for _, row in rows.rows):
             return above
@@ -206,7 +204,7 @@ class _ListedFiles:
 
     def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
-        rows = _rows(self._found.file, file, where, root, declared)
+        rows = rows_of(self._found.file.suffix, file, where, root, declared)
         if "{" in self._column and self._column not in rows.names:
             self._template = path_template(self._column, rows.names)
         others = {*self._found.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
@@ -296,17 +294,6 @@ class _ListedFiles:
         return found
 
 
-def _rows(table: Path, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
-    """The rows of a table; those of a Parquet file with values as JSON has them. Raises UsageError, MissingExtraError;
-    what pyarrow raises for a broken file."""
-    if table.suffix != ".parquet":
-        return rows_of(table.suffix, file, where, root, declared)
-    parquet = need("pyarrow.parquet", "parquet", plain(os.fsencode(table))).ParquetFile(file)
-    batches = (batch.to_pydict().values() for batch in parquet.iter_batches(_BLOCK))
-    rows = (row for columns in batches for row in zip(*columns, strict=True))
-    return ListingRows(False, parquet.schema_arrow.names, enumerate(rows, 1))
-
-
 def _in(folder: Path) -> Metadata | None:
     """The table in a folder."""
     found = [Metadata(folder / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
@@ -320,7 +307,7 @@ def _file_columns(file: Path) -> tuple[str, ...]:
     """The columns of a table that name files; none where it cannot be read."""
     try:
         with file.open("rb") as opened:
-            names = _rows(file, opened, "", "", ()).names
+            names = rows_of(file.suffix, opened, "", "", ()).names
     except (UsageError, MissingExtraError):
         return (_FILE_NAME,)  # whoever opens it says what is wrong
     except (OSError, ValueError, NotImplementedError):

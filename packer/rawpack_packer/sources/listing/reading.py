@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -26,6 +27,7 @@ from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, one_hot_column, read_columns
 from rawpack_packer.sources.listing.lines import (
+    NAMED_READERS,
     PLAIN_SUFFIX,
     READERS,
     SUFFIXES,
@@ -323,19 +325,28 @@ class KeyedFields:
 
 
 def read_keyed(
-    path: str | os.PathLike[str], key: str | None, declared: Mapping[str, DeclaredKind], known: Mapping[str, FieldKind]
+    path: str | os.PathLike[str] | ListingRows,
+    key: str | None,
+    declared: Mapping[str, DeclaredKind],
+    known: Mapping[str, FieldKind],
 ) -> KeyedFields:
     """Read a CSV, TSV or JSON Lines file without images: one column has the keys of samples that are packed already.
 
-    key: that column; None takes `key`, or else the first of `PATH_NAMES`. declared: what columns hold, where their
-    values do not show it. known: what columns hold unless that is declared. Raises as `ListingSource`.
+    path: or the rows of a table in memory. key: that column; None takes `key`, or else the first of `PATH_NAMES`.
+    declared: what columns hold, where their values do not show it. known: what columns hold unless that is declared.
+    Raises as `ListingSource`.
     """
-    file = Path(path)
-    where, suffix = plain(os.fsencode(file)), file.suffix.lower()
-    if suffix not in READERS:
-        raise UsageError(f"{where}: fields are read from a file that ends in {', '.join(READERS)}")
-    with reading(where), file.open("rb") as opened, long_cells():
-        rows = READERS[suffix](opened, where)
+    with ExitStack() as stack:
+        if isinstance(path, ListingRows):
+            rows, where, of_rows = path, "the table", "the table (line 1 is its first row)"
+        else:
+            where, suffix = plain(os.fsencode(path)), Path(path).suffix.lower()
+            if suffix not in NAMED_READERS:
+                raise UsageError(f"{where}: fields are read from a file that ends in {', '.join(NAMED_READERS)}")
+            stack.enter_context(reading(where))
+            opened = stack.enter_context(Path(path).open("rb"))
+            stack.enter_context(long_cells())
+            rows, of_rows = NAMED_READERS[suffix](opened, where), where
         names = rows.names
         found = key or next((name for name in ("key", *PATH_NAMES) if name in names), None)
         if found is None or found not in names:
@@ -344,7 +355,7 @@ def read_keyed(
                 f"it with {opt.key_column('COLUMN')}"
             )
         chosen = _choose(names, names, ColumnChoice(found, declared=declared), where)
-        read = read_columns(rows, where)
+        read = read_columns(rows, of_rows)
     lines, raw = read.lines, read.raw
     if not chosen.fields and chosen.label is None:
         raise UsageError(f"{where} has keys, and no field")
@@ -521,7 +532,9 @@ def _of_box(raw: RawColumn, boxes: RaggedColumn, i: int, what: str) -> BadListin
 
 
 def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
-    """The rows of a listing whose name ends in `suffix`."""
+    """The rows of a listing whose name ends in `suffix`. Raises UsageError; MissingExtraError for Parquet."""
+    if suffix not in READERS and suffix != PLAIN_SUFFIX:
+        return NAMED_READERS[suffix](file, where)
     line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
     file.seek(0)
     # Which some tools call .csv.

@@ -91,6 +91,22 @@ def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return ParquetSource(path, **options)
 
 
+def is_table(file: Path) -> bool:
+    """Whether a Parquet or Arrow file is no listing of image files: with a column of paths, and none of images."""
+    from rawpack_packer.sources.listing.reading import PATH_NAMES
+
+    try:
+        import pyarrow.parquet as pq
+
+        from rawpack_packer.sources.parquet.tables import holds_image, is_text, storage
+
+        types = {one.name: storage(one.type) for one in pq.read_schema(file)}
+    except (OSError, ValueError, NotImplementedError, ImportError):
+        return True  # whoever opens it says why
+    lists_paths = any(name in types and is_text(types[name]) for name in PATH_NAMES)
+    return any(map(holds_image, types.values())) or not lists_paths
+
+
 def holds_images(folder: Path) -> bool | None:
     """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
     pyarrow is missing."""
@@ -140,7 +156,7 @@ def _splits(path: Path) -> Splits:
             parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
         except UsageError:
             return {}  # what is wrong with a folder says nothing about a path that is not in it
-        return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
+        return {"": parent[path.name]} if path.name in parent else {}
     if os.path.isfile(path / _STATE) and os.path.isfile(path / _INFO):  # noqa: PTH113 - Path's raises in a locked folder
         return {"": _saved(path)}
     if os.path.isfile(path / _DICT):  # noqa: PTH113

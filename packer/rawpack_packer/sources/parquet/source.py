@@ -22,7 +22,7 @@ from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
-from rawpack_packer.sources.inferred import first_pixels, hints
+from rawpack_packer.sources.inferred import first_pixels, hints, missing_value
 from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
@@ -55,11 +55,11 @@ from rawpack_packer.sources.table.choose import (
     labels_of_column,
     one_hot_numbers,
 )
-from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at
+from rawpack_packer.sources.table.columns import RowNumbers, Texts, column_of_values, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
 from rawpack_packer.sources.table.objects import BOXES, ObjectLists, two_classes, with_followers
 from rawpack_packer.sources.table.options import TableOptions
-from rawpack_packer.sources.table.source import TableSource, unique_keys
+from rawpack_packer.sources.table.source import TableSource, numbered_since, unique_keys
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ class ParquetSource(TableSource):
             fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
             word = "image" if word == "image" else "mask"
             kinds[name] = kind or first_pixels(word, name, files.value, range(scan.count))
-        problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
+        problems = [*scan.notes, *chosen.left_out, *hints(kinds, wanted.declared)]
+        labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
             declared = wanted.declared.get(str(scan.objects_in))
@@ -247,6 +248,14 @@ class ParquetSource(TableSource):
         states = np.array(more, np.int64).reshape(-1, 2)
         numbers = RowNumbers(range(scan.count))
         super().__init__(info, keys or numbers, images, fields_of, states, labels=labels, of_boxes=of_boxes)
+
+    def column(self, name: str, /) -> Column | None:
+        """See `HasColumns`: one of texts or whole numbers is read by itself."""
+        found = super().column(name)
+        if not isinstance(found, ArrowColumn) or found.kind.shape or found.kind.dtype.startswith("float"):
+            return found
+        alone = replace(found, rows=replace(found.rows, leaves=((found.name, None),)))
+        return column_of_values([alone.value(i) for i in range(len(self))])
 
 
 @dataclass(frozen=True)
@@ -285,6 +294,8 @@ class _Scan:
         self.boxes = BoxScan({}, {})
         self.apart = frozenset[str]()
         """Fields that follow no boxes, as an export says."""
+        self.notes: list[str] = []
+        """What the user is told of the keys."""
         self._starts: dict[int, int] = {}
         """The first row of each file that has any."""
         self._keys: list[pa.Array] = []
@@ -315,8 +326,13 @@ class _Scan:
     def _add(self, k: int, path: Path, where: str) -> None:
         """Read what has to be known of all rows of file k."""
         table = open_table(str(path))
-        found = self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
         rows = table.ends[-1] if len(table.ends) else 0
+        try:
+            found = self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
+        except UsageError:
+            if rows:
+                raise
+            raise UsageError(f"{where} has no rows") from None  # so that columns may have no types
         self._read(table, found, path)
         if rows:
             self._starts[k] = self.rows
@@ -327,16 +343,22 @@ class _Scan:
         if not self._keys:
             return None
         named = self.wanted.key is not None
+        by_path = self.chosen is None or self.chosen.key is None
+        called = "paths" if by_path else f"column {KEY!r}"
         try:
             values = pa.chunked_array(self._keys).cast(pa.large_string()).to_pylist()
         except pa.ArrowInvalid:
             if not named:
+                self.notes.append(numbered_since("one is not UTF-8", called))
                 return None
             raise UsageError(f"{opt.key_column}: the column of {root} has a value that is not UTF-8") from None
-        by_path = self.chosen is None or self.chosen.key is None
-        if by_path and not all(is_below(value or "") for value in values):
+        outside = (row for row, value in enumerate(values) if not is_below(value or ""))
+        if by_path and (wrong := next(outside, None)) is not None:
+            if any(values):
+                what = f"{plain(repr(values[wrong]))}, which is not below its folder" if values[wrong] else "no path"
+                self.notes.append(numbered_since(f"row {wrong} has {what}"))
             return None
-        return unique_keys([value or "" for value in values], root, named)
+        return unique_keys([value or "" for value in values], root, named, self.notes, called)
 
     def _choose(self, schema: pa.Schema, features: Features, where: str) -> _FoundColumns:
         """The columns of a file, which must be those of the first one. Raises UsageError."""
@@ -447,9 +469,9 @@ class _Scan:
             for name in whole:
                 if batch.column(name).null_count:
                     first = row + batch.column(name).is_null().index(True).as_py()
+                    what, cure = missing_value(name, whole=not pa.types.is_boolean(batch.column(name).type))
                     raise UsageError(
-                        f"{plain(os.fsencode(path))}: column {name!r} of whole numbers has no value in row {first}: "
-                        f"declare {opt.fields(f'{name}:float64')} (NaN), or leave it out by {opt.columns}"
+                        f"{plain(os.fsencode(path))}: {what} in row {first}: {cure}, or leave it out by {opt.columns}"
                     )
             if self.objects is not None:
                 self.objects.add(batch.column(found.objects).to_pylist())

@@ -23,6 +23,7 @@ from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.objects import BOX_NAMES, CLASS_NAMES, named_in
+from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import plain
 
 _JSON = (dict, list, tuple, bool, int, float)
@@ -54,8 +55,9 @@ def habits() -> Habits:
     """What is said where no column holds images."""
     return Habits(
         no_image=(
-            ", which are binary, or structs of bytes and path; a table of paths is packed as a listing (.csv or "
-            f".jsonl), and files next to a table by {opt.kind('folder')} or {opt.kind('video')}"
+            ", which are binary, or structs of bytes and path; a file with a column of paths is packed by "
+            f"{opt.kind('listing')} {opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or "
+            f"{opt.kind('video')}"
         )
     )
 
@@ -206,6 +208,8 @@ def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
 
 def _hint(name: str, type_: pa.DataType) -> str:
     """What the user can do about a column of arrays whose shape its type does not tell."""
+    if pa.types.is_temporal(type_) or pa.types.is_decimal(type_):
+        return f"; {opt.fields(f'{name}:str')} stores it as text"
     nested = 0
     while pa.types.is_list(type_) or pa.types.is_large_list(type_):
         type_, nested = type_.value_type, nested + 1
@@ -276,8 +280,7 @@ def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
                 return found.decode()
             except UnicodeDecodeError as error:
                 raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from None
-        # Dates and decimals as Python writes them.
-        return as_text(found if found is None or isinstance(found, _JSON) else str(found))
+        return as_text(found if found is None or isinstance(found, (*_JSON, TextOnly)) else str(found))
     if found is None and kind.ragged:
         found = []
     if found is None and kind.dtype.startswith("float") and not kind.shape:
@@ -312,6 +315,8 @@ def python_value(column: pa.Array, at: int, place: str) -> Any:
         return column[at].as_py()
     except UnicodeDecodeError as error:
         raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from None
+    except ValueError as error:  # nanoseconds, which only pandas has
+        raise DecodeError("bad_field", f"{place}: {plain(str(error))[:200]}") from None
 
 
 class ParquetTable:

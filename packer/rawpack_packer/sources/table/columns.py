@@ -21,7 +21,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import numbered
-from rawpack_packer.sources.fields import Boxes, BoxForm
+from rawpack_packer.sources.fields import Boxes, BoxForm, are_texts, as_array
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
@@ -248,6 +248,14 @@ def texts_of(values: Sequence[str], where: str = "") -> Texts:
         what = "half of a surrogate pair cannot be stored as UTF-8"
         raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from None
     return Texts(b"".join(parts), ends_of([len(part) for part in parts]))
+
+
+def column_of_values(values: Any) -> Column | None:
+    """A column of texts or whole numbers, as `HasColumns` gives it; None for anything else."""
+    if isinstance(values, list) and values and are_texts(values):
+        return texts_of(values)
+    array = as_array(values) if isinstance(values, list | np.ndarray) and len(values) else None
+    return Numbers(array) if array is not None and array.ndim == 1 and array.dtype.kind in "iub" else None
 
 
 def joined(blocks: Sequence[Texts]) -> Texts:

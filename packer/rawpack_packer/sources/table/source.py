@@ -152,11 +152,13 @@ class TableSource(BaseSource):
         return np.concatenate([images.all_states() if isinstance(images, Images) else NO_STATES, *masks, self._more])
 
 
-def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts | None:
+def unique_keys(
+    values: Sequence[str | int], where: str, named: bool, notes: list[str] | None = None, called: str = "paths"
+) -> Texts | None:
     """Values of a column as keys. where: the table, printable.
 
     Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
-    otherwise: samples are numbered.
+    otherwise: samples are numbered, as `notes` is told. called: what the values are.
     """
     keys = texts_of([str(value) for value in values], where)
     if (repeated := repeated_key(keys)) is not None:
@@ -167,8 +169,15 @@ def unique_keys(values: Sequence[str | int], where: str, named: bool) -> Texts |
     else:
         return keys
     if not named:
+        if notes is not None:
+            notes.append(numbered_since(f"row {row} has {what}", called))
         return None
     raise UsageError(f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them")
+
+
+def numbered_since(why: str, called: str = "paths") -> str:
+    """What a user is told where the values that could be keys are none."""
+    return f"keys are the numbers of rows, not the {called}: {why}"
 
 
 def repeated_key(keys: Texts) -> tuple[int, int] | None:
