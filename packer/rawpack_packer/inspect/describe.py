@@ -75,8 +75,7 @@ def describe(store: Store) -> Description:
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, files, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
-    source = None if files is None or (files < 0).any() else int(files.sum()) or None
+    raw, source, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
     return Description(
         {
             "path": store.where,
@@ -249,13 +248,44 @@ def _raw_bytes(store: Store) -> int:
     return total
 
 
-def source_bytes(store: Store) -> NDArray[np.int64] | None:
-    """Bytes of the files that the store was packed from, -1 where unknown; None if nothing is known of them."""
-    try:
-        states = np.concatenate([read_provenance(store.path, run)[1] for run in packing_runs(store.manifest)])
-    except (OSError, RawpackError, ValueError):
-        return None
-    return states[:, 0] if states.ndim == 2 and states.shape[1] == 2 else None
+def source_bytes(store: Store) -> int | None:
+    """Bytes of the images and masks that the store was packed from, as packing counted them; None where unknown."""
+    total = 0
+    for source, files in _packed(store):
+        if not len(files):
+            continue  # stores, or new labels
+        counted = source.get("bytes")
+        if not isinstance(counted, int):  # packed by a version that did not record it
+            if (files < 0).any():
+                return None
+            counted = int(files.sum())
+        total += counted
+    return total if total > 0 else None
+
+
+def source_files(store: Store) -> NDArray[np.int64]:
+    """Bytes of the files of the samples that the store was packed from, where they are known."""
+    found = [files[files >= 0] for _, files in _packed(store)]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
+    """Of each run, the last one first: what it recorded of its source, and the bytes of the files of its samples, -1
+    where unknown; without the archives or tables that samples are in, whose bytes would count twice. Nothing if a run
+    recorded nothing."""
+    found = list[tuple[Mapping[str, Any], NDArray[np.int64]]]()
+    end = store.manifest.samples + store.manifest.rejects.count
+    for run in reversed(packing_runs(store.manifest)):
+        try:
+            about, states = read_provenance(store.path, run)
+            source, first = about.get("source"), int(about["first"]) if run > 1 else 0
+        except (OSError, RawpackError, KeyError, TypeError, ValueError):
+            return []
+        if states.ndim != 2 or states.shape[1] != 2:
+            return []
+        found.append((source if isinstance(source, dict) else {}, states[: max(0, end - first), 0]))
+        end = first
+    return found
 
 
 def first_rejects(store: Store, most: int) -> list[Reject]:

@@ -223,7 +223,7 @@ class Job:
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(parts.kept()) from None
                 processes = run_options.processes if run_options.engine is None else 0
-                manifest = commit_store(self, totals, self._provenance(started, processes, probes))
+                manifest = commit_store(self, totals, self._provenance(started, processes, probes, totals.bytes_in))
         finally:
             run_options.progress.end()
         sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
@@ -255,10 +255,15 @@ class Job:
             differences.check_same(self, begun)
         return begun.probes
 
-    def _provenance(self, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
+    def _provenance(
+        self, started: datetime, processes: int, probes: Mapping[str, str], bytes_in: int
+    ) -> dict[str, Any]:
         """When, where and from what the store was packed: all that may differ between two runs."""
         info = self.as_given.info
-        source = {"kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options}
+        source = {
+            "kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options,
+            "bytes": bytes_in,
+        }  # fmt: skip
         facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
         facts |= {"first": self.before.seen} if self.adds else {}
         return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}
