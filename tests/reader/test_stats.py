@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +97,11 @@ def test_verdicts(share: float, times: Times, expected: str) -> None:
     assert verdict.startswith(expected)
     if share > 0.05:
         assert len(verdict) > len(expected) + 10, "there is a cure as well"
+    if times.decoding == 8:
+        assert re.search(
+            r" takes 80% of the workers' time: (more workers would share it, and )?a raw store \(memmap\) needs none$",
+            verdict,
+        )
 
 
 @pytest.mark.parametrize("times", [Times(1, 8, 1), Times(1, 1, 8)])
