@@ -25,6 +25,7 @@ from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
+from rawpack_packer.progress import SaysWhy, waiting_for_store
 from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.folder import holds_image
@@ -39,6 +40,8 @@ _AS_MANY = 0.95
 """From this share of the raw pixels on, nothing is said of it."""
 _NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels", "sizes")
 """Of a recipe: only JSON has them."""
+_MUCH = 100_000_000
+"""Bytes that take a while to fetch."""
 NO_CLASS = "(no class)"
 
 
@@ -347,9 +350,9 @@ def _run_words(provenance: dict[str, Any]) -> str:
     return text.plain(" ".join(words))
 
 
-def open_store(name: str) -> Store:
-    """The store in a folder, or at a URL, whose manifest and columns are then fetched. Raises UsageError if there is no
-    such folder, StoreError if it is not a store."""
+def open_store(name: str, follower: SaysWhy | None = None) -> Store:
+    """The store in a folder, or at a URL, whose manifest and columns are then fetched. follower: says what is waited
+    for. Raises UsageError if there is no such folder, StoreError if it is not a store."""
     if not is_url(name):
         folder = store_folder(name)
         try:
@@ -362,7 +365,10 @@ def open_store(name: str) -> Store:
     from rawpack.remote.cache import CacheFolder
     from rawpack.remote.origin import open_origins
 
-    (origin,) = open_origins([name], CacheFolder())
+    with waiting_for_store(follower) as asks:
+        (origin,) = open_origins([name], CacheFolder(), asks=asks)
+    if follower is not None and origin.small_bytes > _MUCH:
+        follower.waits(f"fetching labels, keys and the index, {text.size(origin.small_bytes)}")
     return Store(Fetched(origin), origin.manifest_bytes)
 
 

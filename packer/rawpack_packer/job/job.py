@@ -64,8 +64,11 @@ class Job:
 
     source: with the keys and classes that samples get in the store. as_given: the source with its own keys. recipe:
     with the libraries of this machine. counts: what all sources of the store left out. before: the store that is
-    appended to. shown_as: what messages call the destination if it is a scratch folder.
+    appended to. shown_as: what messages call the destination if it is a scratch folder. asked: see `known.digest_of`;
+    "" where there is none.
     """
+
+    asked = ""
 
     def __init__(
         self,
@@ -264,6 +267,7 @@ class Job:
             "kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options,
             "bytes": bytes_in,
         }  # fmt: skip
+        source |= {"asked": self.asked} if self.asked and not len(unread_of(self.source)) else {}
         facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
         facts |= {"first": self.before.seen} if self.adds else {}
         return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}

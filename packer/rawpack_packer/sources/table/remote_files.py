@@ -30,7 +30,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
 from rawpack.remote.url import shown
 from rawpack.system.files import try_lock
 from rawpack_packer.sources.files import changed
-from rawpack_packer.text import again
+from rawpack_packer.text import again, size
 
 if TYPE_CHECKING:
     from rawpack.remote.wire import Wire
@@ -94,7 +94,10 @@ class Spool:
         self.folder, self.limit, self.options = folder, limit, dict(options or {})
         self.progress: Fetching | None = None
         """Shows what this process fetches while a source is opened."""
-        self._found = 0
+        self.known: dict[str, RemoteArchive] = {}
+        """The files that this process has found, by their URLs: each is asked for once."""
+        self._is_small = False
+        """Whether it was said that not all files fit."""
         self._asked: dict[str, Remote] = {}
         """What is asked for files, by their printable URLs; those that are waited for the longest first."""
 
@@ -123,7 +126,7 @@ class Spool:
         def show() -> None:
             nonlocal most
             while not ended.wait(_SHOW_EVERY_S):
-                most = max(most, sum(map(self._arrived, files)) if total else self._found)
+                most = max(most, sum(map(self._arrived, files)) if total else len(self.known))
                 items = self._fetcher.under_way() if files else []
                 waiting = [*self._asked.items(), *((item.remote.where(item.name), item.remote) for item in items)]
                 url, remote = waiting[0] if waiting else ("", None)
@@ -140,14 +143,15 @@ class Spool:
 
     def find(self, url: str) -> RemoteArchive:
         """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
+        if url in self.known:
+            return self.known[url]
         remote, name = self._remote(url, self.options)
         self._asked[shown(url)] = remote
         try:
             size, version = remote.about(name)
         finally:
             self._asked.pop(shown(url), None)
-        self._found += 1
-        return RemoteArchive(url, size, version, dict(self.options))
+        return self.known.setdefault(url, RemoteArchive(url, size, version, dict(self.options)))
 
     @contextmanager
     def opened(self, file: RemoteArchive, *, keep: bool = True) -> Iterator[int]:
@@ -172,13 +176,18 @@ class Spool:
             self._fetcher.cache.remove(file.key)
 
     @contextmanager
-    def fetching(self, wanted: Sequence[RemoteArchive]) -> Iterator[None]:
-        """While in this block, fetch these files in order, several at once, until the spool is full; and show it."""
-        ticket = Ticket()
+    def fetching(self, wanted: Sequence[RemoteArchive], of: Sequence[RemoteArchive] = ()) -> Iterator[None]:
+        """While in this block, fetch these files in order, several at once, until the spool is full; and show how much
+        of all of these has arrived. of: all that will be fetched, where that is more."""
+        ticket, total = Ticket(), sum(file.bytes for file in of or wanted)
+        if wanted and total > self.limit and self.progress is not None and not self._is_small:
+            self._is_small = True
+            what = f"the source has {size(total)}, and {self.folder} may take {size(self.limit)}"
+            self.progress.note(f"{what}: files that do not fit are fetched again when they are packed")
         try:
             # What fails here fails again where the file is opened.
             self._fetcher.want(ticket, (), [self._item(file, keep=False) for file in wanted])
-            with self.followed(wanted):
+            with self.followed(of or wanted):
                 yield
         finally:
             self._fetcher.drop(ticket)
