@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print one table: a folder of images read as it is, and stores of the same images.
+"""Print two tables: a folder of images read as it is, and stores of the same images; then both augmented.
 
 Bytes on disk, images per second, seconds to the first batch.
 
@@ -7,7 +7,8 @@ Bytes on disk, images per second, seconds to the first batch.
 
 The folder is read in two ways, each with as many worker processes as this process may use CPUs: by a plain
 multiprocessing pool that decodes and resizes with OpenCV, and, where torch is installed, by torch's DataLoader around
-the same function. --torch names the folder that torch is in, if another Python has it.
+the same function. --torch names the folder that torch is in, if another Python has it. Augmented images are what
+training usually gets: a random part, resized, flipped, normalized to float32, channels first.
 """
 
 from __future__ import annotations
@@ -31,15 +32,19 @@ from numpy.typing import NDArray
 from systems.images import fit
 
 from rawpack import Reader
+from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+from rawpack.transforms.randomness import Random
 
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _SECONDS = 2.0
 BATCH = 64
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 _HEAD = ("", "bytes on disk", "images/s", "first batch", "speed")
 
-Images = NDArray[np.uint8]
+Images = NDArray[Any]
 Open = Callable[[argparse.Namespace], Iterable[Images]]
-"""Opens what is measured. Each iteration of the result is an epoch of batches, (n, height, width, 3)."""
+"""Opens what is measured. An iteration of the result is an epoch of batches: uint8 (n, height, width, 3), or augmented
+float32 (n, 3, height, width)."""
 
 
 def main() -> None:
@@ -50,6 +55,7 @@ def main() -> None:
         "--torch", metavar="SITE_PACKAGES", help="the folder that torch is in, if another Python has it"
     )
     parser.add_argument("--measure", choices=_WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--augment", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.torch:
         sys.path.append(asked.torch)
@@ -67,15 +73,18 @@ def compare(asked: argparse.Namespace) -> None:
     ways += [(store.name, "store", store) for store in asked.stores]
     widths = [max(len(name) for name, _, _ in ways)] + [len(title) for title in _HEAD[1:]]
     show(_HEAD, widths)
-    base = 0.0
-    for name, way, folder in ways:
-        first_s, rate = in_a_process_of_its_own(way, folder, asked)
-        base = base or rate
-        speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
-        show((name, f"{total_bytes(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
+    for augment in (False, True):
+        if augment:
+            print("\n  augmented: a random part, resized, flipped, normalized, channels first")
+        base = 0.0
+        for name, way, folder in ways:
+            first_s, rate = in_a_process_of_its_own(way, folder, asked, augment=augment)
+            base = base or rate
+            speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
+            show((name, f"{total_bytes(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
     print(
         f"\n  Read by {workers()} workers in shuffled batches of {BATCH}, all files in memory. The first\n"
-        "  row decodes and resizes the image files with OpenCV in plain worker processes;\n"
+        "  rows decode and resize the image files with OpenCV in plain worker processes;\n"
         "  speed is in multiples of that."
     )
 
@@ -85,9 +94,11 @@ def show(row: tuple[str, ...], widths: list[int]) -> None:
     print("  " + "   ".join(cells).rstrip(), flush=True)
 
 
-def in_a_process_of_its_own(way: str, folder: Path, asked: argparse.Namespace) -> tuple[float, float]:
+def in_a_process_of_its_own(
+    way: str, folder: Path, asked: argparse.Namespace, *, augment: bool = False
+) -> tuple[float, float]:
     """What `measure` returns: what one way has loaded would make the next look quick to start."""
-    options = ["--torch", asked.torch] if asked.torch else []
+    options = [*(["--torch", asked.torch] if asked.torch else []), *(["--augment"] if augment else [])]
     command = [sys.executable, __file__, *options, "--measure", way, str(folder), str(asked.stores[0])]
     first_s, rate = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return first_s, rate
@@ -118,7 +129,10 @@ class Store:
     """A store, read by rawpack."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
-        self._batches = Reader(asked.source).batches(BATCH, shuffle=True)
+        reader = Reader(asked.source)
+        crop = RandomResizedCrop(side_of(asked))
+        steps = [crop, RandomHorizontalFlip(), Normalize(MEAN, STD), ToCHW()] if asked.augment else None
+        self._batches = reader.batches(BATCH, shuffle=True, transform=steps)
 
     def __iter__(self) -> Iterator[Images]:
         for batch in self._batches:
@@ -160,6 +174,8 @@ class Files:
         if not self._paths:
             sys.exit(f"{asked.source} has no {', '.join(sorted(_SUFFIXES))} files to compare the stores with")
         self._size = Reader(asked.stores[0])[0]["image"].shape[:2]
+        self._crop = RandomResizedCrop(side_of(asked)) if asked.augment else None
+        self._random = np.random.default_rng(os.getpid())
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -168,13 +184,30 @@ class Files:
         image = cv2.imread(self._paths[i])
         if image is None:
             # Packing has rejected it; here it counts as a black image.
-            return np.zeros((*self._size, 3), np.uint8)
+            image = np.zeros((*self._size, 3), np.uint8)
+        if self._crop is not None:
+            return self._augmented(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), self._crop)
         return np.asarray(cv2.cvtColor(fit(image, *self._size), cv2.COLOR_BGR2RGB), np.uint8)
+
+    def _augmented(self, image: Images, crop: RandomResizedCrop) -> Images:
+        """What the store's transform makes of it, by OpenCV and NumPy."""
+        y, x, height, width = crop.draw(Random(int(self._random.integers(1 << 62))), *image.shape[:2])
+        resized = cv2.resize(image[y : y + height, x : x + width], crop.size[::-1])
+        if self._random.random() < 0.5:
+            resized = cv2.flip(resized, 1)
+        scale = np.float32(1 / (255 * np.array(STD)))
+        return np.ascontiguousarray((resized * scale - np.float32(np.array(MEAN) / STD)).transpose(2, 0, 1))
 
     def batch(self, numbers: list[int]) -> Images:
         """Several of them: (n, height, width, 3)."""
         cv2.setNumThreads(0)
         return np.stack([self[i] for i in numbers])
+
+
+def side_of(asked: argparse.Namespace) -> int:
+    """The side of augmented images: 224 pixels of 256."""
+    height, width = Reader(asked.stores[0])[0]["image"].shape[:2]
+    return int(min(height, width)) * 7 // 8
 
 
 _WAYS: dict[str, Open] = {"pool": Pool, "torch": Torch, "store": Store}

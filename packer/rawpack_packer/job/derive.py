@@ -63,7 +63,8 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     declared = as_stored(source, {"format": first.format} | given)
     names = {one.name: one.stored for one in RECIPE if one.stored is not None and not one.of_some_formats}
     if declared["format"] == first.format:
-        uniform = declared["size"] != "keep" or (source.info.image is not None and None not in source.info.image.shape)
+        sized = declared["size"] != "keep" and declared.get("fit") != "whole"
+        uniform = sized or (source.info.image is not None and None not in source.info.image.shape)
         applies = {
             "subsampling": declared["color"] != "gray",
             "chunk": uniform,

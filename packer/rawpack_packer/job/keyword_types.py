@@ -22,7 +22,8 @@ class RecipeKeywords(TypedDict, total=False):
         samples have several images, also a dict by field: {"image": 64, "target": 256}. None is "keep" for arrays of
         one size, and for PIL images of one size that are all gray or all in color; else 256.
     crop: (x, y, width, height), cut out of the upright image before it is resized.
-    fit: "cover" keeps proportions and cuts to the center, "stretch" distorts.
+    fit: "cover" keeps proportions and cuts to the center, "stretch" distorts, "whole" keeps proportions and cuts
+        nothing: the size is then that of the shorter side, and images differ in size.
     interpolation: how images are resized.
     color: "ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.
     max_pixels: images with more are rejected.
@@ -43,7 +44,7 @@ class RecipeKeywords(TypedDict, total=False):
 
     size: int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str] | None
     crop: tuple[int, int, int, int] | str | None
-    fit: Literal["cover", "stretch"] | None
+    fit: Literal["cover", "stretch", "whole"] | None
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None
     color: Literal["rgb", "gray", "ycgco420"] | None
     max_pixels: int | None

@@ -103,7 +103,8 @@ def open_given(
             raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
         return _limited(source, limit)
     colors = recipe is None or recipe.get("color") is not None
-    sized = None if recipe is None else recipe.get("size") not in (None, "keep") or recipe.get("crop") is not None
+    scaled = recipe is not None and recipe.get("size") not in (None, "keep") and recipe.get("fit") != "whole"
+    sized = None if recipe is None else scaled or recipe.get("crop") is not None
     from rawpack_packer.sources import DatasetSource
     from rawpack_packer.sources.stream import is_stream
 

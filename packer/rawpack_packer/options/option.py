@@ -88,7 +88,7 @@ class Option:
         return self.flags or (f"--{self.name.replace('_', '-')}",)
 
 
-Fit = Literal["cover", "stretch"]
+Fit = Literal["cover", "stretch", "whole"]
 Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
 Color = Literal["rgb", "gray", "ycgco420"]
 Check = Literal["structure", "decode"]

@@ -64,10 +64,12 @@ RECIPE: tuple[Option, ...] = (
         doc="(x, y, width, height), cut out of the upright image before it is resized.",
     ),
     _recipe(
-        name="fit", choices=FITS, short="Keep proportions and cut, or distort",
-        help="cover: keep proportions and cut out the center. stretch: distort to the size.",
+        name="fit", choices=FITS, short="Keep proportions and cut, distort, or neither",
+        help="cover: keep proportions and cut out the center. stretch: distort to the size. whole: keep proportions "
+        "and cut nothing, so that images differ in size: --size 256 is the shorter side.",
         default="cover", kept="cover", parse=one_of(*FITS), initial="cover", annotation=_literal(FITS),
-        doc='"cover" keeps proportions and cuts to the center, "stretch" distorts.',
+        doc='"cover" keeps proportions and cuts to the center, "stretch" distorts, "whole" keeps proportions and cuts '
+        "nothing: the size is then that of the shorter side, and images differ in size.",
     ),
     _recipe(
         name="interpolation", choices=INTERPOLATIONS, meant_by=("resample", "filter"),

@@ -10,6 +10,7 @@ import msgspec
 
 from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
+from rawpack.pixels.geometry import cover_size
 from rawpack_packer.options import RECIPE, Named, Option, opt
 from rawpack_packer.options.option import CHECKS, JPEG_TABLES, Check, Color, Fit, Interpolation, Subsampling, one_of
 from rawpack_packer.recipe.tables import OUTPUT_FORMATS, OutputFormat, encoder_of, output_format
@@ -35,7 +36,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     format: str
     """The name of an `OutputFormat`."""
     size: tuple[int, int] | int | Literal["keep"] = 256
-    """(height, width); a number: the shorter side is scaled to it, then the center is cut out; "keep": as they are. Of
+    """(height, width); a number: the shorter side is scaled to it, then the center is cut out, unless `fit` says
+    otherwise; "keep": as they are. Of
     `image`, its masks, and the images that `sizes` does not name."""
     sizes: dict[str, tuple[int, int] | int | Literal["keep"]] = {}
     """The sizes of further images, by field, where they were given by field."""
@@ -81,10 +83,21 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def target(self) -> tuple[int, int] | None:
-        """(height, width) of every stored image; None where each keeps its own."""
+        """(height, width) that images are scaled to; None where each keeps its own."""
         if self.size == "keep":
             return None
         return (self.size, self.size) if isinstance(self.size, int) else self.size
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        """(height, width) of every stored image; None where they differ."""
+        return None if self.fit == "whole" else self.target
+
+    def shape_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(height, width) that an image of this size, after the crop, is stored with."""
+        if self.target is None:
+            return size
+        return cover_size(size, self.target) if self.fit == "whole" else self.target
 
     def of(self, name: str, channels: int | None) -> Recipe:
         """The recipe of a further image of the sample. channels: those that are stored."""
@@ -166,7 +179,7 @@ def make_recipe(**options: Any) -> Recipe:
         values |= {"size": sizes["image"], "sizes": others or sizes}
     if values["color"] == "gray":  # a gray JPEG has no chroma to subsample
         values["subsampling"] = None
-    if "chunk" in written.options and values["size"] != "keep":
+    if "chunk" in written.options and values["size"] != "keep" and values["fit"] != "whole":
         values["chunk"] = values["chunk"] or 1
     recipe = msgspec.convert(values, Recipe)
     _check_chunk(recipe)
@@ -229,6 +242,11 @@ def _check_together(given: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{getattr(opt, name)} applies to images that are resized; {opt.size('keep')} leaves them as they are"
             )
+    if given.get("fit") == "whole" and len(sizes) > 1:
+        raise UsageError(
+            f"{opt.fit('whole')} is for samples of one image: the others would be of other parts of the picture where "
+            f"sides are rounded; leave it out, or resize them before packing"
+        )
     if color == "gray" and "subsampling" in given:
         raise UsageError(f"{opt.subsampling} applies to color images only; {opt.color('gray')} stores none")
     tables = given.get("jpeg_tables")
@@ -251,8 +269,8 @@ def _passes(quality: object, size: object, crop: object) -> bool:
 
 
 def _check_chunk(recipe: Recipe) -> None:
-    if recipe.chunk is not None and recipe.target is not None:
-        raw = math.prod(recipe.target) * recipe.channels
+    if recipe.chunk is not None and recipe.shape is not None:
+        raw = math.prod(recipe.shape) * recipe.channels
         if min(recipe.chunk, recipe.rows_for(raw)) * raw > _MAX_CHUNK:
             raise UsageError(
                 f"{opt.chunk(recipe.chunk)}: an HDF5 chunk contains less than 4 GiB, or "

@@ -41,7 +41,8 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
     image = picture_field(recipe) if info.image is None else _array(recipe, info.image)
     if recipe.chunk is not None and not image.uniform:
-        raise UsageError(f"{opt.chunk} counts images of one size; with {opt.size('keep')} chunks have 1 MiB")
+        sized = opt.size("keep") if recipe.target is None else opt.fit("whole")
+        raise UsageError(f"{opt.chunk} counts images of one size; with {sized} chunks have 1 MiB")
     for name, kind in info.fields.items():
         if kind.boxes is not None and len(image.shape) != 3:
             raise UsageError(f"{name!r} contains boxes, which need pictures, not {image.dtype} {image.shape}")
@@ -153,7 +154,7 @@ def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
 
 def picture_field(recipe: Recipe) -> Field:
     """The field of images that are pictures."""
-    height, width = recipe.target or (None, None)
+    height, width = recipe.shape or (None, None)
     return Field(kind="image", dtype="uint8", shape=(height, width, recipe.channels), encoding=recipe.encoding)
 
 
@@ -194,7 +195,7 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
 def _check_left_behind(recipe: Recipe, info: SourceInfo, fields: Mapping[str, Field]) -> None:
     """Raise UsageError where the recipe changes images of a known size, and a field looks like them."""
     height, width = (*info.image.shape, None, None)[:2] if info.image is not None else (None, None)
-    if height is None or width is None or (recipe.crop is None and recipe.target in (None, (height, width))):
+    if height is None or width is None or (recipe.crop is None and recipe.shape_of((height, width)) == (height, width)):
         return
     for name, field in fields.items():
         if looks_like(field, (height, width)):
@@ -265,8 +266,12 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
 
 def _sized(recipe: Recipe, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
     """The shape that images of this shape have after the recipe's crop and resize."""
-    if recipe.target is not None:
-        return (*recipe.target, *shape[2:])
+    if recipe.shape is not None:
+        return (*recipe.shape, *shape[2:])
     if recipe.crop is not None and None not in shape:
-        return (recipe.crop[3], recipe.crop[2], *shape[2:])
-    return shape
+        shape = (recipe.crop[3], recipe.crop[2], *shape[2:])
+    if len(shape) < 2 or recipe.target is None:
+        return shape
+    height, width = shape[:2]
+    sides = (None, None) if height is None or width is None else recipe.shape_of((height, width))
+    return (*sides, *shape[2:])

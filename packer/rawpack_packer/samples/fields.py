@@ -179,8 +179,9 @@ def _move(recipe: Recipe, size: tuple[int, int], times: int) -> tuple[Move, tupl
         size = height, width
     if recipe.target is None:
         return Move(1.0, -y, 1.0, -x), size
-    scaled, (top, left, _, _) = recipe.target, (0, 0, *recipe.target)
+    target = scaled = recipe.shape_of(size)
+    top = left = 0
     if recipe.fit == "cover":
-        scaled, (top, left, _, _) = covering(size, recipe.target, times)
+        scaled, (top, left, _, _) = covering(size, target, times)
     scale_y, scale_x = scaled[0] / size[0], scaled[1] / size[1]
-    return Move(scale_y, -y * scale_y - top, scale_x, -x * scale_x - left), recipe.target
+    return Move(scale_y, -y * scale_y - top, scale_x, -x * scale_x - left), target

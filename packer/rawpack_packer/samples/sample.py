@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def prepare_sample(item: Item, recipe: Recipe, fields: Mapping[str, Field]) -> P
     stored, size, measures = _picture(item, IMAGE, item.image, recipe, fields[IMAGE], notes, k)
     values |= measures
     unchanged, parts = "passed_through" in notes, {IMAGE: stored}
-    if recipe.crop is not None or (recipe.target is not None and recipe.target != size):
+    if recipe.crop is not None or recipe.shape_of(size) != size:
         for name, field in small.items():
             if looks_like(field, size):
                 with speaking_python(False):  # what is rejected is the same, whoever packs
@@ -225,7 +225,8 @@ def _exact(
     if recipe.crop is not None:
         mask = cropped(mask, recipe.crop)
     if recipe.target is not None:
-        mask = fit_nearest(mask, recipe.target, fit=recipe.fit, times=times)
+        target, how = _fitted(recipe, (mask.shape[0], mask.shape[1]))
+        mask = fit_nearest(mask, target, fit=how, times=times)
     _check_shape(mask.shape, field)
     return Stored(encoded(mask, field.encoding, recipe, []), mask.shape), was
 
@@ -295,12 +296,16 @@ def by_recipe(
     if recipe.crop is not None:
         image = cropped(image, recipe.crop)
     if recipe.target is not None:
-        image, enlarged = fit(
-            image, recipe.target, fit=recipe.fit, interpolation=recipe.interpolation, full=full, times=times
-        )
+        target, how = _fitted(recipe, full or (image.shape[0], image.shape[1]))
+        image, enlarged = fit(image, target, fit=how, interpolation=recipe.interpolation, full=full, times=times)
         if enlarged:
             notes.append("enlarged")
     return image
+
+
+def _fitted(recipe: Recipe, size: tuple[int, int]) -> tuple[tuple[int, int], Literal["cover", "stretch"]]:
+    """The (height, width) that an image of this size gets, and how."""
+    return recipe.shape_of(size), "cover" if recipe.fit == "cover" else "stretch"
 
 
 def encoded(image: NDArray[Any], encoding: str, recipe: Recipe, notes: list[str]) -> NDArray[Any]:
@@ -324,7 +329,7 @@ def reduction(header: ImageHeader, recipe: Recipe) -> int:
     if header.jpeg is None or recipe.target is None:
         return 1
     size = header.upright_size
-    need = cover_size(size, recipe.target) if recipe.fit == "cover" else recipe.target
+    need = recipe.target if recipe.fit == "stretch" else cover_size(size, recipe.target)
     return next((scale for scale in (8, 4, 2) if size[0] // scale >= need[0] and size[1] // scale >= need[1]), 1)
 
 
