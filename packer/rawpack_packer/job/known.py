@@ -117,7 +117,7 @@ def is_done(found: There, run_options: RunOptions, asked: Callable[[], str]) -> 
     return bool(source["asked"] == asked())
 
 
-class _Recorded(BaseSource):
+class _AsPacked(BaseSource):
     """A source as the store that was packed from it recorded it."""
 
     def __init__(self, manifest: Manifest, provenance: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Done(Job):
         """whole: gives the job, whose source is then fetched."""
         assert found.manifest is not None
         assert found.provenance is not None
-        self.source = self.as_given = _Recorded(found.manifest, found.provenance)
+        self.source = self.as_given = _AsPacked(found.manifest, found.provenance)
         self.destination, self.shown_as = destination, shown_as
         self._whole = whole
         summary = nothing_to_do(destination, found.manifest, found.digest, self.source)

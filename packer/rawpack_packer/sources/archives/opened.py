@@ -132,10 +132,11 @@ class Pass:
 
     def _every(self) -> Iterator[tuple[int, Iterator[Any]]]:
         # The first one shows what is wrong with the options: the others are fetched after it.
-        for numbers in (range(len(self._files))[:1], range(len(self._files))[1:]):
-            with self._files.looked_through(numbers):
-                for k in numbers:
-                    yield k, self._found(k)
+        with self._files.looked_through(first_alone=True) as fetch_others:
+            for k in range(len(self._files)):
+                yield k, self._found(k)
+                if k == 0:
+                    fetch_others()
 
     def _found(self, k: int) -> Iterator[Any]:
         """The members of archive k, which are kept for a run that resumes, or what an earlier run kept. Raises

@@ -102,17 +102,16 @@ class NamedFiles:
         return data
 
     @contextmanager
-    def looked_through(self, numbers: range | None = None) -> Iterator[None]:
+    def looked_through(self, *, first_alone: bool = False) -> Iterator[Callable[[], object]]:
         """While in this block, archives behind URLs are fetched in advance, because each is opened in order, unless
-        what was found in it was kept. numbers: of those that are opened; None for all."""
+        what was found in it was kept. first_alone: only the first, until what this gives is called."""
         if self.spool is None or self.kept_in is None:
-            yield
+            yield lambda: None
             return
         known = {path.name.partition(".")[0] for path in self.kept_in.glob("*.index")}
-        wanted = {k: one for k, one in enumerate(self.remotes) if self._identity(k) not in known}
-        now = [one for k, one in wanted.items() if numbers is None or k in numbers]
-        with self.spool.fetching(now, [*wanted.values()]):
-            yield
+        wanted = [one for k, one in enumerate(self.remotes) if self._identity(k) not in known]
+        with self.spool.fetching(wanted, first_alone=first_alone) as fetch_others:
+            yield fetch_others
 
     def kept(self, k: int, what: str, kind: Any) -> Iterator[Any] | None:
         """What an earlier run found in archive k; None if nothing is kept. what, kind: what was looked for, and the

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -96,8 +96,6 @@ class Spool:
         """Shows what this process fetches while a source is opened."""
         self.known: dict[str, RemoteArchive] = {}
         """The files that this process has found, by their URLs: each is asked for once."""
-        self._is_small = False
-        """Whether it was said that not all files fit."""
         self._asked: dict[str, Remote] = {}
         """What is asked for files, by their printable URLs; those that are waited for the longest first."""
 
@@ -176,19 +174,20 @@ class Spool:
             self._fetcher.cache.remove(file.key)
 
     @contextmanager
-    def fetching(self, wanted: Sequence[RemoteArchive], of: Sequence[RemoteArchive] = ()) -> Iterator[None]:
-        """While in this block, fetch these files in order, several at once, until the spool is full; and show how much
-        of all of these has arrived. of: all that will be fetched, where that is more."""
-        ticket, total = Ticket(), sum(file.bytes for file in of or wanted)
-        if wanted and total > self.limit and self.progress is not None and not self._is_small:
-            self._is_small = True
+    def fetching(self, wanted: Sequence[RemoteArchive], *, first_alone: bool = False) -> Iterator[Callable[[], object]]:
+        """While in this block, fetch these files in order, several at once, until the spool is full; and show it.
+        first_alone: only the first, until what this gives is called."""
+        ticket, total = Ticket(), sum(file.bytes for file in wanted)
+        if total > self.limit and self.progress is not None:
             what = f"the source has {size(total)}, and {self.folder} may take {size(self.limit)}"
             self.progress.note(f"{what}: files that do not fit are fetched again when they are packed")
+        items = [self._item(file, keep=False) for file in wanted]
+        fetch_others = partial(self._fetcher.want, ticket, (), items)
         try:
             # What fails here fails again where the file is opened.
-            self._fetcher.want(ticket, (), [self._item(file, keep=False) for file in wanted])
-            with self.followed(of or wanted):
-                yield
+            self._fetcher.want(ticket, (), items[:1] if first_alone else items)
+            with self.followed(wanted):
+                yield fetch_others
         finally:
             self._fetcher.drop(ticket)
 
