@@ -49,7 +49,7 @@ def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
 
 
 def _speaks_no_tls(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLError) and any(one in f"{error.reason} {error}" for one in _NO_TLS)
+    return isinstance(error, ssl.SSLError) and any(one in str(error) for one in _NO_TLS)
 
 
 def is_of_connection(error: BaseException) -> bool:
