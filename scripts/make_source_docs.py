@@ -107,7 +107,7 @@ refuse the words.
 """
 _PROOF = """
 How samples are read. *Kept*: whether `--quality keep` can store the image files byte for byte. *URL*: whether `SRC` may
-be one: each file is then fetched once, into the work folder of the destination.
+be one: each file is then [fetched into the work folder](../how-to/pack-archives.md#from-a-bucket-or-a-server).
 
 | kind | kept | URL | how a sample is found | the tests compare it with |
 |---|---|---|---|---|

@@ -36,7 +36,7 @@ from rawpack_packer.job.keywords import (
     takes_paths,
 )
 from rawpack_packer.job.opening import Named, recipe_for
-from rawpack_packer.job.options import Progress, parse_run_options
+from rawpack_packer.job.options import Progress, followed_by, parse_run_options
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import parse_options
@@ -85,7 +85,7 @@ def pack_job(
     the number of entries of the source that were looked at."""
     run_options, source_options, recipe = by_group(options)
     recipe = parse_options(recipe)
-    url = destination if isinstance(destination, str) and is_url(destination) else None
+    url, far = destination if isinstance(destination, str) and is_url(destination) else None, is_url(source)
     if url is not None and run_options.elsewhere:
         raise UsageError(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
@@ -93,22 +93,39 @@ def pack_job(
         )
     if url is None and tmp is not None:
         raise UsageError(f"{opt.tmp} applies to URLs; {os.fspath(destination)} is a folder")
+    if url is not None or far:
+        from rawpack_packer.job import known, upload
     if url is None:
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
-        from rawpack_packer.job import upload
-
         place = upload.store_of(url, tmp)
-    run_options = run_options.connected()
-    opened = opening.open_given(
-        source, source_options, run_options, recipe, place, "DST" if url is not None else os.fspath(destination),
-        storage_options=storage_options, scan=scan,
-    )  # fmt: skip
-    made = recipe_for(opened, recipe)
-    if url is not None:
-        return upload.Upload(opened, made, url, run_options, scratch=tmp, storage_options=storage_options)
-    return Job(opened, made, place, run_options, checked=True)
+    spool = None
+    if isinstance(source, str | os.PathLike):
+        spool = opening.spool_of(place, run_options, storage_options)
+
+    def whole() -> Job:
+        running = run_options.connected()
+        opened = opening.open_given(
+            source, source_options, running, recipe, place, "DST" if url is not None else os.fspath(destination),
+            spool=spool, scan=scan,
+        )  # fmt: skip
+        made = recipe_for(opened, recipe)
+        if url is None:
+            job = Job(opened, made, place, running, checked=True)
+        else:
+            job = upload.Upload(opened, made, url, running, scratch=tmp, storage_options=storage_options)
+        if far and spool is not None:
+            job.asked = known.digest_of(spool, source_options, recipe)
+        return job
+
+    # What can be refused is refused before anything of a source behind a URL is fetched.
+    found = upload.there(url, storage_options, tmp) if url is not None else known.there(place) if far else None
+    if found is not None and far and spool is not None and not run_options.restart:
+        known.check_recipe(found, recipe)
+        if known.is_done(found, run_options, lambda: known.asked_of(str(source), source_options, recipe, spool)):
+            return known.Done(found, place, "" if url is None else shown(url), whole)
+    return whole()
 
 
 def append_job(
@@ -395,13 +412,13 @@ def export_job(
 
 
 @takes_paths
-def describe(store: Named) -> Description:
+def describe(store: Named, *, progress: Progress | bool | None = None) -> Description:
     """What is in a store, in a folder or at a URL: a dict, as `rawpack inspect --json` prints it; `print` shows it as
-    `rawpack inspect` does."""
+    `rawpack inspect` does. progress: True says what is waited for at a URL."""
     from rawpack_packer.inspect.describe import describe as described
     from rawpack_packer.inspect.describe import open_store
 
-    return described(open_store(os.fspath(store)))
+    return described(open_store(os.fspath(store), followed_by(progress)))
 
 
 @takes_paths

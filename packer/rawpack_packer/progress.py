@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from tqdm import tqdm
 
 from rawpack_packer import text
 
+if TYPE_CHECKING:
+    from rawpack.remote.transfer import Remote
+
+_SHOW_EVERY_S = 0.5
 _LINE_EVERY_S = 10.0
 _WAITING_S, _STILL_WAITING_S = 5.0, 30.0
 """Without a byte, after which a line says what is waited for; until the next such line."""
@@ -174,11 +179,39 @@ class Fetching:
             left = f", {text.duration((total - done) / rate)} left" if rate else ""
             self._say(f"fetched {text.size(done)} of {text.size(total)}, {text.rate(rate / 1e6)} MB/s{left}")
 
+    def note(self, line: str) -> None:
+        """Say something that matters before anything is fetched."""
+        self._say(line)
+
     def end(self) -> None:
         """Nothing is fetched anymore."""
         if self._bar is not None:
             self._bar.close()
         self._bar, self._done = None, -1
+
+
+@contextmanager
+def waiting_for_store(follower: SaysWhy | None) -> Iterator[Callable[[Remote], None]]:
+    """Says what a store behind a URL waits for, as `Fetching` does, until the block ends; gives the function that takes
+    what is asked."""
+    asked, ended = list["Remote"](), threading.Event()
+    if follower is None:
+        yield asked.append
+        return
+    shown = Fetching(follower)
+
+    def show() -> None:
+        while not ended.wait(_SHOW_EVERY_S):
+            for remote in asked:
+                shown.show(0, 0, str(remote), remote.timeout, remote.trouble)
+
+    thread = threading.Thread(target=show, daemon=True, name="rawpack-progress")
+    thread.start()
+    try:
+        yield asked.append
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Taking:

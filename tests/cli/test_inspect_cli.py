@@ -12,13 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from archived import tar
 from folders import states_of
-from pictures import picture, save
+from pictures import encoded, picture, save
 from PIL import Image
 from running import FORMATS, Packed, Ran, pack, run_here
 
 from rawpack import Reader
+from rawpack.disk import manifest as manifests
 from rawpack.errors import DamagedStoreError
+from rawpack_packer.text import size
 
 LAYOUTS = [
     ("memmap", "48"),
@@ -370,3 +373,30 @@ def test_a_folder_of_images_is_told_how_to_become_a_store(tmp_path: Path) -> Non
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("no image")
     assert "rawpack pack" not in run_here("inspect", tmp_path / "texts").err
+
+
+# ---------------------------------------------------------------------------------------------- bytes of the source
+
+
+@pytest.mark.parametrize("name", ["{}.jpg", "photos/{}.jpg"], ids=["shards", "archive"])
+@pytest.mark.parametrize("recorded", [True, False], ids=["now", "packed before it was recorded"])
+def test_images_in_archives_are_counted_once(tmp_path: Path, name: str, recorded: bool) -> None:
+    """`pack` and `inspect` say the same of how much was packed: the images, and not the archives with them too."""
+    images = [encoded(picture(60, 80, i), "JPEG", quality=95) for i in range(20)]
+    for k in range(2):
+        members: dict[str, bytes | str] = {}
+        for i in range(10 * k, 10 * k + 10):
+            members |= {name.format(f"{i:03}"): images[i]}
+            members |= {} if "/" in name else {f"{i:03}.cls": "1"}
+        (tmp_path / f"a-{k}.tar").write_bytes(tar(members))
+    store, total = tmp_path / "store", sum(map(len, images))
+    said = run_here("pack", "--workers", 0, "--size", 16, tmp_path / "a-{0..1}.tar", store)
+    assert f" the {size(total)} of source files\n" in said.out
+    if not recorded:
+        about = json.loads((store / "provenance.json").read_text())
+        assert about.pop("checksum")
+        assert about["source"].pop("bytes") == total
+        (store / "provenance.json").write_bytes(manifests.seal(json.dumps(about, indent=1).encode()))
+    told = json.loads(run_here("inspect", "--json", store).out)
+    assert told["bytes"]["source"] == total
+    assert re.search(rf"\n  source +{size(total)} of source files; the store takes ", run_here("inspect", store).out)

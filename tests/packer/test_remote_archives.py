@@ -121,12 +121,19 @@ def test_a_killed_run_fetches_nothing_again(server: Server, archives: Path, tmp_
 def test_a_spool_with_little_room(
     server: Server, archives: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Archives that do not fit together are fetched again when they are packed; the store is the same."""
-    limit_spools(monkeypatch, 300_000)
-    pack(f"{server.url}/bucket/train-{{000..005}}.tar", tmp_path / "far", *SMALL)
-    pack(archives / "train-{000..005}.tar", tmp_path / "near", *SMALL)
-    check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
-    assert all(1 <= server.asked(f"train-{k:03}.tar") <= 3 for k in range(SHARDS))
+    """Archives that do not fit together are fetched again when they are packed, and not for anything else; a line says
+    so; the store is the same."""
+    small = int(1.5 * len(server.files["bucket/train-000.tar"]))
+    limit_spools(monkeypatch, small)
+    for options in (SMALL, (*SMALL, "--format", "lmdb")):
+        far, near = tmp_path / f"far{len(options)}", tmp_path / f"near{len(options)}"
+        server.log.clear()
+        ran = run_here("pack", "--workers", 0, *options, f"{server.url}/bucket/train-{{000..005}}.tar", far)
+        total = sum(len(data) for name, data in server.files.items() if "train-" in name)
+        assert f"rawpack: the source has {size(total)}, and {far}/.rawpack/spool may take {size(small)}: " in ran.err
+        assert [server.asked(f"train-{k:03}.tar") for k in range(SHARDS)] == [1, *[2] * (SHARDS - 1)]
+        pack(archives / "train-{000..005}.tar", near, *options)
+        check_files(settled_files(far), settled_files(near))
 
 
 def test_from_one_url_to_another(server: Server, archives: Path, tmp_path: Path) -> None:
@@ -215,6 +222,97 @@ def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
     assert not any("train-002" in line for line in map(str, server.log))  # four of the six stand for all
 
 
+# ---------------------------------------------------------------------------------------------- before it is fetched
+
+TRAIN = "s3://bucket/train-{000..005}.tar"
+
+
+def packed_here(source: str, destination: object, *options: object) -> Ran:
+    return run_here("pack", "--workers", 0, *SMALL, *options, source, destination)
+
+
+@pytest.fixture
+def at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RAWPACK_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_bucket_to_pack_to_that_is_not_there(server: Server, at_home: None) -> None:
+    """It is refused before the source is asked for."""
+    server.buckets = {"bucket"}
+    ran = packed_here(TRAIN, "s3://bukket/store")
+    assert (ran.code, ran.out) == (2, "")
+    assert "s3://bukket/store: there is no such bucket; create it first" in ran.err
+    assert not [path for _, path in server.log if "train" in path]
+
+
+@pytest.mark.parametrize("where", ["folder", "URL"])
+def test_a_finished_store_is_compared_before_its_source_is_fetched(
+    server: Server, at_home: None, tmp_path: Path, where: str
+) -> None:
+    """The same command asks only whether the files are the same; other options are refused without that, and a file
+    that has changed since is noticed."""
+    store = tmp_path / "store" if where == "folder" else "s3://bucket/store"
+    assert packed_here(TRAIN, store).code == 0
+    server.log.clear()
+    ran = packed_here(TRAIN, store)
+    assert (ran.code, ran.err) == (0, f"rawpack: {SHARDS * SAMPLES} images in {TRAIN}\n"), ran
+    assert ran.out.startswith(f"{store} is complete already: {SHARDS * SAMPLES} samples, ")
+    assert json.loads(packed_here(TRAIN, store, "--json").out)["already_complete"] is True
+    for options, was in ((("--size", 16), "--size was 32"), (("--format", "hdf5"), "--format was memmap")):
+        ran = packed_here(TRAIN, store, *options)
+        assert ran.code == 2
+        assert f"rawpack: {store} is a finished store ({SHARDS * SAMPLES} samples, " in ran.err
+        assert f"and the recipe differs: {was}: name another destination. --restart deletes this store" in ran.err
+    assert not server.asked("train-")
+    assert packed_here(TRAIN, store, "--prefix", "names").code == 2
+    assert server.asked("train-") == SHARDS
+    server.files["bucket/train-003.tar"] = server.files["bucket/train-003.tar"].replace(b"JFIF", b"JFIg")
+    ran = packed_here(TRAIN, store)
+    assert ran.code == 2
+    assert "and the source differs: its files, their times or their order" in ran.err
+
+
+def test_a_begun_store_is_compared_before_its_source_is_fetched(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are the options of a run that was stopped, and the same ones resume it."""
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rawpack_packer.job.job.commit_store", full)
+        assert packed_here(TRAIN, tmp_path / "store").code == 1
+    server.log.clear()
+    ran = packed_here(TRAIN, tmp_path / "store", "--color", "gray")
+    assert ran.code == 2
+    assert "was begun, and the recipe differs: --color was rgb: give the same options to resume" in ran.err
+    assert packed_here(TRAIN, tmp_path / "store").code == 0
+    assert not server.asked("train-")
+
+
+def test_a_field_that_no_sample_has(server: Server, tmp_path: Path) -> None:
+    """It is refused once the first shard is there, and a line says what stays for the next run, which uses it."""
+    ran = packed_here(TRAIN, tmp_path / "store", "--field", "nosuch")
+    assert ran.code == 2
+    assert "--field 'nosuch': no sample of s3://bucket/train-000.tar has a member .nosuch, only .jpg, .cls" in ran.err
+    spool = tmp_path / "store" / ".rawpack" / "spool"
+    assert re.search(rf"^rawpack: \S+ [kM]B that were fetched stay in {spool} for the next run; remove ", ran.err, re.M)
+    assert server.asked("train-") == server.asked("train-000") == 1
+    assert packed_here(TRAIN, tmp_path / "store").code == 0
+    assert server.asked("train-") == SHARDS
+
+
+def test_a_bucket_of_a_source_that_is_not_there(server: Server, tmp_path: Path) -> None:
+    """It is the same error as for a destination: what is wrong is not in the options, so the help is not named."""
+    server.buckets = {"bucket"}
+    for name in ("a.tar", "a-{0..3}.tar", "*.tar"):
+        ran = packed_here(f"s3://bukket/{name}", tmp_path / "store")
+        assert ran.code == 2
+        said = r"rawpack: s3://bukket(/\S+)?: there is no such bucket; check its name and the endpoint\n"
+        assert re.fullmatch(said, ran.err), ran.err
+
+
 # ---------------------------------------------------------------------------------------------- what a person sees
 
 
@@ -270,6 +368,26 @@ def test_a_server_that_does_not_answer(
     assert re.search(rf"rawpack: still waiting for {re.escape(url)}\?\.\.\. after \d+ s; gives up after 2 s", ran.err)
     assert "photos.tar?... cannot be read" in ran.err
     assert "secret" not in ran.err
+
+
+def test_inspect_says_what_it_waits_for(
+    server: Server, archives: Path, tmp_path: Path, often: None, at_home: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does the look at a store behind a URL, whose result is as it is without that."""
+    waits, told = progress.Lines.waits, threading.Event()
+
+    def tells(lines: progress.Lines, why: str) -> None:
+        waits(lines, why)
+        told.set()
+
+    monkeypatch.setattr(progress.Lines, "waits", tells)
+    monkeypatch.setattr(progress, "_SHOW_EVERY_S", 0.02)
+    server.put_folder("bucket/store", files_of(pack(archives / "photos.tar", tmp_path / "store", *SMALL)))
+    server.faults.append(on("store.json", lambda request: not told.wait(60), 1))
+    ran = run_here("inspect", "--json", f"{server.url}/bucket/store")
+    assert json.loads(ran.out)["samples"] == 10
+    line = rf"rawpack: still waiting for {server.url}/bucket/store after \d+ s; gives up after 120 s\n"
+    assert re.fullmatch(f"({line})+", ran.err), ran.err
 
 
 def test_at_a_terminal_bytes_have_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from test_source_conformance import write_again
 from webdataset import tariterators
 
 from rawpack import Reader
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources import AnnotatedError, Source, open_source
 from rawpack_packer.sources.archives.members import value_of
 from rawpack_packer.sources.archives.webdataset import WebDatasetSource
@@ -381,7 +381,7 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("xyz", r"--field 'xyz': no sample has a member \.xyz, only \.jpg, \.cls, \.txt, \.json"),
+        ("xyz", r"--field 'xyz': no sample of \S+\.tar has a member \.xyz, only \.jpg, \.cls, \.txt, \.json"),
         ("json.nothing", r"its first value cannot be read: the JSON member has no entry nothing"),
         ("json.camera", "make fields of its entries"),
         ("index=json.width", "already: rename it, for example to 'row'"),
@@ -544,12 +544,54 @@ def test_a_shard_cut_anywhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     for at in range(1, end, 700):
         path.write_bytes(data[:at])
-        with pytest.raises(UsageError, match=r"a\.tar is damaged: .*copy it again"):
+        with pytest.raises(
+            PackError, match=r"a\.tar cannot be read to its end: .*\n.*; --skip-unreadable packs the rest"
+        ):
             opened(path)
 
 
+def test_damaged_shards_are_all_named_and_can_be_left_out(tmp_path: Path) -> None:
+    """One error names every shard that is damaged. With --skip-unreadable, the samples before the damage are packed,
+    but for the last one, which may lack members: it is listed as a reject, or the shard is, if it has none."""
+    for k in range(4):
+        shard(tmp_path / f"a-{k}.tar", samples_of(3 * k, 3 * k + 3))
+    for k, within in ((1, b"0005.txt"), (2, b"0007.jpg")):
+        data = (tmp_path / f"a-{k}.tar").read_bytes()
+        (tmp_path / f"a-{k}.tar").write_bytes(data[: data.index(within) + 513])
+    (tmp_path / "a-3.tar").write_bytes(b"")
+    command = ("pack", "--workers", 0, "--size", 16, "--field", "txt", tmp_path / "a-{0..3}.tar", tmp_path / "store")
+    ran = run_here(*command)
+    assert ran.code == 1
+    assert "3 folders or files of " in ran.err
+    assert not (tmp_path / "store" / "store.json").exists()
+    why = {
+        "a-1.tar": "it is truncated within 0005.txt; 2 intact samples before that",
+        "a-2.tar": "it is truncated within 0007.jpg; 0 intact samples before that",
+        "a-3.tar": "it ends at byte 0 without a mark of its end; 0 intact samples before that",
+    }
+    for name, what in why.items():
+        assert f"  {tmp_path / name} cannot be read to its end: {what}\n" in ran.err
+    ran = run_here(*command, "--skip-unreadable", "--strict")
+    assert ran.code == 1, ran
+    first = f"{tmp_path}/a-1.tar cannot be read to its end: {why['a-1.tar']}"
+    assert f"3 folders or files of the source could not be read, and were left out: {first}" in ran.err
+    assert re.search(r"rejected +3 \(not_scanned 3\)", ran.out)
+    reader = Reader(tmp_path / "store")
+    assert [reader[i]["key"] for i in range(len(reader))] == ["0000", "0001", "0002", "0003", "0004"]
+    assert [int(reader[i]["label"]) for i in range(5)] == [0, 1, 2, 0, 1]
+    assert reader[4]["txt"] == "text 4"
+    rejects = rejects_of(tmp_path / "store")
+    assert [(one["key"], one["reason"]) for one in rejects] == [
+        ("0005", "not_scanned"), ("0006", "not_scanned"), ("a-3.tar", "not_scanned")
+    ]  # fmt: skip
+    assert rejects[0]["detail"] == f"a-1.tar cannot be read to its end: {why['a-1.tar']}"
+    counts = json.loads(run_here("inspect", "--json", tmp_path / "store").out)["counts"]
+    assert (counts["problems"], counts["unlabelled"]) == (3, 0)
+    assert "is complete already" in run_here(*command, "--skip-unreadable").out
+
+
 def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
-    """Whatever bytes change, opening and reading end with samples, DecodeError or UsageError."""
+    """Whatever bytes change, opening and reading end with samples, DecodeError, UsageError or PackError."""
     data = shard(tmp_path / "whole.tar", samples_of(0, 3)).read_bytes()
     dice, outcomes, path = np.random.default_rng(2), set[str](), tmp_path / "a.tar"
     for _ in range(150):
@@ -565,7 +607,7 @@ def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
                 except DecodeError:
                     outcomes.add("rejected")
             outcomes.add("read")
-        except UsageError:
+        except (UsageError, PackError):
             outcomes.add("refused")
     assert outcomes >= {"read", "refused"}
 

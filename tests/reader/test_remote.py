@@ -189,11 +189,22 @@ def test_s3_has_a_connection_for_each_request(monkeypatch: pytest.MonkeyPatch) -
     def configured(**options: object) -> dict[str, object]:
         return dict(urls.filesystem("s3://bucket/store", {"anon": True, **options})[0].config_kwargs)
 
-    ours = {"max_pool_connections": 32, "signature_version": "s3v4"}
+    ours: dict[str, Any] = {
+        "max_pool_connections": 32,
+        "signature_version": "s3v4",
+        "retries": {"mode": "standard", "max_attempts": 2},
+    }
+    for name in ("AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
+        monkeypatch.delenv(name, raising=False)
     assert configured() == ours
+    same, _ = urls.filesystem("s3://bucket/store", {"anon": True})
+    same.connect()
+    assert urls.filesystem("s3://bucket/store", {"anon": True})[0] is same  # botocore changes what it is given
     assert configured(config_kwargs={"max_pool_connections": 4}) == {**ours, "max_pool_connections": 4}
     monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"s3": {"addressing_style": "path"}}})
     assert configured() == {**ours, "s3": {"addressing_style": "path"}}
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "7")
+    assert "retries" not in configured()
 
 
 def test_any_other_file_system(folder: Path, truth: Pixels, tmp_path: Path) -> None:
@@ -367,6 +378,15 @@ def test_an_order_that_needs_more_than_the_cache(opened: Opened) -> None:
     with pytest.warns(RuntimeWarning, match=warned) as told, pytest.raises(UsageError, match=refused):
         next(iter(opened(8.5).batches(200, shuffle=True)))
     assert told[0].filename == __file__
+
+
+def test_one_rank_warns_for_all(opened: Opened) -> None:
+    """Of an order that would fetch the store many times; the others would say the same."""
+    with pytest.warns(RuntimeWarning, match=r"fetches the remote store about \d+ times"):
+        next(iter(opened(8.5).batches(2, shuffle=True, workers=0, ranks=(0, 2))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(iter(opened(8.5).batches(2, shuffle=True, workers=0, ranks=(1, 2))))
 
 
 def test_the_order_that_is_advised_fits(opened: Opened, server: Server) -> None:
@@ -919,6 +939,7 @@ UNREACHABLE = {
     "refused": r"cannot be reached: 127.0.0.1:\d+ refuses the connection; check that the server is running",
     "unknown": r"cannot be reached: there is no host nosuch.invalid; check its name",
     "untrusted": r"cannot be reached: the certificate of 127.0.0.1 is not accepted \(self.signed certificate\)",
+    "plain": r"cannot be reached: 127.0.0.1:\d+ does not speak TLS; write http:// instead of https://",
 }
 
 
@@ -933,6 +954,8 @@ def unreachable(how: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
             if shutil.which("openssl") is None:
                 pytest.skip("no openssl to make a certificate with")
             yield stack.enter_context(untrusted(folder))
+        elif how == "plain":
+            yield stack.enter_context(serving()).url.replace("http://", "https://")
         else:
 
             def unknown(*args: Any, **options: Any) -> None:
@@ -944,8 +967,8 @@ def unreachable(how: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.mark.parametrize("how", UNREACHABLE)
 def test_a_host_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused connection, an unknown host and a certificate that nobody trusts are errors at once, with the reason,
-    and not after the timeout: of a store to be read, and of archives to be packed."""
+    """A refused connection, an unknown host, a certificate that nobody trusts and a server without TLS are errors at
+    once, with the reason, and not after the timeout: of a store to be read, and of archives to be packed."""
     with unreachable(how, tmp_path, monkeypatch) as url:
         with pytest.raises(StoreError, match=UNREACHABLE[how]):
             Reader(f"{url}/store", cache=Cache(tmp_path / "cache", timeout=1000))
@@ -955,7 +978,7 @@ def test_a_host_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pyte
         assert not (tmp_path / "store" / "store.json").exists()
 
 
-@pytest.mark.parametrize("how", ["refused", "untrusted"])
+@pytest.mark.parametrize("how", ["refused", "untrusted", "plain"])
 def test_an_endpoint_of_s3_that_was_never_there(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same through s3fs, whose URLs do not name the host: read, uploaded to, and packed from."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -97,6 +98,11 @@ def test_verdicts(share: float, times: Times, expected: str) -> None:
     verdict = Stats(elapsed_s=100.0, waited_s=100.0 * share, times=times, workers=2).verdict()
     assert verdict.startswith(expected)
     assert (len(verdict) > len(expected) + 10) == (share > 0.15), "there is a cure where it would gain something"
+    if times.decoding == 8 and share > 0.15:
+        assert re.search(
+            r" takes 80% of the workers' time: (more workers would share it, and )?a raw store \(memmap\) needs none$",
+            verdict,
+        )
 
 
 @pytest.mark.parametrize("times", [Times(1, 8, 1), Times(1, 1, 8)])

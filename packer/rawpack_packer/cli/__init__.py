@@ -6,6 +6,7 @@ The module of a subcommand is loaded when the subcommand is used.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import UserDict
 from importlib import import_module
@@ -38,6 +39,8 @@ _COMMANDS = {
 """Name of a command -> its module in this folder, and what it does."""
 _FIRST = {"plan": "photos/", "pack": "photos/ store/", "inspect": "store/", "view": "store/", "bench": "store/"}
 """The commands that a new user needs, each with the arguments of an example."""
+_OF_OPTIONS = re.compile(r"-|.*\boption", re.DOTALL)
+"""Errors that the help of a command may cure: not those of what is wrong in a source, or of a place that is missing."""
 _EPILOG = """\
 `rawpack COMMAND -h` lists the options of a command, `rawpack COMMAND --help` explains them. Exit codes: 0 done; 1
 failed; 2 usage error, nothing written; 130 interrupted.
@@ -145,7 +148,10 @@ def main() -> None:
         from rawpack_packer.sources import BadListingError
 
         if isinstance(error, UsageError):
-            _fail_usage(str(error), lines=isinstance(error, AdvisedError | BadListingError))
+            words, lines = str(error), isinstance(error, AdvisedError | BadListingError)
+            if _OF_OPTIONS.match(words):
+                _fail_usage(words, lines=lines)
+            _fail(words, 2, lines=lines)
         if isinstance(error, RawpackError):
             _fail(str(error), 1, lines=True)
         raise

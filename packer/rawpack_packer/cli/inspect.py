@@ -18,7 +18,7 @@ from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argume
 from rawpack_packer.cli.options import Output, grid_option, html_option, json_option, note, note_written, quiet_option
 from rawpack_packer.inspect import Problems, draw_contact_sheet
 from rawpack_packer.job import class_problems
-from rawpack_packer.progress import counting
+from rawpack_packer.progress import counting, watched
 
 
 @click.command(cls=Subcommand)
@@ -98,7 +98,7 @@ def _look(path: Path | str, *, full: bool, quick: bool) -> tuple[dict[str, Any],
     described: dict[str, Any] = {"path": shown(str(path))}
     words = []
     try:
-        described = api.describe(path)
+        described = api.describe(path, progress=watched())
         words.append(described.as_text(text.columns()))
     except RawpackError:
         # What keeps it from being opened is among the problems, where they were looked for.

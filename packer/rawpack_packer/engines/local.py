@@ -147,7 +147,7 @@ class LocalEngine:
             if task is None:
                 break
             # A single worker has no helpers, and needs no token for their pieces.
-            token = self._token if self._max_workers > 1 else ""
+            token = self._token if self._max_workers > 1 and not task.alone else ""
             self._send(worker, _WorkOrder("pack", replace(task, token=token)))
         while any(order.kind != "help" for worker in self._pool.handles for order in worker.jobs.values()):
             self._assign_helpers()
@@ -178,7 +178,7 @@ class LocalEngine:
             if order is None or order.kind != "pack":
                 continue
             task = order.task
-            if task.number in self._without_help or self._packing_deaths[task.number]:
+            if task.alone or task.number in self._without_help or self._packing_deaths[task.number]:
                 continue
             number, position, _ = worker.worker.heartbeat.read()
             if number == task.number and position < 0:

@@ -25,6 +25,7 @@ from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
+from rawpack_packer.progress import SaysWhy, waiting_for_store
 from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.folder import holds_image
@@ -39,6 +40,8 @@ _AS_MANY = 0.95
 """From this share of the raw pixels on, nothing is said of it."""
 _NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels", "sizes")
 """Of a recipe: only JSON has them."""
+_MUCH = 100_000_000
+"""Bytes that take a while to fetch."""
 NO_CLASS = "(no class)"
 
 
@@ -75,8 +78,7 @@ def describe(store: Store) -> Description:
     manifest = store.manifest
     stored = manifest.shard_bytes
     columns = sum(record.bytes for part in manifest.columns for record in part.files)
-    raw, files, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
-    source = None if files is None or (files < 0).any() else int(files.sum()) or None
+    raw, source, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
     return Description(
         {
             "path": store.where,
@@ -249,13 +251,44 @@ def _raw_bytes(store: Store) -> int:
     return total
 
 
-def source_bytes(store: Store) -> NDArray[np.int64] | None:
-    """Bytes of the files that the store was packed from, -1 where unknown; None if nothing is known of them."""
-    try:
-        states = np.concatenate([read_provenance(store.path, run)[1] for run in packing_runs(store.manifest)])
-    except (OSError, RawpackError, ValueError):
-        return None
-    return states[:, 0] if states.ndim == 2 and states.shape[1] == 2 else None
+def source_bytes(store: Store) -> int | None:
+    """Bytes of the images and masks that the store was packed from, as packing counted them; None where unknown."""
+    total = 0
+    for source, files in _packed(store):
+        if not len(files):
+            continue  # stores, or new labels
+        counted = source.get("bytes")
+        if not isinstance(counted, int):  # packed by a version that did not record it
+            if (files < 0).any():
+                return None
+            counted = int(files.sum())
+        total += counted
+    return total if total > 0 else None
+
+
+def source_files(store: Store) -> NDArray[np.int64]:
+    """Bytes of the files of the samples that the store was packed from, where they are known."""
+    found = [files[files >= 0] for _, files in _packed(store)]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
+    """Of each run, the last one first: what it recorded of its source, and the bytes of the files of its samples, -1
+    where unknown; without the archives or tables that samples are in, whose bytes would count twice. Nothing if a run
+    recorded nothing."""
+    found = list[tuple[Mapping[str, Any], NDArray[np.int64]]]()
+    end = store.manifest.samples + store.manifest.rejects.count
+    for run in reversed(packing_runs(store.manifest)):
+        try:
+            about, states = read_provenance(store.path, run)
+            source, first = about.get("source"), int(about["first"]) if run > 1 else 0
+        except (OSError, RawpackError, KeyError, TypeError, ValueError):
+            return []
+        if states.ndim != 2 or states.shape[1] != 2:
+            return []
+        found.append((source if isinstance(source, dict) else {}, states[: max(0, end - first), 0]))
+        end = first
+    return found
 
 
 def first_rejects(store: Store, most: int) -> list[Reject]:
@@ -317,9 +350,9 @@ def _run_words(provenance: dict[str, Any]) -> str:
     return text.plain(" ".join(words))
 
 
-def open_store(name: str) -> Store:
-    """The store in a folder, or at a URL, whose manifest and columns are then fetched. Raises UsageError if there is no
-    such folder, StoreError if it is not a store."""
+def open_store(name: str, follower: SaysWhy | None = None) -> Store:
+    """The store in a folder, or at a URL, whose manifest and columns are then fetched. follower: says what is waited
+    for. Raises UsageError if there is no such folder, StoreError if it is not a store."""
     if not is_url(name):
         folder = store_folder(name)
         try:
@@ -332,7 +365,10 @@ def open_store(name: str) -> Store:
     from rawpack.remote.cache import CacheFolder
     from rawpack.remote.origin import open_origins
 
-    (origin,) = open_origins([name], CacheFolder())
+    with waiting_for_store(follower) as asks:
+        (origin,) = open_origins([name], CacheFolder(), asks=asks)
+    if follower is not None and origin.small_bytes > _MUCH:
+        follower.waits(f"fetching labels, keys and the index, {text.size(origin.small_bytes)}")
     return Store(Fetched(origin), origin.manifest_bytes)
 
 

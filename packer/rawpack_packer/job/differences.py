@@ -5,7 +5,7 @@ Last, a message suggests `--restart` and says what that would delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +71,13 @@ def store_at(path: Path, shown_as: str = "") -> StoreState:
     return StoreState(shown_as or str(path), finished, restart, holds)
 
 
+def finished_at(name: str, manifest: Manifest) -> StoreState:
+    """A finished store that is in no folder, such as at a URL."""
+    holds = _sized([manifest])
+    restart = f"{opt.restart} deletes this store ({holds}) and packs again"
+    return StoreState(name, finished=True, restart=restart, holds=holds)
+
+
 def set_at(path: Path) -> StoreState:
     """The set of splits in a folder."""
     splits = read_splits(path)
@@ -125,7 +132,19 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
 
 
 def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What of a recipe differs: options that a user gives, and not what follows from one of them; else libraries."""
+    """What of a recipe differs: options, else libraries."""
+    was, here, found = _comparable(before), _comparable(now), options_unlike(before, now)
+    if not found and was != here:
+        then, value = was.get("libraries") or {}, here.get("libraries") or {}
+        differing = _unlike(then, value) if isinstance(then, dict) else []
+        found = [f"{name} was {plain(str(then.get(name)))}, now {value.get(name)}" for name in differing]
+        found = found or ["the stores that it is made of"]
+    return found
+
+
+def options_unlike(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The options of two recipes that differ and that a user gives, without what follows from one of them, and what
+    each was before."""
     was, here, found = _comparable(before), _comparable(now), list[str]()
     same_format = was.get("format") == here.get("format")
     for one in RECIPE:
@@ -141,11 +160,6 @@ def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
             )
             given = ("," if one.name == "crop" else "x").join(map(str, given)) if isinstance(given, tuple) else given
             found.append(f"{Named(one.name)} was {plain(str(given))}")
-    if not found and was != here:
-        then, value = was.get("libraries") or {}, here.get("libraries") or {}
-        differing = _unlike(then, value) if isinstance(then, dict) else []
-        found = [f"{name} was {plain(str(then.get(name)))}, now {value.get(name)}" for name in differing]
-        found = found or ["the stores that it is made of"]
     return found
 
 
@@ -177,6 +191,10 @@ def _holds(stores: Iterable[Path]) -> str:
         found = [manifests.load(path)[0] for path in stores]
     except (OSError, RawpackError):
         return text.size(sum(map(destinations.own_bytes, stores)))
+    return _sized(found)
+
+
+def _sized(found: Sequence[Manifest]) -> str:
     samples, size = sum(one.samples for one in found), sum(one.store_bytes for one in found)
     return f"{text.count(samples, 'sample')}, {text.size(size)}"
 

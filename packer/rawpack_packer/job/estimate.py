@@ -34,6 +34,7 @@ from rawpack_packer.recipe.fields import exact_bytes, part_rows
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import prepare_sample
 from rawpack_packer.sources import Samples, Source, SourceChangedError
+from rawpack_packer.sources.base import at_hand_of
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
@@ -92,7 +93,10 @@ def estimate(
     the source cannot be read at all.
     """
     exact, trials, began = exact_bytes(fields), list[_SampleTrial](), time.monotonic()
-    parts = [source.part(i, i + 1) for i in _spread(len(source), min(samples, SAMPLES) if exact else samples)]
+    here, most = at_hand_of(source), min(samples, SAMPLES) if exact else samples
+    # The files of others would be fetched for one sample each.
+    rows: Sequence[int] = range(len(source)) if here is None or not len(here) else here.tolist()
+    parts = [source.part(rows[k], rows[k] + 1) for k in _spread(len(rows), most)]
     with contextlib.closing(_trials(parts, recipe, fields, apart=bool(workers) and hasattr(os, "fork"))) as found:
         for trial in found:
             trials.append(trial)
@@ -108,9 +112,9 @@ def estimate(
     each: float = exact or sum(by_field.values())
     keys = [source.key(i).encode("utf-8", "replace") for i in _spread(len(source), SAMPLES)]
     key_bytes = sum(map(len, keys)) / len(keys)
-    rows, written = part_rows(recipe, fields), output_format(recipe.format)
+    part, written = part_rows(recipe, fields), output_format(recipe.format)
     for name, size in by_field.items() if written.flat_chunk else ():
-        images = min(len(source), rows)
+        images = min(len(source), part)
         if not (fields[name].uniform or fields[name].deflated) and images * size > written.flat_chunk:
             # Each shard has whole chunks.
             each += math.ceil(images * size / written.flat_chunk) * written.flat_chunk / images - size
@@ -120,7 +124,7 @@ def estimate(
     spare = 0.0
     if written.spools and store:
         raw = sum(trial.raw for trial in packed) / max(1, len(packed))
-        spare = _spare_bytes(len(source), rows, workers, each, exact_bytes(fields, encoded=True) or raw)
+        spare = _spare_bytes(len(source), part, workers, each, exact_bytes(fields, encoded=True) or raw)
     return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds, by_field)
 
 

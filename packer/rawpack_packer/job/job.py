@@ -64,8 +64,11 @@ class Job:
 
     source: with the keys and classes that samples get in the store. as_given: the source with its own keys. recipe:
     with the libraries of this machine. counts: what all sources of the store left out. before: the store that is
-    appended to. shown_as: what messages call the destination if it is a scratch folder.
+    appended to. shown_as: what messages call the destination if it is a scratch folder. asked: see `known.digest_of`;
+    "" where there is none.
     """
+
+    asked = ""
 
     def __init__(
         self,
@@ -225,7 +228,7 @@ class Job:
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(parts.kept()) from None
                 processes = run_options.processes if run_options.engine is None else 0
-                manifest = commit_store(self, totals, self._provenance(started, processes, probes))
+                manifest = commit_store(self, totals, self._provenance(started, processes, probes, totals.bytes_in))
         finally:
             run_options.progress.end()
         sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
@@ -257,10 +260,16 @@ class Job:
             differences.check_same(self, begun)
         return begun.probes
 
-    def _provenance(self, started: datetime, processes: int, probes: Mapping[str, str]) -> dict[str, Any]:
+    def _provenance(
+        self, started: datetime, processes: int, probes: Mapping[str, str], bytes_in: int
+    ) -> dict[str, Any]:
         """When, where and from what the store was packed: all that may differ between two runs."""
         info = self.as_given.info
-        source = {"kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options}
+        source = {
+            "kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options,
+            "bytes": bytes_in,
+        }  # fmt: skip
+        source |= {"asked": self.asked} if self.asked and not len(unread_of(self.source)) else {}
         facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
         facts |= {"first": self.before.seen} if self.adds else {}
         return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}

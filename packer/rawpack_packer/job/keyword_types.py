@@ -65,8 +65,8 @@ class SourceKeywords(TypedDict, total=False):
 
     kind: of a path: "folder", "listing", "video", ..., or one that an installed package adds; None detects it. "folder"
         takes `train` and `val` as classes and leaves out tables and other annotations.
-    skip_unreadable: pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted
-        in the summary as `unread`. Otherwise it is a PackError, with nothing written.
+    skip_unreadable: pack what can be read of a folder, an archive or WebDataset shards. The rest is rejected as
+        "not_scanned", and counted in the summary as `unread`. Otherwise it is a PackError, with nothing written.
     limit: at most this many samples, evenly spaced over the source.
     fields: of a listing, a table or a dataset, what fields are, where their first value does not show it: "float32",
         "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; "image" for a further image

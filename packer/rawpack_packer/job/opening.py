@@ -14,7 +14,7 @@ import cloudpickle
 import msgspec
 import numpy as np
 
-from rawpack.errors import PackError, UsageError
+from rawpack.errors import PackError, RawpackError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack_packer.destination import folder as destinations
@@ -66,17 +66,23 @@ def open_given(
     destination: str,
     *,
     other: Sequence[str] = (),
-    storage_options: Mapping[str, Any] | None = None,
+    spool: Spool | None = None,
     split: str = "",
     scan: Scanning = unseen,
 ) -> Source:
     """The source that a user gave, ready for workers: of a stream, all samples are taken first, see `sources.stream`.
     recipe: what the user said; None where a store says it all. place: the folder that is packed into. destination,
-    other: of the command that an error names, see `DividedError`. storage_options: for a source behind URLs. split:
-    which one of several in `place` the source is."""
+    other: of the command that an error names, see `DividedError`. spool: what fetches a source behind URLs; None is a
+    new one. split: which one of several in `place` the source is."""
     if isinstance(source, str | os.PathLike):
-        spool = _spool(place, run_options, storage_options)
-        opened = open_path(source, source_options, destination=destination, other=other, spool=spool, scan=scan)
+        spool = spool or spool_of(place, run_options)
+        try:
+            opened = open_path(source, source_options, destination=destination, other=other, spool=spool, scan=scan)
+        except RawpackError:
+            if is_url(source) and (kept := destinations.own_bytes(spool.folder)):
+                what = f"{size(kept)} that were fetched stay in {spool.folder} for the next run"
+                run_options.progress.waits(f"{what}; remove the folder if there is none")
+            raise
         if run_options.strict and any(opened.info.counts.get(name) for name in LEFT_OUT):
             differ = "; ".join(opened.info.problems)
             raise UsageError(
@@ -181,9 +187,9 @@ def check_above(root: str, names: Sequence[str], destination: str) -> None:
         raise error.asked(destination) from None
 
 
-def _spool(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None) -> Spool:
+def spool_of(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None = None) -> Spool:
     """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
-    it found in archives."""
+    it found in archives. options: fsspec's `storage_options`."""
     from rawpack_packer.progress import Fetching
     from rawpack_packer.sources.table.remote_files import Spool
 

@@ -103,10 +103,10 @@ def parse_run_options(
     connect = engine if callable(engine) and not hasattr(engine, "run") else None
     share = 0.01 if max_rejects is None else parse_share(max_rejects)
     made = None if connect else as_engine(engine)
-    return RunOptions(workers, share, strict, restart, made, connect, _followed_by(progress))
+    return RunOptions(workers, share, strict, restart, made, connect, followed_by(progress))
 
 
-def _followed_by(progress: Progress | bool | None) -> Progress:
+def followed_by(progress: Progress | bool | None) -> Progress:
     """What follows a job: `progress=` as a user gave it."""
     if progress is None or progress is False:
         return NoProgress()

@@ -17,6 +17,7 @@ from rawpack_packer.job.commit import Totals
 from rawpack_packer.options import opt
 from rawpack_packer.part import PartRecord, PartTask, Tick, pieces, read_record
 from rawpack_packer.provenance import REJECTS
+from rawpack_packer.sources.base import at_hand_of
 from rawpack_packer.text import again
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Parts:
         self.job.run_options.progress.advance(samples, bytes_in, self._rejects)
 
     def _tasks(self, todo: list[int]) -> Iterator[PartTask]:
-        rows = self.job.rows
+        rows, alone = self.job.rows, at_hand_of(self.job.source) is not None
         for number in todo:
             if self._rejects > self._allowed:
                 return
@@ -124,6 +125,7 @@ class Parts:
                 strict=self.job.run_options.strict,
                 max_rejects=self._allowed,
                 root=self.job.source.info.root,
+                alone=alone,
             )
 
     def _check_rejects(self) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import xxhash
 
 from rawpack.disk import manifest as manifests
@@ -29,7 +30,10 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import alone
+from rawpack_packer.job import known
+from rawpack_packer.job.differences import finished_at
 from rawpack_packer.job.job import Job
+from rawpack_packer.job.known import There
 from rawpack_packer.job.options import Progress, RunOptions
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
@@ -102,6 +106,27 @@ class Upload(Job):
 def store_of(url: str, scratch: str | os.PathLike[str] | None) -> Path:
     """The folder on this machine that a store for a URL is packed into."""
     return _Scratch(url, scratch).store
+
+
+def there(url: str, options: Mapping[str, Any] | None, scratch: str | os.PathLike[str] | None) -> There | None:
+    """What earlier runs left at a URL, or on this machine for it; None for nothing. Raises UsageError where no store
+    may be packed there, PackError where it cannot be asked."""
+    target = RemoteFolder(url, options)
+    sizes = target.sizes()
+    _check_foreign(target, sizes)
+    if manifests.NAME not in sizes:
+        return known.there(store_of(url, scratch), str(target))
+    try:
+        manifest, digest = manifests.parse(
+            target.read_small(manifests.NAME, lambda data: manifests.parse(data, str(target))), str(target)
+        )
+        state = finished_at(str(target), manifest)
+        if any(sizes.get(name) != record.bytes for name, record in manifest.records()):
+            return There(state, manifest.recipe)
+        about = manifests.unseal(target.read_small(PROVENANCE), PROVENANCE)[0]
+        return There(state, manifest.recipe, manifest, digest, msgspec.json.decode(about, type=dict[str, Any]))
+    except (RawpackError, FileNotFoundError, ValueError):
+        return None  # the job says what is wrong
 
 
 class _Scratch:

@@ -199,8 +199,8 @@ SOURCE: tuple[Option, ...] = (
         help="Leave out folders and files below SRC that cannot be read. They are listed as rejects, and the exit code "
         "is 1.",
         default="stop before anything is written", annotation="bool",
-        doc='pack what can be read of a folder or an archive. The rest is rejected as "not_scanned", and counted in '
-        "the summary as `unread`. Otherwise it is a PackError, with nothing written.",
+        doc="pack what can be read of a folder, an archive or WebDataset shards. The rest is rejected as "
+        '"not_scanned", and counted in the summary as `unread`. Otherwise it is a PackError, with nothing written.',
     ),
     _source(
         name="limit", least=1,

@@ -64,6 +64,8 @@ class PartTask:
     strict: bool = False
     max_rejects: int = sys.maxsize
     """Of the whole job: an engine may stop once a single part has more."""
+    alone: bool = False
+    """Whether one worker prepares all of it: others would fetch files again that a full spool has no room for."""
     token: str = ""
     """Unguessable, different for each run: part of the names of pieces that other workers prepare. Empty: no pieces."""
     root: str = ""

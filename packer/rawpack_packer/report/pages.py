@@ -268,9 +268,8 @@ def _plots(store: Store, described: Mapping[str, Any]) -> Iterator[tuple[str, Pl
         sizes = _column(store, f"{name}.bytes")
         if sizes is not None and "bytes" in store.fields[name].codec.index:
             yield from _binned(f"Bytes of {of}", sizes, "bytes in the store", text.size, nouns)
-    files = describe.source_bytes(store)
-    if files is not None:
-        yield from _binned("Bytes of the source's files", files[files >= 0], "bytes of a file", text.size, "files")
+    files = describe.source_files(store)
+    yield from _binned("Bytes of the source's files", files, "bytes of a file", text.size, "files")
 
 
 def _binned(

@@ -262,6 +262,14 @@ class HasPaths(Protocol):
 
 
 @runtime_checkable
+class HasFetched(Protocol):
+    """A source whose files are fetched, into a folder that may have no room for all of them."""
+
+    def at_hand(self) -> Rows | None:
+        """The numbers, ascending, of the samples whose files are there now; None for all."""
+
+
+@runtime_checkable
 class CanPick(Protocol):
     """A source that makes one small part of samples that are not neighbors."""
 
@@ -327,6 +335,11 @@ def group_of(source: Source, i: int) -> str:
 def unread_of(source: Source) -> Rows:
     """See `HasUnread`."""
     return np.asarray(source.unread() if isinstance(source, HasUnread) else (), np.int64)
+
+
+def at_hand_of(source: Source) -> Rows | None:
+    """See `HasFetched`."""
+    return source.at_hand() if isinstance(source, HasFetched) else None
 
 
 def probes_of(source: Source) -> Rows:

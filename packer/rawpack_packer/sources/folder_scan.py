@@ -96,6 +96,12 @@ class Wanted:
     """The name of that count."""
 
 
+def problems_shown(problems: Sequence[str], total: int = 0) -> tuple[str, ...]:
+    """What could not be read, a line each, up to `MAX_PROBLEMS`. total: how many there are, if more than these."""
+    more = max(total, len(problems)) - MAX_PROBLEMS
+    return (*problems[:MAX_PROBLEMS], *([f"... and {more} more"] if more > 0 else []))
+
+
 class FolderScan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
@@ -214,8 +220,7 @@ class FolderScan:
             return b""
 
     def _shown_problems(self) -> tuple[str, ...]:
-        more = self.counts["problems"] - MAX_PROBLEMS
-        return (*sorted(self._problems), *([f"... and {more} more"] if more > 0 else []))
+        return problems_shown(sorted(self._problems), self.counts["problems"])
 
     def _enter(self, folder: bytes) -> None:
         """Go into a folder, unless it cannot be read or the scan is inside it."""

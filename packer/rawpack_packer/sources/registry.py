@@ -197,7 +197,7 @@ KINDS: dict[str, SourceKind] = {
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
-        ("fields", "classes", "prefix", "key_pattern"),
+        ("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
         accepts_folder=Look(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
         remote=True, extra="archives", extra_for="compressed shards",
     ),

@@ -19,6 +19,7 @@ from rawpack_packer.sources.base import (
     Item,
     Samples,
     Source,
+    at_hand_of,
     check_part,
     check_sample,
     group_of,
@@ -138,6 +139,11 @@ class View:
     def unread(self) -> Rows:
         """See `HasUnread`."""
         return np.flatnonzero(np.isin(self._rows, unread_of(self._source)))
+
+    def at_hand(self) -> Rows | None:
+        """See `HasFetched`."""
+        found = at_hand_of(self._source)
+        return None if found is None else np.flatnonzero(np.isin(self._rows, found))
 
     def probes(self, rows: Rows, /) -> Rows:
         """See `HasProbes`."""

@@ -50,10 +50,12 @@ class Prefetch(Iterator["EpochStep"]):
         left: int,
         batch: int = 1,
         field_rows: FieldRows = OWN_ROWS,
+        *,
+        warns: bool = True,
     ) -> None:
         """names: the fields to be read from shards. order: the rows at positions start..stop-1, counted from here, of
         `left` that are to come for all ranks together. batch: samples in a batch. field_rows: which rows each field is
-        read from."""
+        read from. warns: whether to warn of an order that fetches the store several times."""
         assert library.fetcher is not None
         self._steps, self._library, self._names, self._batch = steps, library, names, batch
         self._fetcher, self._field_rows = library.fetcher, field_rows
@@ -78,7 +80,8 @@ class Prefetch(Iterator["EpochStep"]):
         """Whether nothing need be fetched: then all files stay in the cache, and steps are passed on as they are."""
         if not self._complete:
             self._look_at = 0.0
-            self._warn_of_refetching(order, left)
+            if warns:
+                self._warn_of_refetching(order, left)
 
     def __next__(self) -> EpochStep:
         if self._complete:

@@ -281,7 +281,8 @@ class Epochs:
 
         names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
         left, batch = self._order.length(epoch) - position, self.settings.batch_size
-        prefetch = Prefetch(steps, self._library, names, order, left, batch, self._samples.field_rows)
+        warns = start.split.rank == 0  # all ranks would say the same
+        prefetch = Prefetch(steps, self._library, names, order, left, batch, self._samples.field_rows, warns=warns)
         prefetch.ready()
         return prefetch
 

@@ -79,11 +79,12 @@ class Stats:
                 'that holds the whole store, shuffle="block" with few large blocks, or an lmdb store, which is smaller'
             )
         # More than there are CPUs would only take turns.
-        more = "more workers, or " if self.workers < machine.cpus() else ""
+        free = self.workers < machine.cpus()
+        more = "more workers, or " if free else ""
         cures = {
             "reading": "rawpack warm, a faster disk or an lmdb store where the files are not cached; where they are, "
             "memory is the limit",
-            "decoding": f"{more}a raw store (memmap)",
+            "decoding": f"{'more workers would share it, and ' if free else ''}a raw store (memmap) needs none",
             "transforming": f"{more}images stored at a smaller size, or fewer or cheaper steps",
         }
         name = max(cures, key=lambda name: getattr(self.times, name))

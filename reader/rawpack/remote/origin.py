@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from rawpack.remote.cache import CacheFolder
 from rawpack.remote.download import RemoteFile
 from rawpack.remote.executor import MOST_THREADS
 from rawpack.remote.fetch import Fetcher
-from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
+from rawpack.remote.transfer import TIMEOUT_S, Remote, no_bucket, stall_s
 from rawpack.remote.wire import Wire
 
 
@@ -57,10 +57,12 @@ def open_origins(
     cache: CacheFolder,
     options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
+    asks: Callable[[Remote], object] = lambda remote: None,
 ) -> list[RemoteStore]:
     """Open the stores at these URLs, with one fetcher for all. Their columns are there after `Fetcher.restore`.
 
-    options: fsspec's `storage_options`. timeout: seconds without any byte after which a transfer fails.
+    options: fsspec's `storage_options`. timeout: seconds without any byte after which a transfer fails. asks: called
+    with the first one before it is asked for anything.
     Raises StoreError where there is no store, or it cannot be reached.
     """
     timeout = TIMEOUT_S if timeout is None else timeout
@@ -68,6 +70,7 @@ def open_origins(
         raise UsageError(f"storage_options= must be a dict of options for fsspec, not {type(options).__name__}")
     fetcher, wire = Fetcher(cache, timeout), Wire(stall_s(timeout))
     remotes = [Remote(url, options or {}, timeout, wire) for url in urls]
+    asks(remotes[0])
     return [_open(remote, found, fetcher) for remote, found in zip(remotes, _manifests(remotes), strict=True)]
 
 
@@ -85,7 +88,7 @@ def _manifest(remote: Remote) -> bytes:
         return remote.read(NAME, lambda data: parse(data, where))
     except FileNotFoundError:
         if remote.has_no_bucket():
-            raise UsageError(f"{remote}: there is no such bucket; check its name and the endpoint") from None
+            raise no_bucket(remote.url) from None
         raise StoreError(
             f"{remote} is not a rawpack store: it has no {NAME}, which is written or copied last"
         ) from None

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 _NAMES_S = 10.0
 """How long a name server is asked again that does not answer: many machines ask when a job begins."""
 _CAUSES = 12
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+"""What OpenSSL says of a server that answers without TLS."""
 
 Host = tuple[str, str, str]
 """Scheme, host with port (or bucket), and the endpoint."""
@@ -40,9 +42,14 @@ def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
         return False
     return any(
         isinstance(one, ConnectionRefusedError | ssl.SSLCertVerificationError)
+        or _speaks_no_tls(one)
         or (isinstance(one, socket.gaierror) and (one.errno != socket.EAI_AGAIN or seconds > _NAMES_S))
         for one in causes(error)
     )
+
+
+def _speaks_no_tls(error: BaseException) -> bool:
+    return isinstance(error, ssl.SSLError) and any(one in str(error) for one in _NO_TLS)
 
 
 def is_of_connection(error: BaseException) -> bool:
@@ -65,6 +72,9 @@ def why_lost(error: BaseException) -> str:
                 f"the certificate of {host or 'its host'} is not accepted ({what}); check the address, or name the "
                 "file of its authority's certificate in SSL_CERT_FILE, for S3 in AWS_CA_BUNDLE"
             )
+        if _speaks_no_tls(one):
+            where = f"{host}:{port}" if host else "its host"
+            return f"{where} does not speak TLS; write http:// instead of https://, in the URL or its endpoint"
         if isinstance(one, socket.gaierror):
             if one.errno == socket.EAI_AGAIN:
                 return f"no name server knows {host or 'its host'} now; check the network"

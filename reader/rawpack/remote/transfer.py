@@ -207,6 +207,8 @@ class Remote:
     def error(self, name: str, error: BaseException, seconds: float = 0.0, done: str = "read") -> RawpackError:
         """The error to raise for a request that kept failing. done: what was tried with the file."""
         what, where, kind = self.reason(error), self.where(name), meaning(error)
+        if _is_bucketless(error):
+            return no_bucket(self.url)
         if is_lost(self.host, error, seconds):
             return StoreError(f"{where} cannot be reached: {what}")
         if kind == "options":
@@ -219,9 +221,9 @@ class Remote:
             )
         if kind == "forbidden":
             return StoreError(
-                f"{where} may not be {done} ({what}): check that credentials are set, correct and not expired. They "
-                "come from the environment, or from storage_options=. Check the URL too: where listing is not allowed, "
-                "S3 says the same of a file that does not exist"
+                f"{where} may not be {done} ({what}): check that credentials are set, correct and not expired, and "
+                "that their policy permits it. They come from the environment, or from storage_options=. Check the URL "
+                "too: where listing is not allowed, S3 says the same of a file that does not exist"
             )
         tried = f", tried for {seconds:.0f} s" if seconds else ""
         return StoreError(f"{where} cannot be {done}{tried}: {what}")
@@ -301,6 +303,11 @@ def meaning(error: BaseException) -> Literal["missing", "forbidden", "options", 
     if isinstance(error, NotImplementedError | ImportError) or _is_bucketless(error) or status in (400, 405, 501):
         return "refused"
     return "trouble"
+
+
+def no_bucket(url: str) -> UsageError:
+    """The error for a URL in a bucket that does not exist."""
+    return UsageError(f"{shown(url)}: there is no such bucket; check its name and the endpoint")
 
 
 def _is_bucketless(error: BaseException) -> bool:

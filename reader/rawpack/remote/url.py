@@ -17,6 +17,10 @@ _USER = re.compile(r"(://)[^/?#\s]*@")
 _QUERY = re.compile(r"(://[^\s?#]*)[?#][^\s'\")>]*")
 _SECRET = re.compile("secret|token|passw|key|auth|credential|header|cookie|sas|connection_string", re.IGNORECASE)
 _S3_CONFIG = {"max_pool_connections": 32, "signature_version": "s3v4"}
+_S3_RETRIES = {"mode": "standard", "max_attempts": 2}
+"""Within a request, which is retried here and by s3fs too: with botocore's own five, a host that is not there would be
+tried for ten seconds."""
+_S3_RETRIED = {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"}
 _LEAST_SECRET = 6
 """Characters. Shorter values occur in too many words to be removed from a message."""
 
@@ -86,7 +90,9 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         # method that newer buckets do not take.
         given = options.get("config_kwargs", fsspec.config.conf.get("s3", {}).get("config_kwargs", {}))
         if isinstance(given, Mapping):
-            options = {**options, "config_kwargs": {**_S3_CONFIG, **given}}
+            # Each call with a dict of its own, which botocore changes: fsspec finds its file systems by their options.
+            retries = {} if os.environ.keys() & _S3_RETRIED else {"retries": dict(_S3_RETRIES)}
+            options = {**options, "config_kwargs": {**_S3_CONFIG, **retries, **given}}
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:

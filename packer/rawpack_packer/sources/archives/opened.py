@@ -16,6 +16,7 @@ from itertools import chain, tee
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
@@ -130,9 +131,12 @@ class Pass:
         return replace(self._files, indexes=indexes) if self._indexes else self._files
 
     def _every(self) -> Iterator[tuple[int, Iterator[Any]]]:
-        with self._files.looked_through():
+        # The first one shows what is wrong with the options: the others are fetched after it.
+        with self._files.looked_through(first_alone=True) as fetch_others:
             for k in range(len(self._files)):
                 yield k, self._found(k)
+                if k == 0:
+                    fetch_others()
 
     def _found(self, k: int) -> Iterator[Any]:
         """The members of archive k, which are kept for a run that resumes, or what an earlier run kept. Raises
@@ -203,6 +207,14 @@ class CompressedSpans(Spans):
     def _is_compressed(self, i: int) -> bool:
         indexes = self.archives.indexes
         return bool(indexes and indexes[int(self.archive[i])])
+
+
+def at_hand(members: object) -> NDArray[np.int64] | None:
+    """Of samples that are these members, see `HasFetched`."""
+    if not isinstance(members, Spans) or (spool := members.archives.spool) is None:
+        return None
+    here = np.array([spool.path(one).exists() for one in members.archives.remotes], bool)
+    return None if here.all() else np.flatnonzero(here[members.archive])
 
 
 def _compression(first: bytes) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator
@@ -16,13 +18,12 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
 from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
-from rawpack_packer.sources.archives.tar import BadArchiveError, Member
-from rawpack_packer.sources.files import bad_name, text_of
+from rawpack_packer.sources.archives.tar import Member
+from rawpack_packer.sources.files import NOT_SCANNED, bad_name, text_of
 from rawpack_packer.sources.table.columns import Fault, Rows, Spans
 from rawpack_packer.sources.table.named_files import NamedFiles
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import count, listed, plain
 
-COPY_AGAIN = "; copy it again, or leave it out"
 _META = re.compile(rb"__[^/]*__(?:$|/)")
 """Names that webdataset skips."""
 _LONGEST = 4096
@@ -61,6 +62,8 @@ class Shards:
         self.shard, self.keys, self.ends = array("i"), bytearray(), array("q", [0])
         self.faults: dict[int, Fault] = {}
         """Samples that cannot be packed: number -> why."""
+        self.unread: dict[int, str] = {}
+        """Samples that stand for a shard that cannot be read to its end: number -> why, for a person."""
         self.labels: list[int | str | None] = []
         """Of each sample, as it is written."""
         self._same: dict[int | str, int | str] = {}
@@ -79,31 +82,39 @@ class Shards:
     def read(self, found: Iterable[FoundMember], shard: int, where: str) -> Iterator[int]:
         """Add the samples of a shard; yields the number of members that all shards have so far.
 
-        where: the shard, printable. Raises UsageError where it is no intact tar archive, or a sample has two members of
-        one suffix.
+        where: the shard, printable. Raises UsageError where a sample has two members of one suffix, BadArchiveError and
+        DecodeError where the shard cannot be read to its end: see `cut`.
         """
         key, seen = None, set[str]()
-        try:
-            for member, data in found:
-                self.members += 1
-                yield self.members
-                parts = key_of(member.name) if member.kind == "file" else None
-                if parts is None:
-                    self.counts["other_members"] += member.kind != "folder"
-                    continue
-                if parts[0] != key:
-                    key, seen = parts[0], set()
-                    self._begin(key, shard)
-                suffix = parts[1]
-                if suffix in seen:
-                    raise UsageError(
-                        f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each "
-                        "suffix: write the shard again"
-                    )
-                seen.add(suffix)
-                self._add(suffix, member, data, where)
-        except BadArchiveError as error:
-            raise UsageError(f"{where} is damaged: {error}{'' if error.cure else COPY_AGAIN}") from None
+        for member, data in found:
+            self.members += 1
+            yield self.members
+            parts = key_of(member.name) if member.kind == "file" else None
+            if parts is None:
+                self.counts["other_members"] += member.kind != "folder"
+                continue
+            if parts[0] != key:
+                key, seen = parts[0], set()
+                self._begin(key, shard)
+            suffix = parts[1]
+            if suffix in seen:
+                raise UsageError(
+                    f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each suffix: "
+                    "write the shard again"
+                )
+            seen.add(suffix)
+            self._add(suffix, member, data, where)
+
+    def cut(self, shard: int, files: NamedFiles, why: str) -> None:
+        """Note that a shard cannot be read to its end. Its last sample, which may lack members, stands for what is
+        missing; if it has none, a sample with the name of the shard."""
+        base = os.fsencode(files.base(shard))
+        if not len(self) or self.shard[-1] != shard:
+            self._begin(base, shard)
+        i, intact = len(self) - 1, self.shard.count(shard) - 1
+        what = f"cannot be read to its end: {why}; {count(intact, 'intact sample')} before that"
+        self.unread[i], self.labels[i] = f"{files.name(shard)} {what}", None
+        self.faults[i] = "not_scanned", f"{plain(base)} {what}"
 
     def spans(self, files: NamedFiles, suffixes: Iterable[str], rows: Rows) -> Spans:
         """The members of these samples with one of these suffixes; those that a sample lacks are faults."""
@@ -111,6 +122,7 @@ class Shards:
         for suffix in reversed([*suffixes]):
             found = self._members(suffix)
             place[found[:, 0]] = found[:, 1:]
+        place[[*self.unread]] = -1, NOT_SCANNED, errno.EIO
         place = place[rows]
         wanted = " or ".join(f".{plain(one)}" for one in suffixes)
         faults: dict[int, Fault] = {
@@ -122,8 +134,8 @@ class Shards:
         return of(files, np.array(self.shard, np.int32)[rows], place[:, 0], place[:, 1:], faults)
 
     def images(self, named: NamedMember | None, where: str) -> tuple[tuple[str, ...], Rows]:
-        """The suffixes of images, and the samples that have one. Raises UsageError where a sample has several, or none
-        has one."""
+        """The suffixes of images, and the samples that have one, or stand for what could not be read. Raises
+        UsageError where a sample has several, or none has one."""
         suffixes = named.suffixes if named else tuple(one for one in self.suffixes if self._is_image(one))
         found = np.zeros(len(self), np.int32)
         for suffix in suffixes:
@@ -141,7 +153,13 @@ class Shards:
             has = listed([f".{one}" for one in self.suffixes], 8)
             has = f"its members have the suffixes {has}" if has else "it has no samples"
             raise UsageError(f"{where} has no image: {has}; {opt.fields('image=SUFFIX')} names the image")
+        found[[*self.unread]] = 1
         return suffixes, np.flatnonzero(found)
+
+    @property
+    def show_fields(self) -> bool:
+        """Whether a shard that was just added is intact, and has or had before it an image."""
+        return len(self) > 0 and len(self) - 1 not in self.unread and any(map(is_image, self.suffixes))
 
     def check_together(self, rows: Rows, files: NamedFiles) -> None:
         """Raise UsageError where members of a sample with an image, one of `rows`, are elsewhere in its shard: without

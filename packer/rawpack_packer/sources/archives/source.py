@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
-from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
+from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, at_hand, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
@@ -138,6 +139,10 @@ class ArchiveSource(FolderSource):
         self._splits = split_names(filled) if info.counts["unlabelled"] == 0 else []
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
+
+    def at_hand(self) -> NDArray[np.int64] | None:
+        """See `HasFetched`."""
+        return at_hand(self._all.members)
 
     def splits(self) -> list[str]:
         """See `divided.split_names`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,17 +15,25 @@ import xxhash
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.members import PICKLES, NamedMember, named_fields, type_of, values_of
-from rawpack_packer.sources.archives.opened import Pass
-from rawpack_packer.sources.archives.samples import COPY_AGAIN, Shards, is_shard
+from rawpack_packer.sources.archives.members import (
+    PICKLES,
+    MemberValues,
+    NamedMember,
+    named_fields,
+    type_of,
+    values_of,
+)
+from rawpack_packer.sources.archives.opened import Pass, at_hand
+from rawpack_packer.sources.archives.samples import Shards, is_shard
 from rawpack_packer.sources.archives.source import split_path
+from rawpack_packer.sources.archives.tar import BadArchiveError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
-from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, Labels, named_file, number_labels
+from rawpack_packer.sources.files import UnreadableError, text_of
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY, problems_shown
+from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource, repeated_key
@@ -52,7 +60,7 @@ class WebDatasetSource(TableSource):
     member, becomes a field if it is named. Samples without an image are left out.
 
     `info.counts`: no_image (samples), pickles (members, never read), other_members (part of no sample), unnamed_members
-    (left out), unlabelled, empty_classes.
+    (left out), problems (shards that cannot be read to their end), unlabelled, empty_classes.
     """
 
     def __init__(
@@ -63,6 +71,7 @@ class WebDatasetSource(TableSource):
         fields: Fields = (),
         classes: Classes | None = None,
         prefix: Prefix | None = None,
+        skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Scanning = unseen,
         begun: Pass | None = None,
@@ -71,10 +80,13 @@ class WebDatasetSource(TableSource):
 
         fields: what becomes a field, as `[NAME=]MEMBER[:DTYPE]`: ["caption=txt", "json.width"], or a mapping of what is
         before the colon to what is after it. NAME `image` chooses the image, `label` the label. classes: names of the
-        labels. prefix: what is put before keys: the name of the shard, or its number. spool: for shards behind URLs.
-        progress: called with the number of members seen. begun: the pass through the shards, if it has begun.
+        labels. prefix: what is put before keys: the name of the shard, or its number. skip_unreadable: pack the samples
+        before the damage of shards that are truncated or damaged, without the last one of each, of which members may
+        be missing. spool: for shards behind URLs. progress: called with the number of members seen. begun: the pass
+        through the shards, if it has begun.
 
-        Raises UsageError where a shard is damaged, has no samples, or keys are not unique.
+        Raises UsageError where shards have no samples, or keys are not unique; UnreadableError where shards are
+        damaged, all of which it names.
         """
         where = source_name(path)
         named, label = _named(fields)
@@ -82,27 +94,39 @@ class WebDatasetSource(TableSource):
         is_folder = os.path.isdir(path)  # noqa: PTH112
         if is_folder:
             _check_one_set(look.files, where)
-        shards, files = _read(look, tuple(named.values()), label, progress), look.files
+        said = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
+        others = {
+            name: replace(one, declared=said.get(name, one.declared))
+            for name, one in named.items()
+            if name != "image" and one is not label
+        }
+        shards, first = Shards(tuple(named.values()), label), None
+        for _ in _read(shards, look, progress):
+            if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
+                where_first = look.files.name(shards.shard[-1])
+                first = _first_values(shards, look.files, named.get("image"), others, where_first)
+        files, damaged = look.files, [*shards.unread.values()]
+        if damaged and not skip_unreadable:
+            raise UnreadableError(where, len(damaged), problems_shown(damaged))
+        if first is None:
+            first = _first_values(shards, files, named.get("image"), others, where)
         suffixes, rows = shards.images(named.get("image"), where)
         shards.check_together(rows, files)
         keys = _keys(shards, rows, files, prefix, where)
-        said = {} if files.remotes else _as_exported(files.paths[0], named)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
-        labels, problems = None, tuple[str, ...]()
+        labels, problems = None, problems_shown(damaged)
         if label is not None and (label is not _CLS or any(one is not None for one in shards.labels)):
             labels = _labels(shards, rows, label, classes, where)
             if labels.names is None:
-                labels, problems = _names_beside(files, labels)
+                labels, unnamed_classes = _names_beside(files, labels)
+                problems += unnamed_classes
         elif classes is not None:
             raise UsageError(
                 f"{opt.classes} names the labels of {where}, which has none: {opt.fields('label=MEMBER')} names them"
             )
-        for name, one in named.items():
-            if name != "image" and one is not label:
-                spans = shards.spans(files, one.suffixes, rows)
-                one = replace(one, declared=said.get(name, one.declared))
-                values = values_of(one, spans, _first_with(one, spans, shards))
-                kinds[name], columns[name] = values.kind, values
+        for name, values in first.items():
+            kinds[name] = values.kind
+            columns[name] = replace(values, spans=shards.spans(files, others[name].suffixes, rows))
         used = {
             *suffixes,
             *(suffix for one in named.values() for suffix in one.suffixes),
@@ -124,6 +148,7 @@ class WebDatasetSource(TableSource):
                 "no_image": len(shards) - len(rows),
                 **shards.counts,
                 "unnamed_members": sum(unnamed.values()),
+                "problems": len(damaged),
                 **NO_COUNTS,
             },
             skipped=unnamed,
@@ -131,6 +156,18 @@ class WebDatasetSource(TableSource):
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
         super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state, labels=labels)
+        self._unread = np.flatnonzero(np.isin(rows, [*shards.unread]))
+        if labels is not None and damaged:
+            counts = {**self.info.counts, UNLABELLED: self.info.counts[UNLABELLED] - len(damaged)}
+            self.info = replace(self.info, counts=counts)
+
+    def at_hand(self) -> Rows | None:
+        """See `HasFetched`."""
+        return at_hand(self._all.images)
+
+    def unread(self) -> Rows:
+        """See `HasUnread`."""
+        return self._unread
 
 
 def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> tuple[str, Pass | None]:
@@ -169,10 +206,9 @@ def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, Decl
     return exported_beside(shard).declared(words, given)
 
 
-def _read(look: Pass, fields: Sequence[NamedMember], label: NamedMember | None, progress: Scanning) -> Shards:
-    """The samples of all shards. Raises UsageError where one cannot be read, SourceChangedError where it changes
-    meanwhile."""
-    shards = Shards(fields, label)
+def _read(shards: Shards, look: Pass, progress: Scanning) -> Iterator[None]:
+    """Add the samples of all shards; yields after each. Raises UsageError where one cannot be opened,
+    SourceChangedError where it changes meanwhile."""
     for k, found in look:
         where = look.files.name(k)
         with reading(where):
@@ -180,10 +216,22 @@ def _read(look: Pass, fields: Sequence[NamedMember], label: NamedMember | None, 
                 for seen in shards.read(found, k, where):
                     if seen % PROGRESS_EVERY == 0:
                         progress(seen)
-            except DecodeError as error:
-                raise UsageError(f"{where} is damaged: {error.detail}{COPY_AGAIN}") from None
+            except (BadArchiveError, DecodeError) as error:
+                shards.cut(k, look.files, error.detail if isinstance(error, DecodeError) else str(error))
+        yield
     progress(shards.members)
-    return shards
+
+
+def _first_values(
+    shards: Shards, files: NamedFiles, image: NamedMember | None, fields: Mapping[str, NamedMember], where: str
+) -> dict[str, MemberValues]:
+    """What the fields are, by the shards that were read so far. where: which these are. Raises UsageError where they
+    lack what was named, or its first value fits no field."""
+    rows, found = shards.images(image, where)[1], dict[str, MemberValues]()
+    for name, one in fields.items():
+        spans = shards.spans(files, one.suffixes, rows)
+        found[name] = values_of(one, spans, _first_with(one, spans, shards, where))
+    return found
 
 
 def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
@@ -247,12 +295,15 @@ def _shard_name(base: str) -> str:
     return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", text_of(os.fsencode(base)), flags=re.IGNORECASE)
 
 
-def _first_with(field: NamedMember, spans: Spans, shards: Shards) -> int:
-    """The first sample that has this field's member. Raises UsageError where none has."""
+def _first_with(field: NamedMember, spans: Spans, shards: Shards, where: str) -> int:
+    """The first sample that has this field's member. where: the shards that were read so far. Raises UsageError where
+    none has."""
     has = np.flatnonzero(spans.states[:, 0] >= 0)
     if not len(has):
         known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(f"{opt.fields(repr(field.name))}: no sample has a member .{plain(field.suffix)}, only {known}")
+        raise UsageError(
+            f"{opt.fields(repr(field.name))}: no sample of {where} has a member .{plain(field.suffix)}, only {known}"
+        )
     return int(has[0])
 
 

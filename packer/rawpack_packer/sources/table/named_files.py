@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 import xxhash
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
+from rawpack.remote.transfer import TIMEOUT_S, Remote, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
@@ -100,16 +102,16 @@ class NamedFiles:
         return data
 
     @contextmanager
-    def looked_through(self) -> Iterator[None]:
+    def looked_through(self, *, first_alone: bool = False) -> Iterator[Callable[[], object]]:
         """While in this block, archives behind URLs are fetched in advance, because each is opened in order, unless
-        what was found in it was kept."""
+        what was found in it was kept. first_alone: only the first, until what this gives is called."""
         if self.spool is None or self.kept_in is None:
-            yield
+            yield lambda: None
             return
         known = {path.name.partition(".")[0] for path in self.kept_in.glob("*.index")}
         wanted = [one for k, one in enumerate(self.remotes) if self._identity(k) not in known]
-        with self.spool.fetching(wanted):
-            yield
+        with self.spool.fetching(wanted, first_alone=first_alone) as fetch_others:
+            yield fetch_others
 
     def kept(self, k: int, what: str, kind: Any) -> Iterator[Any] | None:
         """What an earlier run found in archive k; None if nothing is kept. what, kind: what was looked for, and the
@@ -232,6 +234,7 @@ def _remote_files(urls: Sequence[str], spool: Spool | None, cure: str) -> NamedF
         try:
             return spool.find(url)
         except FileNotFoundError:
+            _check_bucket(url, spool)
             todo = cure or "check the URL of the source"
             raise UsageError(f"there is no file {plain(shown(url))}: {todo}") from None
 
@@ -244,12 +247,25 @@ def _remote_files(urls: Sequence[str], spool: Spool | None, cure: str) -> NamedF
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
     system, path = filesystem(url, {} if spool is None else spool.options)
     try:
-        return sorted(system.unstrip_protocol(name) for name in system.glob(path))
+        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
+        if not found:
+            _check_bucket(url, spool)
+        return found
+    except UsageError:
+        raise
     except Exception as error:  # each file system has its own
         if why := why_lost(error):
             raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from None
+        _check_bucket(url, spool)
         what = f"{plain(shown(url))} cannot be listed ({type(error).__name__})"
         raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from None
+
+
+def _check_bucket(url: str, spool: Spool | None) -> None:
+    """Raise UsageError where the bucket of a URL does not exist."""
+    split = urlsplit(url)
+    if Remote(f"{split.scheme}://{split.netloc}", {} if spool is None else spool.options, TIMEOUT_S).has_no_bucket():
+        raise no_bucket(url)
 
 
 def expanded(path: str, spool: Spool | None = None) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -30,7 +30,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
 from rawpack.remote.url import shown
 from rawpack.system.files import try_lock
 from rawpack_packer.sources.files import changed
-from rawpack_packer.text import again
+from rawpack_packer.text import again, size
 
 if TYPE_CHECKING:
     from rawpack.remote.wire import Wire
@@ -94,7 +94,8 @@ class Spool:
         self.folder, self.limit, self.options = folder, limit, dict(options or {})
         self.progress: Fetching | None = None
         """Shows what this process fetches while a source is opened."""
-        self._found = 0
+        self.known: dict[str, RemoteArchive] = {}
+        """The files that this process has found, by their URLs: each is asked for once."""
         self._asked: dict[str, Remote] = {}
         """What is asked for files, by their printable URLs; those that are waited for the longest first."""
 
@@ -123,7 +124,7 @@ class Spool:
         def show() -> None:
             nonlocal most
             while not ended.wait(_SHOW_EVERY_S):
-                most = max(most, sum(map(self._arrived, files)) if total else self._found)
+                most = max(most, sum(map(self._arrived, files)) if total else len(self.known))
                 items = self._fetcher.under_way() if files else []
                 waiting = [*self._asked.items(), *((item.remote.where(item.name), item.remote) for item in items)]
                 url, remote = waiting[0] if waiting else ("", None)
@@ -140,14 +141,15 @@ class Spool:
 
     def find(self, url: str) -> RemoteArchive:
         """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
+        if url in self.known:
+            return self.known[url]
         remote, name = self._remote(url, self.options)
         self._asked[shown(url)] = remote
         try:
             size, version = remote.about(name)
         finally:
             self._asked.pop(shown(url), None)
-        self._found += 1
-        return RemoteArchive(url, size, version, dict(self.options))
+        return self.known.setdefault(url, RemoteArchive(url, size, version, dict(self.options)))
 
     @contextmanager
     def opened(self, file: RemoteArchive, *, keep: bool = True) -> Iterator[int]:
@@ -172,14 +174,20 @@ class Spool:
             self._fetcher.cache.remove(file.key)
 
     @contextmanager
-    def fetching(self, wanted: Sequence[RemoteArchive]) -> Iterator[None]:
-        """While in this block, fetch these files in order, several at once, until the spool is full; and show it."""
-        ticket = Ticket()
+    def fetching(self, wanted: Sequence[RemoteArchive], *, first_alone: bool = False) -> Iterator[Callable[[], object]]:
+        """While in this block, fetch these files in order, several at once, until the spool is full; and show it.
+        first_alone: only the first, until what this gives is called."""
+        ticket, total = Ticket(), sum(file.bytes for file in wanted)
+        if total > self.limit and self.progress is not None:
+            what = f"the source has {size(total)}, and {self.folder} may take {size(self.limit)}"
+            self.progress.note(f"{what}: files that do not fit are fetched again when they are packed")
+        items = [self._item(file, keep=False) for file in wanted]
+        fetch_others = partial(self._fetcher.want, ticket, (), items)
         try:
             # What fails here fails again where the file is opened.
-            self._fetcher.want(ticket, (), [self._item(file, keep=False) for file in wanted])
+            self._fetcher.want(ticket, (), items[:1] if first_alone else items)
             with self.followed(wanted):
-                yield
+                yield fetch_others
         finally:
             self._fetcher.drop(ticket)
 
