@@ -78,8 +78,8 @@ def read_files(photos: Path, torch: str | None) -> dict[str, tuple[float, float]
         settings = argparse.Namespace(torch=torch, stores=[store])
         for _ in range(_ROUNDS):
             for way, augment in measured:
-                folder = store if way == "store" else photos
-                each = compare_stores.in_a_process_of_its_own(way, folder, settings, augment=augment)
+                source = store if way == "store" else photos
+                each = compare_stores.in_a_process_of_its_own(way, source, settings, augment=augment)
                 found.setdefault(f"{way}, augmented" if augment else way, []).append(each)
     return {
         way: (statistics.median(first for first, _ in each), statistics.median(rate for _, rate in each))
