@@ -178,7 +178,7 @@ def test_a_source_without_columns_says_so(place: Path, tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="use a listing, or key_pattern="):
         rawpack_packer.pack_splits(place / "img", tmp_path / "s", split_by="subject", workers=0)
-    with pytest.raises(UsageError, match="split_by='fold': .*no such column that is known now"):
+    with pytest.raises(UsageError, match=r"split_by='fold': .*no such column that is known now"):
         rawpack_packer.pack_splits(Made(), tmp_path / "s", split_by="fold", workers=0)
     with pytest.raises(UsageError, match="leave out splits=, holdout=, seed= and group_by="):
         rawpack_packer.pack_splits(place / "list.csv", tmp_path / "s", split_by="set", seed=1, workers=0)
