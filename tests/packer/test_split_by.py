@@ -167,13 +167,20 @@ def test_floats_and_arrays_do_not_divide(column: str, words: str, place: Path, t
 
 
 def test_a_source_without_columns_says_so(place: Path, tmp_path: Path) -> None:
-    """A folder has none without a pattern; a dataset's values are known only once they are read."""
+    """A folder has none without a pattern; the values of a dataset that makes its samples are not known before."""
+
+    class Made:
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            return {"image": picture(8, 8, 1), "fold": 1}
+
     with pytest.raises(UsageError, match="use a listing, or key_pattern="):
         rawpack_packer.pack_splits(place / "img", tmp_path / "s", split_by="subject", workers=0)
-    data: Any = [{"image": picture(8, 8, 1), "fold": 1}] * 4
-    with pytest.raises(UsageError, match="split_by='fold': "):
-        rawpack_packer.pack_splits(data, tmp_path / "s", split_by="fold", workers=0)
-    with pytest.raises(UsageError, match="leave out splits=, holdout= and seed="):
+    with pytest.raises(UsageError, match=r"split_by='fold': .*no such column that is known now"):
+        rawpack_packer.pack_splits(Made(), tmp_path / "s", split_by="fold", workers=0)
+    with pytest.raises(UsageError, match="leave out splits=, holdout=, seed= and group_by="):
         rawpack_packer.pack_splits(place / "list.csv", tmp_path / "s", split_by="set", seed=1, workers=0)
 
 
