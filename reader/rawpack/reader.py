@@ -31,7 +31,7 @@ from rawpack.system.user import suggests
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
     from rawpack.clips.table import Short
-    from rawpack.store.looking import Place
+    from rawpack.store.looking import Place, StoreInfo
     from rawpack.transforms.plan import Transform
 
 
@@ -163,6 +163,14 @@ class Reader:
         return self._samples.library
 
     @property
+    def stores(self) -> tuple[StoreInfo, ...]:
+        """The stores that are read, in order: `path`, `format`, `samples`, `bytes`, `digest`, `rejects` (how many) and
+        `fields` of each, as they were packed, whatever this reader has of them."""
+        from rawpack.store.looking import StoreInfo
+
+        return tuple(map(StoreInfo.of, self._library.stores))
+
+    @property
     def fields(self) -> Mapping[str, Field]:
         """Name -> kind, dtype and shape of one sample, None where samples differ. Clips have frames as first axis."""
         return self._samples.fields
@@ -212,7 +220,8 @@ class Reader:
 
     def column(self, name: str) -> Any:
         """One field of all samples, in the order of this reader; no image is read. Numbers are an array (n, ...), texts
-        a list of str, lists of texts a list of lists, ragged fields a list of arrays.
+        a list of str, lists of texts a list of lists, ragged fields a list of arrays. "index" is the row of each in the
+        store.
 
         Clips have one value of `video`, and of `label` where each video has one; of other fields, one for each frame.
         Raises UsageError for images and masks, and for what depends on the frames of random clips.
@@ -262,10 +271,21 @@ class Reader:
         bytes; in a compressed HDF5 file, those of the chunk that holds the sample. Of a clip, its first frame."""
         from rawpack.store.looking import places_of
 
+        return places_of(self._library, self._row(index))
+
+    def damaged(self, index: SupportsIndex) -> list[str]:
+        """The images and masks of one sample whose stored bytes do not fit the checksums with which they were packed;
+        of a clip, those of its first frame."""
+        from rawpack.store.looking import damaged_in
+
+        return damaged_in(self._library, self._row(index))
+
+    def _row(self, index: SupportsIndex) -> int:
+        """The row of a sample, or of a clip's first frame."""
         self._samples.look_at_files()
         (position,) = positions_at([operator.index(index)], len(self), outside=IndexError)
         rows = self._samples.rows
-        return places_of(self._library, int(position if rows is None else rows[position]))
+        return int(position if rows is None else rows[position])
 
     @suggests()
     def find(self, where: str | None = None, *, key: str | None = None) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,6 +65,13 @@ def test_a_packing_worker_is_light() -> None:
     assert "rawpack_packer.part" in loaded
     assert not loaded & {"rawpack.reader", "rawpack.workers", "rawpack_packer.sources.registry", "importlib.metadata"}
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
+
+
+def test_the_packer_uses_nothing_private_of_a_reader() -> None:
+    """What it shows of a store, every program can ask of a `Reader`."""
+    private = re.compile(r"\b\w*[rR]eader\._[a-z]\w*")
+    found = {path.name: private.findall(path.read_text("utf-8")) for path in Path(api.__file__).parent.rglob("*.py")}
+    assert {name: names for name, names in found.items() if names} == {}
 
 
 def test_help_is_light() -> None:

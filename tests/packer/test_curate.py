@@ -23,7 +23,6 @@ from tests.support import running
 import rawpack
 from rawpack import Reader
 from rawpack.errors import UsageError
-from rawpack.store.store import Store
 from rawpack_packer.inspect.curation import NEAR, curation_of, near_pairs
 from rawpack_packer.samples.curation import measures_of
 
@@ -163,9 +162,9 @@ def stores(planted: Path) -> Path:
 
 
 def test_what_was_planted_is_found(stores: Path) -> None:
-    store = Store(stores / "train")
-    keys = Reader(stores / "train").column("key")
-    found = curation_of(store)
+    reader = Reader(stores / "train")
+    keys = reader.column("key")
+    found = curation_of(reader)
     assert found is not None
     groups = [[keys[row] for row in group] for group in found.groups]
     assert groups == [["a/03.jpg", "b/copy-3.jpg"], ["a/05.jpg", "b/copy-5.jpg"]]
@@ -182,7 +181,7 @@ def test_what_was_planted_is_found(stores: Path) -> None:
 
 def test_the_commands_leave_them_out(stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    found = curation_of(Store(stores / "train"))
+    found = curation_of(Reader(stores / "train"))
     assert found is not None
     keys = Reader(stores / "train").column("key")
     for command, gone in (
@@ -202,8 +201,8 @@ def test_commands_leave_out_what_is_shown_and_no_more(tmp_path: Path) -> None:
         _write(tmp_path / f"some/a/{i:02}.jpg", photo_like(i, 64, 64))
         _write(tmp_path / f"same/a/{i:02}.jpg", np.full((64, 64, 3), 90, np.uint8))
     _write(tmp_path / "some/a/blank.jpg", np.full((64, 64, 3), 90, np.uint8))
-    some = Store(running.pack(tmp_path / "some", tmp_path / "some-store", "--curate", "--size", 64))
-    same = Store(running.pack(tmp_path / "same", tmp_path / "same-store", "--curate", "--size", 64))
+    some = Reader(running.pack(tmp_path / "some", tmp_path / "some-store", "--curate", "--size", 64))
+    same = Reader(running.pack(tmp_path / "same", tmp_path / "same-store", "--curate", "--size", 64))
     found, none = curation_of(some), curation_of(same)
     assert found is not None
     assert none is not None
@@ -213,7 +212,7 @@ def test_commands_leave_out_what_is_shown_and_no_more(tmp_path: Path) -> None:
     assert largest.values == [1000]
     for one in found.extremes:
         condition = shlex.split(one.command)[-1]
-        kept = Reader(some.path).select(where=condition)
+        kept = some.select(where=condition)
         assert len(kept) == 21 - len(one.rows), one.title
 
 

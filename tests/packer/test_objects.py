@@ -222,6 +222,14 @@ def test_what_is_no_list_of_objects(objects: object, error: str, photos: Path) -
         open_source(photos / "list.jsonl")
 
 
+def test_names_of_classes_for_boxes_without_classes(photos: Path) -> None:
+    """The error says what they may name, also where boxes are shares of the image's sides, whose rows begin with -1."""
+    for sides in ("1,2,5,6", "0.1,0.2,0.5,0.6"):
+        (photos / "b.csv").write_text(f"filename,xmin,ymin,xmax,ymax\n0.png,{sides}\n")
+        with pytest.raises(UsageError, match=r"0.png is in no folder with the name of a class: --classes names those"):
+            open_source(photos / "b.csv", classes=["x", "y"])
+
+
 def test_large_numbers_of_classes_are_refused(photos: Path) -> None:
     """Boxes are float32, in which 2**24 + 1 would be 2**24."""
     (photos / "list.jsonl").write_text(
@@ -267,6 +275,7 @@ def test_names_that_samples_have_already_get_that_of_the_column(photos: Path) ->
     file = objects_file(photos, ("key", [7, 8]), ("Index", [5, 6]), ("BOXES", [1, 2]))
     sample = packed(file)[0]
     assert [sample[f"objects_{name}"].tolist() for name in ("key", "Index", "BOXES")] == [[7, 8], [5, 6], [1, 2]]
+    assert [*open_source(file).info.fields] == ["boxes", "objects_key", "objects_Index", "objects_BOXES"]
     with pytest.raises(UsageError, match=r"list.jsonl: objects: 'is-crowd' cannot.*or --field objects:str keeps all"):
         open_source(objects_file(photos, ("is-crowd", [1, 2])))
 

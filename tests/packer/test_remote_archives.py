@@ -28,7 +28,7 @@ from rawpack_packer.text import size
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
-from store_server import Server, find_by_itself, limit_spools, on, serving, slow
+from store_server import Server, find_by_itself, limit_spools, on, serving, slow, status
 
 TABLES = Path(__file__).parents[1] / "support" / "fixtures" / "huggingface" / "checkout" / "data"
 SHARDS, SAMPLES = 6, 100
@@ -170,6 +170,31 @@ def test_what_is_not_there(server: Server, tmp_path: Path, source: str, message:
         rawpack_packer.pack(f"{server.url}{source}", tmp_path / "store", workers=0)
     assert "secret" not in str(error.value)
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("name", ["gone.tar", "rows-{0..2}.parquet", "folder.tar", "folder.tfrecord"])
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_missing_object_is_said_to_be_missing(server: Server, tmp_path: Path, scheme: str, name: str) -> None:
+    """Not to be damaged or empty, also where other objects have its name as the beginning of theirs: of such, S3's
+    clients say that they have 0 bytes."""
+    server.put_folder("bucket", {"folder.tar/a.jpg": b"a", "folder.tfrecord/a": b"a"})
+    root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
+    ran = run_here("pack", f"{root}/{name}", tmp_path / "store")
+    missing = name.replace("{0..2}", "2")
+    said = f"rawpack: there is no file {root}/{missing}: check the URL of the source"
+    assert (ran.code, ran.err.startswith(said)) == (2, True), ran.err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_where_a_missing_object_may_not_be_told_from_others(server: Server, tmp_path: Path, scheme: str) -> None:
+    """S3 answers 403 for it to those who may not list the bucket: the error names both reasons."""
+    server.faults += [on("gone.tar", status(403), method=method) for method in ("GET", "HEAD")]
+    root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
+    ran = run_here("pack", f"{root}/gone.tar", tmp_path / "store")
+    assert ran.code != 0
+    for words in (f"{root}/gone.tar may not be read", "credentials", "S3 says the same of a file that does not exist"):
+        assert words in ran.err
 
 
 def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -> None:

@@ -48,3 +48,8 @@ def test_each_video_is_fetched_once(server: Server, tmp_path: Path) -> None:
 def test_what_is_not_there_is_named(server: Server, tmp_path: Path) -> None:
     ran = run_here("pack", f"{server.url}/bucket/v30/other/meta/info.json", tmp_path / "store")
     assert (ran.code, "there is no file" in ran.err) == (2, True)
+    gone = "v30/arms/videos/observation.images.wrist/chunk-000/file-001.mp4"
+    del server.files[f"bucket/{gone}"]
+    ran = run_here("pack", "s3://bucket/v30/arms/meta/info.json", tmp_path / "store")
+    said = f"there is no file s3://bucket/{gone}: s3://bucket/v30/arms/meta/info.json names it: copy it too, or"
+    assert (ran.code, said in ran.err) == (2, True), ran.err

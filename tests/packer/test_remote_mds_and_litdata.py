@@ -54,6 +54,19 @@ def test_what_is_no_index(server: Server, tmp_path: Path) -> None:
     assert "there is no file" in ran.err
 
 
+@pytest.mark.parametrize("name", ["mds/splits/train", "litdata/dicts"])
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_shard_that_was_not_uploaded(server: Server, name: str, scheme: str, tmp_path: Path) -> None:
+    """It is said to be missing, with its URL and the index that names it, and not to be damaged."""
+    root = f"{server.url}/bucket/{name}" if scheme == "http" else f"s3://bucket/{name}"
+    shard = max(path.name for path in (FIXTURES / name).iterdir() if path.name != "index.json")
+    del server.files[f"bucket/{name}/{shard}"]
+    server.files[f"bucket/{name}/{shard}/part"] = b"of 1 byte"
+    ran = run_here("pack", f"{root}/index.json", tmp_path / "store")
+    said = f"rawpack: there is no file {root}/{shard}: {root}/index.json names it: copy it too"
+    assert (ran.code, ran.err.startswith(said)) == (2, True), ran.err
+
+
 def test_a_run_that_resumes_looks_into_no_shard_again(server: Server, tmp_path: Path) -> None:
     """What was found is kept, even where the spool has no room for the shards."""
     spool = Spool(tmp_path / "spool", 1)

@@ -213,8 +213,47 @@ def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
 
 
+def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, tmp_path: Path) -> None:
+    class Scenes:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, i: int) -> dict[str, Any]:
+            images = {"image": picture(40, 60, i), "near": picture(20, 30, i), "right": picture(40, 60, i + 9)}
+            return images | {"seg": np.full((40, 60), 1 + i, np.uint8)}
+
+    fields = {"seg": "mask", "near": "image", "right": "image"}
+    rawpack.pack(Scenes(), tmp_path / "store", fields=fields, size="keep")
+    page = opened(tmp_path / "store", state="screen=sample&row=1")
+
+    def masked() -> list[str]:
+        page.wait_for_selector(".stage img.layer")
+        figures = page.locator("main figure", has=page.locator("img.layer"))
+        return [text.partition(",")[0] for text in figures.locator("figcaption").all_inner_texts()]
+
+    choice = page.get_by_label("masks over")
+    assert masked() == ["image"]
+    assert choice.locator("option").all_inner_texts() == ["image", "right"]
+    choice.select_option("right")
+    page.wait_for_function("() => location.hash.includes('over=right')")
+    assert masked() == ["right"]
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".tile")
+    assert "over" not in state_of(page)
+    page = opened(tmp_path / "store", state="screen=sample&row=0&over=right")
+    assert masked() == ["right"]
+    page.get_by_label("masks over").select_option("image")
+    page.wait_for_function("() => !location.hash.includes('over')")
+    assert masked() == ["image"]
+    page = opened(tmp_path / "store", state="screen=sample&row=0&over=near")  # of another size
+    assert masked() == ["image"]
+
+
 def test_a_training_batch(opened: Any, many: Path) -> None:
-    page = opened(many, state="screen=training")
+    page = opened(many, state="screen=training&t-size=8y8")
+    page.wait_for_selector(".error >> text=image size '8y8': must be a side in pixels (256) or HEIGHTxWIDTH (224x160)")
+    page.fill("[name=size]", "")
+    page.press("[name=size]", "Enter")
     page.wait_for_selector("#batch .tile img")
     for name, value in (("steps", "RandomHorizontalFlip(), RandomCrop(12)"), ("batch", "16"), ("seed", "4")):
         page.fill(f"[name={name}]", value)
@@ -277,10 +316,32 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     wait_for_total(page, "6 clips")
     titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
     assert titles == [f"row {row}" for row in reader.clips(4)[1]["index"].tolist()]
+    for name, value in (("frames", "14"), ("step", "5")):
+        page.fill(f"[name={name}]", value)
+        page.press(f"[name={name}]", "Enter")
+    page.wait_for_selector(".error >> text=short 'wrap' pads them")
+    page.select_option("[name=short]", "wrap")
+    wait_for_total(page, "2 clips")
+    assert state_of(page) == {"screen": "clips", "c-frames": "14", "c-stride": "1", "c-step": "5", "c-short": "wrap"}
+    rows = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => Number(one.dataset.row))")
+    assert rows == [12 + k % 12 for k in range(14)]
+    clips = eval(page.inner_text("main pre.line"), {"rawpack": rawpack})
+    assert clips[1]["index"].tolist() == rows
+    page.fill("[name=frames]", "4")
+    page.press("[name=frames]", "Enter")
+    wait_for_total(page, "4 clips")
+    titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
+    assert titles == [f"row {row}" for row in range(5, 9)]
+    page.fill("[name=per_video]", "3")
+    page.press("[name=per_video]", "Enter")
+    page.wait_for_selector(".error >> text=step 5 and per video 3 exclude each other")
+    page.fill("[name=per_video]", "")
+    page.press("[name=per_video]", "Enter")
+    wait_for_total(page, "4 clips")
     page.click(".clip >> nth=1 >> button >> nth=2")
     page.wait_for_selector("#frame")
     page.keyboard.press("Escape")
-    wait_for_total(page, "6 clips")
+    wait_for_total(page, "4 clips")
 
 
 def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None:
@@ -376,7 +437,35 @@ def test_another_store_keeps_what_it_has(opened: Any, tmp_path: Path) -> None:
     page.click("#stores >> text=three")
     wait_for_total(page, "6 samples")
     assert state_of(page) == {"sort": "age", "descending": "1", "store": "2"}
-    assert page.inner_text("#said") == "three has no fields for this filter"
+    assert page.inner_text("#note") == "three has no fields for this filter"
+
+
+def test_what_another_store_lacks_is_said_as_long_as_it_is_shown(opened: Any, tmp_path: Path) -> None:
+    """A note stays, however long one looks; another screen, or another store, ends it."""
+    for name, count in (("one", 6), ("two", 3)):
+        for k in range(count):
+            save(tmp_path / "in" / name / f"{k}.png", picture(16, 16, k))
+        pack(tmp_path / "in" / name, tmp_path / name, "--size", 16)
+    page = opened(tmp_path / "one", tmp_path / "two", state="screen=sample&row=4")
+    page.wait_for_selector(".stage img")
+    page.clock.install()
+    page.click("#stores >> text=two")
+    wait_for_total(page, "3 samples")
+    key = Reader(tmp_path / "one").column("key")[4]
+    page.clock.fast_forward(600_000)
+    assert page.inner_text("#note") == f"two has no sample with the key {key}"
+    page.fill("input[name=key]", "1")
+    page.press("input[name=key]", "Enter")
+    wait_for_total(page, "1 sample of 3")
+    assert page.is_visible("#note")
+    page.click(".tile")
+    page.wait_for_selector(".stage img")
+    assert page.is_hidden("#note")
+    page.click("text=Back")
+    page.wait_for_selector("#note:visible")
+    page.click("#stores >> text=one")
+    wait_for_total(page, "1 sample of 6")
+    assert page.is_hidden("#note")
 
 
 def test_a_row_that_is_not_there_is_said_at_its_field(opened: Any, many: Path, tmp_path: Path) -> None:

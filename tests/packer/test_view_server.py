@@ -167,7 +167,9 @@ def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
         ("/api/batch", {"steps": "RandomResizedCrop(1000000)"}, "from 1 to 65,535"),
         ("/api/batch", {"batch": 5000}, "batch size must be from 1 to 4,096"),
         ("/api/batch", {"number": "x"}, "batch must be a whole number"),
-        ("/api/batch", {"size": "x"}, "image_size='x'"),
+        ("/api/batch", {"size": "x"}, "image size 'x': must be a side in pixels (256) or HEIGHTxWIDTH (224x160)"),
+        ("/api/batch", {"size": "keep"}, "image size keep: images of different sizes"),
+        ("/api/batch", {"size": "99999"}, "image size 99999: sides must be"),
         ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
         ("/api/batch", {"steps": "Resize((4096, 4096))", "batch": 4096, "epoch": 3}, "75 samples would be 3.5 GiB"),
         ("/api/batch", {"rank": 5, "world": 3}, "rank must be less than the number of ranks, 3, not 5"),
@@ -316,6 +318,7 @@ def test_boxes_masks_and_several_images(tmp_path: Path) -> None:
         ("depth", 15, 20),
     ]
     assert sample["layers"][0]["items"] == [[5, 10, 30, 20], [1, 2, 3, 4]]
+    assert sample["masks"] == {"seg": ["image"]}
     layer = client.picture("/mask", row=1, field="seg")
     assert layer.shape == (40, 60, 4)
     assert ((layer[..., 3] > 0) == (Scenes()[1]["seg"] > 0)).all()
@@ -571,12 +574,12 @@ def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
     ran = run_here("pack", "--quiet", "-j", 0, "--size", 48, "--curate", "--splits", "train,val", tmp_path / "in",
                    tmp_path / "sets")  # fmt: skip
     assert ran.code == 0, ran
+    reader = Reader(tmp_path / "sets", split="train")
     page = rawpack.view(tmp_path / "sets")
     found = Client(page.url).json("/api/found")
     about = Client(page.url).json("/api/stores")[0]
-    assert {"sharpness", "brightness"} <= {*about["numbers"]} <= {*about["fields"]} - {"phash", "one_color"}
+    assert {"sharpness", "brightness"} <= {*about["numbers"]} <= {*reader.fields} - {"phash", "one_color"}
     page.close()
-    reader = Reader(tmp_path / "sets", split="train")
     assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
     assert [(leak["tile"]["key"], leak["split"], leak["other"]) for leak in found["leaks"]] == [("a/5.png", "val", 0)]
     darkest = next(one["tiles"] for one in found["extremes"] if one["title"] == "Darkest")
@@ -615,6 +618,8 @@ def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
     np.testing.assert_array_equal(client.picture("/image", row=0), reader[0]["image"])
     assert client.json("/api/stores")[0]["samples"] == 10
     page.close()
+    with pytest.raises(UsageError, match=r"view\(\) shows"):
+        Reader.mix({packed("memmap", "--size", 48): 1}).view()
     with pytest.raises(UsageError, match=r"view\(\) shows"):
         Reader.mix({packed("memmap", "--size", 48): 1, packed("lmdb", "--size", 48): 1}).view()
 
@@ -708,7 +713,19 @@ def test_frames_of_a_video(tmp_path: Path) -> None:
     assert [(clip["rows"], clip["label"]) for clip in found["clips"]] == [([0, 1, 2, 3], "a"), ([4, 5, 6, 7], "a")]
     assert found["clips"][1]["key"] == reader.column("key")[4]
     status, said = client.refused("/api/clips", frames=10)
-    assert (status, said.endswith("use fewer frames or a smaller stride")) == (400, True)
+    assert (status, said.endswith("a smaller stride; short 'repeat_last' or short 'wrap' pads them")) == (400, True)
+    assert "=" not in said
+    found = client.json("/api/clips", frames=4, step=2, short="repeat_last")
+    assert (found["count"], found["left_out"]) == (4, 0)
+    assert [clip["rows"] for clip in found["clips"][1:]] == [[2, 3, 4, 5], [4, 5, 6, 7], [9, 10, 11, 11]]
+    assert eval(found["line"], {"rawpack": rawpack})[3]["index"].tolist() == [9, 10, 11, 11]
+    for words, why in (
+        ({"step": 0}, "step must be from 1"),
+        ({"short": "pad"}, "short 'pad' must be one of 'drop'"),
+        ({"step": 2, "per_video": 3}, "step 2 and per video 3 exclude each other"),
+    ):
+        status, said = client.refused("/api/clips", frames=4, **words)
+        assert (status, why in said) == (400, True), said
     columns = client.json("/api/columns", row=10)
     assert columns["values"]["video"] == "1 (b/short.mp4)"
     assert columns == {name: client.json("/api/sample", row=10)[name] for name in columns}

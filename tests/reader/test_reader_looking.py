@@ -1,9 +1,11 @@
-"""`reader.find`, `where_is`, `shapes` and `rejects`, against the files themselves, `str` and `json`."""
+"""`reader.find`, `where_is`, `shapes`, `stores`, `damaged` and `rejects`, against the files themselves, `str` and
+`json`."""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import zlib
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from pictures import picture, save
 from PIL import Image
 from running import FORMATS, Packed, pack, run_here
+from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
 from rawpack import Reader, UsageError
@@ -74,6 +77,59 @@ def test_find_by_condition_and_key(packed: Packed) -> None:
 def test_find_among_numbered_keys(tmp_path: Path) -> None:
     rawpack.pack({"image": np.zeros((3, 8, 8, 3), np.uint8)}, tmp_path / "store", size="keep")
     assert Reader(tmp_path / "store").find(key="1").tolist() == [1]
+
+
+def test_stores_are_what_their_folders_are(packed: Packed, tmp_path: Path) -> None:
+    """Whatever a reader has of them; a changed label is another digest."""
+    folders = [packed("memmap", "--size", 40), packed("lmdb", "--size", 40)]
+    reader = Reader([*folders]).select([3, 80])
+    for folder, one in zip(folders, reader.stores, strict=True):
+        manifest = json.loads((folder / "store.json").read_bytes())
+        beside = ("store.json", "provenance.json", "provenance.npy")
+        files = [path for path in folder.rglob("*") if path.is_file() and path.name not in beside]
+        assert (one.path, one.format, one.samples, one.rejects) == (str(folder), manifest["format"], 75, 0)
+        assert one.bytes == sum(path.stat().st_size for path in files)
+        assert one.fields["image"].shape == (40, 40, 3)
+    shutil.copytree(folders[0], tmp_path / "copy")
+    (tmp_path / "new.csv").write_text(f"key,label\n{Reader(folders[0]).column('key')[0]},other\n")
+    digests = [Reader(path).stores[0].digest for path in (folders[0], tmp_path / "copy")]
+    assert run_here("relabel", "--quiet", "--from", tmp_path / "new.csv", tmp_path / "copy").code == 0
+    assert digests == [reader.stores[0].digest] * 2
+    assert Reader(tmp_path / "copy").stores[0].digest != digests[0]
+
+
+@pytest.mark.usefixtures("looked_through_here")
+def test_the_index_is_the_rows_in_the_store(packed: Packed, tmp_path: Path) -> None:
+    reader = Reader(packed("memmap", "--size", 40))
+    assert reader.column("index").tolist() == list(range(75))
+    some = reader.select([40, 3, 71])
+    found = some.column("index")
+    assert found.tolist() == [int(some[k]["index"]) for k in range(3)] == [40, 3, 71]
+    found[:] = 0  # which is a copy
+    assert some[0]["index"] == 40
+    encode(tmp_path / "in" / "a.mp4", "mpeg4", 9)
+    frames = Reader(pack(tmp_path / "in", tmp_path / "store", "--size", 32))
+    assert frames.clips(4).column("index").tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(UsageError, match="differs from epoch to epoch"):
+        frames.clips(4, per_video=2).column("index")
+
+
+@pytest.mark.parametrize("form", ["memmap", "lmdb", "hdf5"])
+def test_damaged_names_what_was_changed(images: Path, tmp_path: Path, form: str) -> None:
+    """By one bit, in the sample that has it and in no other."""
+    store = pack(images, tmp_path / "store", "--size", 40, "--format", form)
+    place = Reader(store).where_is(8)["image"]
+    with place.file.open("r+b") as file:
+        file.seek(place.offset + place.bytes // 2)
+        changed = file.read(1)[0] ^ 1
+        file.seek(-1, 1)
+        file.write(bytes([changed]))
+    reader = Reader(store)
+    assert [reader.damaged(row) for row in (7, 8, 9)] == [[], ["image"], []]
+    some = reader.select([9, 8])
+    assert [some.damaged(row) for row in (0, 1, -1)] == [[], ["image"], ["image"]]
+    with pytest.raises(IndexError):
+        some.damaged(2)
 
 
 def test_shapes(packed: Packed) -> None:

@@ -214,7 +214,7 @@ class Request(BaseHTTPRequestHandler):
         bucket = self.name.rstrip("/")
         prefix, delimiter = query.get("prefix", [""])[0], query.get("delimiter", [""])[0]
         keys = sorted(name.removeprefix(f"{bucket}/") for name in list(self.server_state.files))
-        contents, folders = "", set()
+        contents, folders, count = "", set(), 0
         for key in keys:
             if not key.startswith(prefix):
                 continue
@@ -222,6 +222,7 @@ class Request(BaseHTTPRequestHandler):
             if delimiter and delimiter in rest:
                 folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
                 continue
+            count += 1
             size = len(self.server_state.files[f"{bucket}/{key}"])
             contents += (
                 f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
@@ -229,7 +230,8 @@ class Request(BaseHTTPRequestHandler):
             )
         shared = "".join(f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders))
         found = (
-            f"<Name>{bucket}</Name><KeyCount>{len(keys)}</KeyCount><IsTruncated>false</IsTruncated>{contents}{shared}"
+            f"<Name>{bucket}</Name><KeyCount>{count + len(folders)}</KeyCount><IsTruncated>false</IsTruncated>"
+            f"{contents}{shared}"
         )
         self.reply(200, f"<ListBucketResult>{found}</ListBucketResult>".encode(), Content_Type="application/xml")
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack import Reader
 from rawpack.disk.manifest import CURATED
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import split_names
-from rawpack.store.store import Store
+from rawpack.remote.url import is_url
 
 NEAR = 4
 """Bits of 64 in which the perceptual hashes of near duplicates differ, at most."""
@@ -72,19 +73,20 @@ class Curation:
     extremes: list[Extremes]
 
 
-def curation_of(store: Store) -> Curation | None:
-    """What a store's measures show; None where it has none."""
-    if not len(store) or not all(name in store.fields for name in CURATED):
+def curation_of(reader: Reader) -> Curation | None:
+    """What the measures of a store show; None where it has none. reader: of all of it."""
+    if not len(reader) or not all(name in reader.fields for name in CURATED):
         return None
-    hashes = _column(store, "phash").astype(np.uint64)
+    path = reader.stores[0].path
+    hashes = reader.column("phash").astype(np.uint64)
     groups = near_groups(hashes)
-    leaks = [Leak(row, name, other) for name, path in _siblings(store) for row, other in _leaks(hashes, path)]
+    leaks = [Leak(row, name, other) for name, split in _siblings(path) for row, other in _leaks(hashes, split)]
     extra, leaked = [row for group in groups for row in group[1:]], sorted({leak.row for leak in leaks})
     return Curation(
         groups,
-        _without(store, extra, "without-duplicates"),
+        _without(path, extra, "without-duplicates"),
         leaks,
-        _without(store, leaked, "without-leaks"),
+        _without(path, leaked, "without-leaks"),
         [
             found
             for title, name, least in (
@@ -94,7 +96,7 @@ def curation_of(store: Store) -> Curation | None:
                 ("Least detail", "entropy", True),
                 ("Largest area of one color", "one_color", False),
             )
-            if (found := _extremes(store, title, name, least=least)).rows
+            if (found := _extremes(reader, title, name, least=least)).rows
         ],
     )
 
@@ -155,10 +157,10 @@ _ONES = np.array([bin(k).count("1") for k in range(256)], np.int64)
 
 def _leaks(hashes: Hashes, path: Path) -> list[tuple[int, int]]:
     """The rows of images that are nearly in another store too, and the rows there."""
-    other = Store(path)
+    other = Reader(path)
     if "phash" not in other.fields:
         return []
-    theirs = _column(other, "phash").astype(np.uint64)
+    theirs = other.column("phash").astype(np.uint64)
     found, mine = list[tuple[int, int]](), len(hashes)
     for group in near_groups(np.concatenate([hashes, theirs])):
         others = [row - mine for row in group if row >= mine]
@@ -166,42 +168,36 @@ def _leaks(hashes: Hashes, path: Path) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def _siblings(store: Store) -> Iterator[tuple[str, Path]]:
-    """The other splits of the set that a store is in."""
-    folder = store.path.resolve().parent
-    if store.origin is None and (folder / SPLITS).exists():
-        for name in split_names(folder):
-            if (path := folder / name) != store.path.resolve():
-                yield name, path
+def _siblings(path: str) -> Iterator[tuple[str, Path]]:
+    """The other splits of the set that the store at a path or URL is in."""
+    store = Path(path).resolve()
+    if not is_url(path) and (store.parent / SPLITS).exists():
+        for name in split_names(store.parent):
+            if (split := store.parent / name) != store:
+                yield name, split
 
 
-def _extremes(store: Store, title: str, name: str, *, least: bool) -> Extremes:
-    values = _column(store, name).astype(np.int64)
+def _extremes(reader: Reader, title: str, name: str, *, least: bool) -> Extremes:
+    values = reader.column(name).astype(np.int64)
     order = np.argsort(values if least else -values, kind="stable")
     # Those that are more extreme than the next one, so that the command leaves out these and no others.
     rest = int(values[order[min(_SHOWN, len(order) - 1)]])
     shown = [row for row in order[:_SHOWN].tolist() if values[row] != rest]
     limit = int(values[shown[-1]]) if shown else rest
-    command = _command(store, f"{name} {'>' if least else '<'} {limit}", f"without-{title.split()[0].lower()}")
+    condition = f"{name} {'>' if least else '<'} {limit}"
+    command = _command(reader.stores[0].path, condition, f"without-{title.split()[0].lower()}")
     return Extremes(title, name, _WORDS[name], shown, values[shown].tolist(), command)
 
 
-def _without(store: Store, rows: list[int], name: str) -> str:
+def _without(path: str, rows: list[int], name: str) -> str:
     """The command that makes a store without these rows, or without as many of them as a command has room for."""
     listed = ""
     for row in rows:
         if len(listed) > _ARGUMENT:
             break
         listed += f"{row}, "
-    return _command(store, f"index not in ({listed.strip()})", name) if rows else ""
+    return _command(path, f"index not in ({listed.strip()})", name) if rows else ""
 
 
-def _command(store: Store, condition: str, name: str) -> str:
-    return shlex.join(["rawpack", "subset", str(store.path), name, "--where", condition])
-
-
-def _column(store: Store, name: str) -> NDArray[np.generic]:
-    field = store.fields[name]
-    values = np.empty(len(store), field.dtype)
-    store.columns.take(name, np.arange(len(store)), values)
-    return values
+def _command(path: str, condition: str, name: str) -> str:
+    return shlex.join(["rawpack", "subset", path, name, "--where", condition])

@@ -132,7 +132,7 @@ def parse_size(name: Names, text: str, *, keep: bool = True) -> tuple[int, int] 
     match = re.fullmatch(r"(\d{1,6})(?:[xX](\d{1,6}))?", text.strip())
     if not match:
         raise UsageError(
-            f"{name(repr(text))}: must be a side in pixels (256), "
+            f"{name(repr(text))}: must be a side in pixels (256){',' if keep else ' or'} "
             + either("HEIGHTxWIDTH (224x160)", "(height, width)")
             + (either(", or keep", ", or 'keep'") if keep else "")
         )

@@ -224,7 +224,7 @@ def _picture(name: str, image: NDArray[Any], *, enlarge: bool) -> Picture:
 
 def _found(store: Store, reader: Reader) -> Iterator[FoundImages]:
     """Near duplicates, leaks, and extremes, where the store was packed with `--curate`."""
-    found = curation_of(store)
+    found = curation_of(reader)
     if found is None:
         return
     if found.groups:

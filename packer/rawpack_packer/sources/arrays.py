@@ -31,15 +31,14 @@ from rawpack_packer.sources.array_files import (
 )
 from rawpack_packer.sources.axes import turned
 from rawpack_packer.sources.base import Scanning, unseen
-from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind
+from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.inferred import inferred_kind
-from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
+from rawpack_packer.sources.named_arrays import SaidOfArrays
 from rawpack_packer.sources.table.choose import (
     LABEL,
     NO_COUNTS,
     ChosenColumns,
-    Classes,
     ColumnChoice,
     ColumnInfo,
     Habits,
@@ -84,32 +83,16 @@ class ArraySource(TableSource):
     names of classes. `.npz` and gzipped files are read into memory.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        array: Arrays = (),
-        fields: Fields = (),
-        classes: Classes | None = None,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        key_column: str | None = None,
-        progress: Scanning = unseen,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], /, *, progress: Scanning = unseen, **options: Any) -> None:
         """path: a file; a folder of one, as of torchvision's MNIST; either may end in a split, `mnist.npz/train`.
-        array: which arrays of an `.npz` are packed, and as what: image=source,label=target. `:chw` after the name of
-        images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,
-        label_column, key_column: the arrays of an `.npz` that hold these, beside which the others stay fields.
-        fields: which fields are masks, and which are no images: {"seg": "mask", "depth": "array"}.
-        classes: names of labels.
+        options: of `SaidOfArrays`, which name arrays of an `.npz`.
 
         Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said;
         DividedError if it has several splits.
         """
         at = file_at(Path(path), ARRAYS, "arrays")
         file, root = at.path.absolute(), plain(os.fsencode(Path(path).absolute()))
-        said = SaidOfArrays(array, fields, classes, image_column, label_column, key_column)
+        said = SaidOfArrays(**options)
         arrays, image, states, problems = _read(at, said, root)
         if image is None:
             chosen = _choose(arrays, said, root)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal, Protocol
 
@@ -171,106 +170,43 @@ class DatasetSource(BaseSource):
         recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
         images one size; None where that is unknown. progress: called with the number of samples whose labels were read.
         root: its name in messages. Raises UsageError for what is no dataset."""
-        called = type(dataset).__name__
         label, onehot = one_hot_name(label_column)
-        called_as = _called(names, label)
-        if (frame := frame_columns(dataset)) is not None:
-            of_frame = dict(called_as) if isinstance(called_as, Mapping) else {}
-            dataset, called_as = frame, of_frame | named_path(frame, of_frame)
-            keys = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else keys
-        elif isinstance(features := getattr(dataset, "features", None), Mapping) and not isinstance(called_as, tuple):
-            called_as = {**(called_as or {}), **named_features(features, called_as or {})} or None
-        if isinstance(dataset, Mapping):
-            if isinstance(called_as, Mapping):
-                dataset, called_as = renamed(dataset, called_as, f"the {called}"), None
-            dataset = as_columns(dataset)
-            if frame is not None and LABEL in dataset.columns:
-                dataset.columns[LABEL] = whole_labels(dataset.columns[LABEL])
-        check_not_columns(dataset)
-        count = length_of(dataset)
-        root = root or f"<{called} of {count} samples>"
-        self.in_order = not hasattr(dataset, "__getitem__")
+        looked, keys = _looked_at(dataset, _called(names, label), keys, root)
+        self.in_order = isinstance(looked.dataset, InOrder)
         """Whether samples can only be iterated, which one process must do."""
-        if self.in_order:
-            if iter(dataset) is dataset:
-                raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
-            dataset = InOrder(dataset, count)
-        declared = {**(_attribute(dataset, "fields", Mapping) or {}), **(fields or {})}
-        if classes is not None:
-            classes = classes_of(classes if isinstance(classes, str | os.PathLike) else [str(one) for one in classes])
-        objects = with_objects(dataset, declared, classes, root)
-        dataset, declared = objects.dataset, objects.declared
-        if isinstance(called_as, tuple):
-            for name in called_as:
-                if called_as.count(name) > 1:
-                    raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
-        first = _first(dataset, count, called_as, root)
-        if first.get(LABEL, "") is None:
-            labels = (_label_of(dataset[i], called_as) for i in range(min(count, _TRIED)))
-            first[LABEL] = next((one for one in labels if one is not None), None)
-        if onehot:
-            first[LABEL] = _first_one_hot(first, opt.label_column(str(label_column)), root)
-        elif _is_empty(first.get(LABEL)):  # an image without annotations shows no fields
-            next_ones = (_sample_of(dataset, i, called_as) for i in range(1, min(count, _TRIED)))
-            first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
-        declared = {**({} if objects.found else target_kinds(first)), **declared}
-        if "image" not in first:
-            raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
-        for name in declared:
-            if name not in first:
-                raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
-        if "key" in first:
-            raise UsageError("every sample has a field 'key' already: pass keys=[...], or rename yours, to 'name' say")
-        said = image or _attribute(dataset, "image", (tuple, ImageKind))
-        if said is None and (axes := _attribute(dataset, "image", str)) in AXES:
-            said = axes
-        check_array(dataset, said, root)
-        others = _others(dataset, count, called_as)
-        images = images_of(first["image"], said, others, root, colors=colors, sized=sized)
-        kind = images.kind
-        kinds = {
-            name: _field_kind(name, value, declared, images, root, _others(dataset, count, called_as, name))
-            for name, value in first.items()
-            if name != "image"
-        }
-        of_dataset = (objects.classes if LABEL not in kinds else None) or _attribute(dataset, "classes", (list, tuple))
-        in_samples = called_as.get(LABEL, LABEL) if isinstance(called_as, Mapping) else LABEL
-        of_dataset = of_dataset or class_names(getattr(dataset, "features", None), in_samples)
-        ids: tuple[int, ...] = ()
-        if isinstance(boxes := first.get(BOXES), Boxes) and boxes.form == "xywh":
-            known = _attribute(getattr(dataset, "coco", None), "cats", Mapping) or {}
-            ids = tuple(sorted(known))
-            of_dataset = [str(known[number]["name"]) for number in ids] or of_dataset
-        texts = LABEL in kinds and kinds[LABEL] == FieldKind("str") and LABEL not in declared
-        found = None
+        declared = {**(_attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
+        given = None if classes is None else classes_of(classes)
+        objects = with_objects(looked.dataset, declared, given, looked.root)
+        looked = replace(looked, dataset=objects.dataset)
+        first = looked.first(opt.label_column(str(label_column)) if onehot else None)
+        declared = {**({} if objects.found else target_kinds(first)), **objects.declared}
+        _check_first(first, declared, looked.root)
+        images = looked.images(first["image"], image, colors, sized)
+        of_others = {name: value for name, value in first.items() if name != "image"}
+        kinds = {name: looked.field(name, value, declared.get(name), images) for name, value in of_others.items()}
+        known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
+        texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
+        found = looked.text_labels(given or known, progress) if texts else None
         if texts:
-            values = _label_values(dataset, called_as, in_samples, None if classes or of_dataset else progress)
-            if values is not None:
-                found = _text_labels(values, classes or of_dataset, root)
-            named = found.names if found is not None else classes_of([str(one) for one in classes or of_dataset or ()])
+            named = classes_of(given or known or ()) if found is None else found.names
         else:
-            with_classes = isinstance(boxes, Boxes) and boxes.rows.shape[1] > _BOX
-            named = _classes(kinds.get(LABEL), classes, of_dataset, of_boxes=with_classes)
+            named = _classes(kinds.get(LABEL), first.get(BOXES), given, known)
         if LABEL in kinds and (named is not None or texts):
             kinds[LABEL] = FieldKind("int64")
-        all_keys = _keys(keys, count)
         self.info = SourceInfo(
             kind="dataset",
-            root=root,
+            root=looked.root,
             fields=kinds,
-            image=kind,
+            image=images.kind,
             classes=named,
             numbered=keys is None,
-            problems=(*hints(kinds, declared, kind), *objects.problems),
+            problems=(*hints(kinds, declared, images.kind), *objects.problems),
         )
-        targets = as_array(getattr(dataset, "targets", None))
-        whole = targets is not None and targets.shape == (count,) and targets.dtype.kind in "iu"
-        self._targets = targets if whole else None if found is None else found.numbers
-        groups = _attribute(dataset, "groups", SLICEABLE)
-        self._groups = groups if groups is not None and len(groups) == count else None
-        self._dataset = dataset
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
-        self._all = DatasetPart(dataset, 0, all_keys, called_as, kinds, named, images, how, ids)
+        all_keys, self._dataset = _keys(keys, looked.count), looked.dataset
+        self._all = DatasetPart(looked.dataset, 0, all_keys, looked.names, kinds, named, images, how, ids)
+        self._targets, groups = looked.targets(found), _attribute(looked.dataset, "groups", SLICEABLE)
+        self._groups = groups if groups is not None and len(groups) == looked.count else None
 
     def labels(self) -> NDArray[Any] | None:
         """See `HasLabels`: known from an attribute `targets`, as torchvision's datasets have it."""
@@ -291,7 +227,191 @@ class DatasetSource(BaseSource):
 
     @cached_property
     def _states(self) -> NDArray[np.int64]:
-        return _states_of(self._dataset)
+        if isinstance(self._dataset, Spooled):
+            return self._dataset.states()
+        arrays = filter(_is_plain, _columns(self._dataset))
+        return np.array([*map(_state_of, arrays)], np.int64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """The samples of a dataset, which are looked at before they are packed."""
+
+    dataset: Any
+    count: int
+    names: Names | None
+    """What their values are called."""
+    root: str
+
+    def sample(self, i: int) -> dict[str, Any] | None:
+        """A sample; None where it cannot be read, so that it is rejected when it is packed."""
+        try:
+            return as_dict(self.dataset[i], self.names)
+        except (PackError, MemoryError):
+            raise
+        except Exception:
+            return None
+
+    def first(self, onehot: str | None) -> dict[str, Any]:
+        """The first one that can be read and shows fields, with a label if some have one. onehot: how the user says
+        that labels are. Raises UsageError."""
+        names = self.names if isinstance(self.names, tuple) else ()
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
+        first, tried = self._readable(), min(self.count, _TRIED)
+        if first.get(LABEL, "") is None:
+            labels = (_label_of(self.dataset[i], self.names) for i in range(tried))
+            first[LABEL] = next((one for one in labels if one is not None), None)
+        if onehot is not None:
+            first[LABEL] = _first_one_hot(first, onehot, self.root)
+        elif _is_empty(first.get(LABEL)):  # an image without annotations shows no fields
+            next_ones = map(self.sample, range(1, tried))
+            first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
+        return first
+
+    def _readable(self) -> dict[str, Any]:
+        """The first one that can be read. Raises UsageError where none of the first `_TRIED` can."""
+        tried, raised = min(self.count, _TRIED), None
+        for i in range(tried):
+            try:
+                sample = self.dataset[i]
+                check_not_item(sample, self.dataset)
+                return as_dict(sample, self.names)
+            except DecodeError as error:
+                raise UsageError(f"{self.root}: its first sample: {error.detail}") from None
+            except (PackError, UsageError, MemoryError):
+                raise
+            except Exception as error:
+                raised = raised or error
+        which = "its only sample" if self.count == 1 else f"each of its first {tried} samples"
+        raise UsageError(
+            f"{self.root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] must "
+            f"return sample i, for i from 0 to {self.count - 1}"
+        ) from raised
+
+    def others(self, name: str = "image") -> Others:
+        """The images, or those of a further field, to be looked at; without those that cannot be read."""
+        every: Sequence[int] | None = None
+        if isinstance(self.dataset, list | tuple | np.ndarray | ColumnDataset):
+            rows = self.dataset.column(name) if isinstance(self.dataset, ColumnDataset) else self.dataset
+            alike = getattr(getattr(rows, "dtype", None), "kind", "O") != "O"
+            every = range(0 if alike else self.count)
+        some = np.unique(np.linspace(0, self.count - 1, _TRIED, dtype=np.int64)).tolist()
+        few = range(1, min(self.count, _TRIED)) if isinstance(self.dataset, InOrder) else some
+        return Others(
+            lambda rows: (one[name] for one in map(self.sample, rows) if one and name in one), some, few, every
+        )
+
+    def images(self, first: Any, said: DeclaredImage | None, colors: bool, sized: bool | None) -> DatasetImages:
+        """What images are, by the first one. said, colors, sized: see `DatasetSource`. Raises UsageError."""
+        said = said or _attribute(self.dataset, "image", (tuple, ImageKind))
+        if said is None and (axes := _attribute(self.dataset, "image", str)) in AXES:
+            said = axes
+        check_array(self.dataset, said, self.root)
+        return images_of(first, said, self.others(), self.root, colors=colors, sized=sized)
+
+    def field(self, name: str, value: Any, declared: Declared | None, images: DatasetImages) -> FieldKind:
+        """What a field is. value: that of the first sample. Raises UsageError."""
+        array, rest = array_of(declared)
+        said = rest if array else declared
+        kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
+        if kind == "mask":
+            kind = inferred_pixels(kind, name, value, images.kind)
+        elif kind == "image":
+            kind = self._further(name, value, images)
+        return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
+
+    def _further(self, name: str, value: Any, images: DatasetImages) -> FieldKind:
+        """What further images are: as the first one, of one size unless some that are looked at differ."""
+        others, where = self.others(name), f"{self.root}: {name}"
+        values = chain([value], others.images(others.few))
+        kind = first_pixels("image", name, lambda one: images.further(one, where), values, images.kind)
+        if None in kind.shape:
+            return kind
+        seen = others.images(others.few if others.every is None else others.every)
+        sizes = {size_of(one, images.chw) for one in chain([value], seen)} - {None}
+        return kind if len(sizes) < 2 else replace(kind, shape=(None, None, kind.shape[2]))
+
+    @property
+    def _label(self) -> Any:
+        """What samples call their labels."""
+        return self.names.get(LABEL, LABEL) if isinstance(self.names, Mapping) else LABEL
+
+    def classes(self, boxes: Any, of_objects: Sequence[str] | None) -> tuple[Sequence[Any] | None, tuple[int, ...]]:
+        """The names of classes that the dataset has, and COCO's ids of those of boxes, if these have them."""
+        features, ids = getattr(self.dataset, "features", None), tuple[int, ...]()
+        names = of_objects or _attribute(self.dataset, "classes", (list, tuple)) or class_names(features, self._label)
+        if isinstance(boxes, Boxes) and boxes.form == "xywh":
+            known = _attribute(getattr(self.dataset, "coco", None), "cats", Mapping) or {}
+            ids = tuple(sorted(known))
+            names = [str(known[number]["name"]) for number in ids] or names
+        return names, ids
+
+    def text_labels(self, classes: Sequence[Any] | None, progress: Scanning) -> Labels | None:
+        """The labels of all samples, which are texts; None where samples are not read for them, as their classes are
+        known. A sample that raises has none."""
+        dataset, values = self.dataset, list[Any]()
+        targets, features = getattr(dataset, "targets", None), getattr(dataset, "features", None)
+        if isinstance(dataset, ColumnDataset):
+            values = list(dataset.column(LABEL))
+        elif isinstance(targets, list | tuple) and len(targets) == self.count and are_texts(list(targets)):
+            values = list(targets)
+        elif classes and type(dataset) not in (list, tuple):
+            return None
+        elif isinstance(features, Mapping) and self._label in features:  # without decoding its images
+            values = list(dataset[self._label])
+        else:
+            for i in range(self.count):
+                values.append((self.sample(i) or {}).get(LABEL))
+                (unseen if classes else progress)(i + 1)
+        texts = [value if isinstance(value, str) else None for value in values]
+        return number_labels(texts, tuple(classes) if classes else None, where=self.root)
+
+    def targets(self, found: Labels | None) -> NDArray[Any] | None:
+        """The label of each sample, if it is known. found: in texts."""
+        targets = as_array(getattr(self.dataset, "targets", None))
+        whole = targets is not None and targets.shape == (self.count,) and targets.dtype.kind in "iu"
+        return targets if whole else None if found is None else found.numbers
+
+
+def _looked_at(
+    dataset: Any, names: Names | None, keys: Sequence[str] | None, root: str
+) -> tuple[_Looked, Sequence[str] | None]:
+    """The samples of what the user gives: columns of a table or a dict as one dataset, and what can only be iterated in
+    order. Their keys: as given, or a column of the table. Raises UsageError for what is no dataset."""
+    called = type(dataset).__name__
+    if (frame := frame_columns(dataset)) is not None:
+        of_frame = dict(names) if isinstance(names, Mapping) else {}
+        dataset, names = frame, of_frame | named_path(frame, of_frame)
+        keys = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else keys
+    elif isinstance(features := getattr(dataset, "features", None), Mapping) and not isinstance(names, tuple):
+        names = {**(names or {}), **named_features(features, names or {})} or None
+    if isinstance(dataset, Mapping):
+        if isinstance(names, Mapping):
+            dataset, names = renamed(dataset, names, f"the {called}"), None
+        dataset = as_columns(dataset)
+        if frame is not None and LABEL in dataset.columns:
+            dataset.columns[LABEL] = whole_labels(dataset.columns[LABEL])
+    check_not_columns(dataset)
+    count = length_of(dataset)
+    root = root or f"<{called} of {count} samples>"
+    if not hasattr(dataset, "__getitem__"):
+        if iter(dataset) is dataset:
+            raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
+        dataset = InOrder(dataset, count)
+    return _Looked(dataset, count, names, root), keys
+
+
+def _check_first(first: Mapping[str, Any], declared: Mapping[str, Declared], root: str) -> None:
+    """Raise UsageError where the first sample has no image, or has not what is declared."""
+    if "image" not in first:
+        raise UsageError(f"{root}: samples have {', '.join(map(repr, first))} and no 'image': name one so")
+    for name in declared:
+        if name not in first:
+            raise UsageError(f"there is no field {name!r} in the first sample, which has {', '.join(first)}")
+    if "key" in first:
+        raise UsageError("every sample has a field 'key' already: pass keys=[...], or rename yours, to 'name' say")
 
 
 def _attribute(dataset: Any, name: str, types: Any) -> Any:
@@ -324,86 +444,18 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
     return keys
 
 
-def _field_kind(
-    name: str,
-    value: Any,
-    declared: Mapping[str, Declared],
-    images: DatasetImages,
-    root: str,
-    others: Others,
-) -> FieldKind:
-    """value: that of the first sample. others: those of the field, to be looked at."""
-    array, rest = array_of(declared.get(name))
-    said = rest if array else declared.get(name)
-    kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
-    if kind == "mask":
-        kind = inferred_pixels(kind, name, value, images.kind)
-    elif kind == "image":
-        kind = _further_kind(name, value, images, root, others)
-    return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
-
-
-def _further_kind(name: str, value: Any, images: DatasetImages, root: str, others: Others) -> FieldKind:
-    """What further images are: as the first one, of one size unless some that are looked at differ."""
-    values = chain([value], others.images(others.few))
-    kind = first_pixels("image", name, (partial(images.further, one, f"{root}: {name}") for one in values), images.kind)
-    if None in kind.shape:
-        return kind
-    seen = others.images(others.few if others.every is None else others.every)
-    sizes = {size_of(one, images.chw) for one in chain([value], seen)} - {None}
-    return kind if len(sizes) < 2 else replace(kind, shape=(None, None, kind.shape[2]))
-
-
 def _classes(
-    label: FieldKind | None, given: Sequence[str] | None, of_dataset: Sequence[Any] | None, *, of_boxes: bool
+    label: FieldKind | None, boxes: Any, given: Sequence[str] | None, of_dataset: Sequence[Any] | None
 ) -> tuple[str, ...] | None:
     """Names of the labels, which are then int64. Those of the dataset count only where there are such labels, or
-    of_boxes, which have numbers of classes."""
+    boxes that have numbers of classes."""
     whole = label is not None and label.shape == () and label.dtype != "str" and label.dtype[0] in "iu"
-    countable = whole or (label is None and of_boxes)
+    countable = whole or (label is None and isinstance(boxes, Boxes) and boxes.rows.shape[1] > _BOX)
     if given is not None and not countable:
         raise UsageError("classes= names labels: a field 'label' of integers, which the samples do not have")
     if given is None and all(isinstance(name, str) for name in of_dataset or ()):
         given = of_dataset
     return classes_of(given) if countable and given else None
-
-
-def _label_values(
-    dataset: Any, names: Names | None, in_samples: Any, progress: Scanning | None
-) -> Sequence[Any] | None:
-    """The labels of all samples. in_samples: what these call them. progress: None where samples are not read for them:
-    then None, unless they are in memory. A sample that raises has none."""
-    if isinstance(dataset, ColumnDataset):
-        return list(dataset.column(LABEL))
-    count = len(dataset)
-    targets = getattr(dataset, "targets", None)
-    if isinstance(targets, list | tuple) and len(targets) == count and are_texts(list(targets)):
-        return targets
-    if progress is None and type(dataset) not in (list, tuple):
-        return None
-    features = getattr(dataset, "features", None)
-    if isinstance(features, Mapping) and in_samples in features:  # without decoding its images
-        return list(dataset[in_samples])
-    values = []
-    for i in range(count):
-        values.append((_sample_of(dataset, i, names) or {}).get(LABEL))
-        (progress or unseen)(i + 1)
-    return values
-
-
-def _text_labels(values: Sequence[Any], classes: Sequence[Any] | None, root: str) -> Labels:
-    texts = [value if isinstance(value, str) else None for value in values]
-    return number_labels(texts, tuple(classes) if classes else None, where=root)
-
-
-def _sample_of(dataset: Any, i: int, names: Names | None) -> dict[str, Any] | None:
-    """A sample; None where it cannot be read, so that it is rejected when it is packed."""
-    try:
-        return as_dict(dataset[i], names)
-    except (PackError, MemoryError):
-        raise
-    except Exception:
-        return None
 
 
 def _label_of(sample: Any, names: Names | None) -> Any:
@@ -468,56 +520,8 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
-def _others(dataset: Any, count: int, names: Names | None, name: str = "image") -> Others:
-    """The images of a dataset, or those of a further field, to be looked at."""
-    every: Sequence[int] | None = None
-    if isinstance(dataset, list | tuple | np.ndarray | ColumnDataset):
-        rows = dataset.column(name) if isinstance(dataset, ColumnDataset) else dataset
-        alike = getattr(getattr(rows, "dtype", None), "kind", "O") != "O"
-        every = range(0 if alike else count)
-    some = np.unique(np.linspace(0, count - 1, _TRIED, dtype=np.int64)).tolist()
-    few = range(1, min(count, _TRIED)) if isinstance(dataset, InOrder) else some
-    return Others(lambda rows: _images(dataset, rows, names, name), some, few, every)
-
-
-def _images(dataset: Any, rows: Iterable[int], names: Names | None, name: str) -> Iterator[Any]:
-    """The images of samples, without those that cannot be read."""
-    for i in rows:
-        sample = _sample_of(dataset, i, names)
-        if sample is not None and name in sample:
-            yield sample[name]
-
-
-def _first(dataset: Any, count: int, names: Names | None, root: str) -> dict[str, Any]:
-    """The first sample that can be read. Raises UsageError where none of the first `_TRIED` can."""
-    tried, raised = min(count, _TRIED), None
-    for i in range(tried):
-        try:
-            sample = dataset[i]
-            check_not_item(sample, dataset)
-            return as_dict(sample, names)
-        except DecodeError as error:
-            raise UsageError(f"{root}: its first sample: {error.detail}") from None
-        except (PackError, UsageError, MemoryError):
-            raise
-        except Exception as error:
-            raised = raised or error
-    which = "its only sample" if count == 1 else f"each of its first {tried} samples"
-    raise UsageError(
-        f"{root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] must return "
-        f"sample i, for i from 0 to {count - 1}"
-    ) from raised
-
-
-def _states_of(dataset: Any) -> NDArray[np.int64]:
-    """(m, 2): see `DatasetSource.states`."""
-    if isinstance(dataset, Spooled):
-        return dataset.states()
-    return np.array([_state_of(array) for array in _columns(dataset) if _is_plain(array)], np.int64).reshape(-1, 2)
-
-
 def _to_probe(dataset: Any, rows: NDArray[np.int64], *, in_order: bool) -> NDArray[np.int64]:
-    """A few of these samples, from all over the dataset; none where `_states_of` tells of all of it. in_order: whether
+    """A few of these samples, from all over the dataset; none where states tell of all of it. in_order: whether
     samples can only be iterated, so that the first are the cheapest."""
     if isinstance(dataset, Spooled) or all(map(_is_plain, _columns(dataset))):
         return rows[:0]

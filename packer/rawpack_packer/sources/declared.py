@@ -27,9 +27,7 @@ from rawpack_packer.sources.fields import (
     Fields,
     ImageKind,
 )
-from rawpack_packer.sources.inferred import (
-    pixels_kind,
-)
+from rawpack_packer.sources.inferred import pixels_kind
 
 _WORD = re.compile(r"([a-z]+\d*)(?:\[([\d?,\s]*)\])?")
 _BOX_LENGTH = 5

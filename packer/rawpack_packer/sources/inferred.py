@@ -96,14 +96,14 @@ def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | N
 
 
 def first_pixels(
-    word: PixelWord, name: str, reads: Iterable[Callable[[], Any]], image: ImageKind | None = None
+    word: PixelWord, name: str, read: Callable[[Any], Any], samples: Iterable[Any], image: ImageKind | None = None
 ) -> FieldKind:
-    """An image or mask field by the first of a few values that can be read: see `inferred_pixels`. reads: return the
-    values of samples. Raises UsageError with what is wrong with the first one where none can be read."""
+    """An image or mask field by the first of a few values that can be read: see `inferred_pixels`. read: the value of
+    a sample. Raises UsageError with what is wrong with the first one where none can be read."""
     first: UsageError | None = None
-    for read in islice(reads, _TRIED):
+    for sample in islice(samples, _TRIED):
         try:
-            return inferred_pixels(word, name, read(), image)
+            return inferred_pixels(word, name, read(sample), image)
         except DecodeError as error:
             first = first or UsageError(f"field {name}: its first {word} cannot be read: {error}")
         except UsageError as error:

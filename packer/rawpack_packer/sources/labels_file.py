@@ -88,7 +88,7 @@ def _by_table(
         if (_rows_of(keys, rows.names, top) >= 0).any():  # it has no line of names
             of_first = [(1, rows.names)]
             rows = replace(rows, names=[f"{n}" for n in range(1, len(rows.names) + 1)], rows=chain(of_first, rows.rows))
-        _, raw = read_columns(rows, shown)
+        raw = read_columns(rows, shown).raw
     found, images, names = np.full(len(keys), -1), "", list[str]()
     for name in raw:
         if name == column or (found >= 0).all():

@@ -89,15 +89,19 @@ class SaidOfArrays:
 
     def __init__(
         self,
-        array: Arrays,
-        fields: Fields,
-        classes: Classes | None,
-        image_column: str | None,
-        label_column: str | None,
-        key_column: str | None,
+        array: Arrays = (),
+        fields: Fields = (),
+        classes: Classes | None = None,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        key_column: str | None = None,
     ) -> None:
-        """See `ArraySource`. Raises UsageError for nonsense, and where `--array` names columns, and another option
-        names one too."""
+        """array: which arrays are packed, and as what: image=train/x,label=train/y; nothing else is. `:chw` after the
+        name of images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,
+        label_column, key_column: the arrays of these, beside which the others stay fields. fields: which of them are
+        masks, and which are no images: {"seg": "mask", "depth": "array"}. classes: names of labels that are numbers.
+
+        Raises UsageError for nonsense, and where `--array` names columns, and another option names one too."""
         self.named, self.fields, self.classes = named_arrays(array), fields, classes
         label, self.one_hot = one_hot_name(label_column)
         self.columns, self._label_column = ColumnChoice(image_column, label, key_column), label_column

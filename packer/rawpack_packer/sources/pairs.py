@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -69,8 +68,7 @@ def with_partners(
     for name, folder in folders.items():
         columns[name], left = _partners(files, folder, scan)
         there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
-        reads = (partial(columns[name].value, i) for i in there)
-        kinds[name] = first_pixels("mask" if said.get(name) == "mask" else "image", name, reads)
+        kinds[name] = first_pixels("mask" if said.get(name) == "mask" else "image", name, columns[name].value, there)
         alone += len(left)
         if left:
             problems.append(f"{count(len(left), 'file')} of {plain(folder)} without an image, left out: {left[0]}")

@@ -20,7 +20,7 @@ from rawpack.errors import UsageError
 from rawpack.formats.codecs import zstd
 from rawpack.transforms.plan import as_steps
 from rawpack_packer.options import opt
-from rawpack_packer.options.option import JPEG_TABLES, parse_size
+from rawpack_packer.options.option import JPEG_TABLES, Names, parse_size
 from rawpack_packer.recipe import FORMATS, Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
@@ -190,15 +190,13 @@ def parse_sides(value: Any) -> tuple[int, int] | dict[str, tuple[int, int]] | No
     return parse_side(value)
 
 
-def parse_side(text: str | int | tuple[int, int] | None) -> tuple[int, int] | None:
-    """(height, width) of one of them. Raises UsageError."""
+def parse_side(text: str | int | tuple[int, int] | None, name: Names = opt.image_size) -> tuple[int, int] | None:
+    """(height, width) of one of them. name: see `Names`. Raises UsageError."""
     if not isinstance(text, str):
         return None if text is None else size_of(text)
     if text == "keep":
-        raise UsageError(
-            f"{opt.image_size('keep')}: images of different sizes cannot form a batch: give a side in pixels"
-        )
-    size = parse_size(opt.image_size, text, keep=False)
+        raise UsageError(f"{name(text)}: images of different sizes cannot form a batch: give a side in pixels")
+    size = parse_size(name, text, keep=False)
     assert size != "keep"
     return (size, size) if isinstance(size, int) else size
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.text import speaking_python
+from rawpack_packer.tune.candidates import parse_side
 from rawpack_packer.view import drawn
 from rawpack_packer.view.looked_at import LookedAt, Question
 from rawpack_packer.view.training import NoSuchBatchError, Training, TrainingLoop
@@ -23,8 +25,19 @@ _ENDING_S = 5
 _MOST_TILES, _MOST_SIDE, _MOST_CLIPS = 500, 1024, 60
 _LABELS = {"batch": "batch size", "number": "batch", "world": "the number of ranks", "per_video": "per video"}
 """What the page calls words of questions that have another name there."""
+_KEYWORD = re.compile(r"\b(image_size|frames|stride|step|per_video|short)=(?=([\w'\"({])?)")
 _MOST_PIXELS = 1 << 27
 """Of an image that is shown: 128 million."""
+
+
+@contextmanager
+def _naming_controls() -> Iterator[None]:
+    """Messages name what was typed as the page does: `image size 8`, not `image_size=8`."""
+    try:
+        yield
+    except UsageError as error:
+        said = _KEYWORD.sub(lambda found: found[1].replace("_", " ") + " " * bool(found[2]), str(error))
+        raise UsageError(said) from None
 
 
 class Query:
@@ -131,11 +144,13 @@ class Answers:
         value = question.sort if question.sort in store.numbers else ""
         return _json({"count": len(rows), "tiles": store.tiles(some, value) if len(some) else []})
 
+    @_naming_controls()
     def _clips(self, asked: Query) -> Answer:
-        per_video = asked.whole("per_video", 0, most=1000) or None
+        most = {"stride": 10_000, "step": 1_000_000, "per_video": 1000}
+        given = {name: asked.whole(name, 0, 1, most[name]) for name in most} | {"short": asked.text("short")}
         return _json(
             self._store(asked).clips(
-                asked.whole("frames", 8, 1, 512), asked.whole("stride", 1, 1, 10_000), per_video,
+                asked.whole("frames", 8, 1, 512), {name: value for name, value in given.items() if value},
                 asked.whole("start", 0), asked.whole("count", 12, 1, _MOST_CLIPS),
             )
         )  # fmt: skip
@@ -171,6 +186,7 @@ class Answers:
         store, row = self._store(asked), self._row(asked)
         return Answer(*drawn.mask_layer(_pixels(store, row, asked.text("field"), "mask")), lasts=True)
 
+    @_naming_controls()
     def _batch(self, asked: Query) -> Answer:
         try:
             return _json(self._training.batch(self._store(asked), _loop(asked))[1])
@@ -207,8 +223,11 @@ def _pixels(store: LookedAt, row: int, name: str, kind: str = "image") -> Any:
 
 
 def _loop(asked: Query) -> TrainingLoop:
+    size = asked.text("size")
+    with speaking_python(False):  # the page takes HEIGHTxWIDTH, as the command does
+        side = parse_side(size, "image size {}".format) if size else None
     return TrainingLoop(
-        asked.text("steps"), asked.text("size"), asked.whole("batch", 32, 1, 4096), asked.flag("shuffle"),
+        asked.text("steps"), side, asked.whole("batch", 32, 1, 4096), asked.flag("shuffle"),
         asked.whole("seed", 0), asked.whole("epoch", 0), asked.whole("number", 0), asked.whole("rank", 0),
         asked.whole("world", 1, 1, 1 << 16),
     )  # fmt: skip

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.disk.manifest import NAME as MANIFEST
-from rawpack.errors import DamagedStoreError, UsageError
+from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
+from rawpack.store.looking import StoreInfo
 from rawpack_packer.inspect.contact_sheet import class_name
 from rawpack_packer.inspect.curation import Curation, curation_of
 from rawpack_packer.text import plain
@@ -62,6 +63,8 @@ class LookedAt:
     reader: Reader
     said: str
     """The reader in Python."""
+    index: Rows | None = None
+    """The rows in the store of these samples; None for all of them in its order."""
     _opened: tuple[int, ...] | None = None
     """What its manifest was, see `_written`."""
     _orders: OrderedDict[Question, Rows] = field(default_factory=OrderedDict)
@@ -73,53 +76,49 @@ class LookedAt:
         where = shown(str(path)) if is_url(path) else os.fspath(path)
         opened = _written(where)
         said = where if is_url(path) else str(Path(where).absolute())
-        return cls(name, where, Reader(path, **options), f"rawpack.Reader({said!r})", opened)
+        return cls(name, where, Reader(path, **options), f"rawpack.Reader({said!r})", _opened=opened)
 
     @classmethod
     def of(cls, reader: Reader) -> LookedAt:
         """The samples of a reader of one store, all or some of them. Raises UsageError for other readers."""
-        if not isinstance(reader, Reader) or len(reader._library.stores) > 1 or reader._samples.framing is not None:
+        stores = reader.stores if isinstance(reader, Reader) else ()
+        if len(stores) != 1 or stores[0].fields != reader.fields:  # clips have others
             raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
-        origin = reader._library.stores[0].origin
-        path = str(reader._library.stores[0].path) if origin is None else shown(origin.remote.url)
-        return cls(path.rstrip("/").rpartition("/")[2] or path, path, reader, "reader", _written(path))
+        path, index = stores[0].path, reader.column("index")
+        is_whole = len(index) == stores[0].samples and bool((index[:-1] < index[1:]).all())
+        name = path.rstrip("/").rpartition("/")[2] or path
+        return cls(name, path, reader, "reader", None if is_whole else index, _written(path))
 
     @cached_property
     def version(self) -> str:
         """What is shown of these samples may be kept for ever under an address that has this."""
-        digest: str = self._store.digest
-        return digest if len(self.reader) == len(self._store) else f"{digest}-{secrets.token_hex(4)}"
+        return self.store.digest if self.index is None else f"{self.store.digest}-{secrets.token_hex(4)}"
 
     @cached_property
-    def _store(self) -> Any:
-        return self.reader._library.stores[0]
+    def store(self) -> StoreInfo:
+        """What is known of the store, which has these samples and perhaps others."""
+        return self.reader.stores[0]
 
     @cached_property
     def curation(self) -> Curation | None:
         """Duplicates and extremes; None where the store was packed without measures."""
-        return curation_of(self._store)
+        return curation_of(self.reader)
 
     def changed(self) -> str:
         """What has become of the store's folder since it was opened, in words; "" where it is as it was."""
-        if self._store.origin is not None or (now := _written(self.path)) == self._opened:
+        if is_url(self.path) or (now := _written(self.path)) == self._opened:
             return ""
         path = plain(self.path)
         if now is None:
             return f"{path} was removed, or is out of reach: what is not in memory cannot be shown."
         return f"{path} has changed since it was opened. This page shows it as it was: start rawpack view again."
 
-    @cached_property
-    def is_whole(self) -> bool:
-        """Whether these are all samples of the store, in its order."""
-        return self.reader._samples.rows is None
-
     def numbers_of(self, index: NDArray[np.int64]) -> Rows:
         """The numbers here of samples by `index`, which counts those of the store; any shape."""
-        rows = self.reader._samples.rows
-        if rows is None:
+        if self.index is None:
             return index
-        order = np.argsort(rows, kind="stable")
-        return order[np.searchsorted(rows, index, sorter=order)]
+        order = np.argsort(self.index, kind="stable")
+        return order[np.searchsorted(self.index, index, sorter=order)]
 
     @property
     def images(self) -> list[str]:
@@ -138,26 +137,23 @@ class LookedAt:
     def about(self) -> dict[str, Any]:
         """What the page shows around the samples."""
         fields, reader = self.reader.fields, self.reader
-        manifest = self._store.manifest
         return {
             "name": plain(self.name),
             "path": plain(self.path),
             "samples": len(reader),
-            "format": manifest.format,
-            "bytes": manifest.store_bytes,
-            "digest": self._store.digest,
+            "format": self.store.format,
+            "bytes": self.store.bytes,
+            "digest": self.store.digest,
             "version": self.version,
-            "fields": {plain(name): _in_words(one) for name, one in fields.items()},
             "images": self.images,
-            "masks": self._of_kind("mask"),
             "boxes": [name for name, one in fields.items() if one.is_boxes],
             "numbers": self.numbers,
             "classes": self._classes(),
             "keys": "key" in fields,
             "video": "video" in fields,
-            "remote": self._store.origin is not None,
-            "measured": self.is_whole and {"phash", "sharpness"} <= {*fields},
-            "rejects": manifest.rejects.count,
+            "remote": is_url(self.path),
+            "measured": self.index is None and {"phash", "sharpness"} <= {*fields},
+            "rejects": self.store.rejects,
         }
 
     def _classes(self) -> list[tuple[str, int | None]]:
@@ -221,12 +217,12 @@ class LookedAt:
 
     def sample(self, row: int) -> dict[str, Any]:
         """All of a sample but its pixels, which are checked against their checksums."""
-        sample, masks = self.reader[row], self._of_kind("mask")
-        sizes = {name: sample[name].shape for name in self.images}
+        sample, images, masks = self.reader[row], self.images, self._of_kind("mask")
+        size = {name: sample[name].shape[:2] for name in (*images, *masks)}
         return self.columns(row) | {
-            "images": [{"name": name, "height": size[0], "width": size[1]} for name, size in sizes.items()],
-            "masks": masks,
-            "damaged": [plain(name) for name in (*self.images, *masks) if self._is_damaged(name, row)],
+            "images": [{"name": name, "height": size[name][0], "width": size[name][1]} for name in images],
+            "masks": {mask: [name for name in images if size[name] == size[mask]] or images[:1] for mask in masks},
+            "damaged": [plain(name) for name in self.reader.damaged(row)],
         }
 
     def columns(self, row: int) -> dict[str, Any]:
@@ -249,15 +245,6 @@ class LookedAt:
             },
             "line": ("" if self.said == "reader" else "import rawpack\n\n") + f"sample = {self.said}[{row}]",
         }
-
-    def _is_damaged(self, name: str, row: int) -> bool:
-        """Whether the stored bytes of an image or a mask are not those that were packed."""
-        rows = self.reader._samples.rows
-        try:
-            self.reader._library.check(name, row if rows is None else int(rows[row]))
-        except DamagedStoreError:
-            return True
-        return False
 
     def frames(self, row: int) -> dict[str, Any] | None:
         """The frames of the video that a sample is from: the first and the last row, and the time of each in seconds.
@@ -290,29 +277,19 @@ class LookedAt:
             elif one.follows == "keypoints":
                 yield {"name": name, "kind": "keypoints", "items": values.tolist()}
 
-    def clips(self, frames: int, stride: int, per_video: int | None, start: int, count: int) -> dict[str, Any]:
-        """Clips start <= k < start + count of `reader.clips(...)`: the rows of each."""
+    def clips(self, frames: int, given: Mapping[str, Any], start: int, count: int) -> dict[str, Any]:
+        """Clips start <= k < start + count of `reader.clips(frames, **given)`: the rows of each."""
         with _quiet, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of videos that are left out: the page says how many
-            try:
-                clips = self.reader.clips(frames, stride=stride, per_video=per_video)
-            except UsageError as error:  # without the cures that the page has no field for
-                raise UsageError(str(error).partition("; short=")[0]) from None
+            clips = self.reader.clips(frames, **given)
         some = clips.select(np.arange(start, min(start + count, len(clips))))
         batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
         rows = [] if batch is None else self.numbers_of(batch["index"]).tolist()
-        words = f"clips({frames}, stride={stride}" + (f", per_video={per_video})" if per_video else ")")
-        line = f"{self.said}.{words}"
+        words = [str(frames), *(f"{name}={value!r}" for name, value in given.items())]
         firsts = self.tiles(np.array([clip[0] for clip in rows], np.int64)) if rows else []
-        named = [
-            {"rows": clip, "key": one["key"], "label": one["label"]} for clip, one in zip(rows, firsts, strict=True)
-        ]
-        return {
-            "count": len(clips),
-            "clips": named,
-            "left_out": clips.left_out,
-            "line": line,
-        }
+        found = [one | {"rows": clip} for clip, one in zip(rows, firsts, strict=True)]
+        line = f"{self.said}.clips({', '.join(words)})"
+        return {"count": len(clips), "clips": found, "left_out": clips.left_out, "line": line}
 
     def rejects(self) -> list[dict[str, str]]:
         """The first rejects, as words."""
@@ -379,8 +356,3 @@ def _outlines(points: NDArray[np.float64]) -> Iterator[list[list[float]]]:
     cuts = np.flatnonzero((np.diff(points[:, 2]) != 0) | (np.diff(points[:, 3]) != 0)) + 1
     for outline in np.split(points[:, :2], cuts):
         yield outline.tolist()
-
-
-def _in_words(one: Any) -> str:
-    shape = "x".join("?" if side is None else str(side) for side in one.shape)
-    return " ".join(word for word in (one.kind, one.dtype if one.kind != "text" else "", shape) if word)

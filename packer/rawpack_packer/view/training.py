@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.tune.candidates import parse_side, parse_steps
+from rawpack_packer.tune.candidates import parse_steps
 from rawpack_packer.view.looked_at import LookedAt
 
 _KEPT = 4
@@ -27,7 +27,8 @@ class TrainingLoop:
 
     steps: str = ""
     """As in Python: "RandomResizedCrop(224), RandomHorizontalFlip()"."""
-    size: str = ""
+    size: tuple[int, int] | None = None
+    """Of images: height, width."""
     batch: int = 32
     shuffle: bool = True
     seed: int = 0
@@ -46,7 +47,7 @@ class TrainingLoop:
         """What gives the same arrays in Python."""
         words = [str(self.batch)] + ["shuffle=True"] * self.shuffle + [f"seed={self.seed}"] * bool(self.seed)
         if self.size:
-            words.append(f"image_size={parse_side(self.size)}")
+            words.append(f"image_size={self.size}")
         if self.steps.strip():
             steps = self.steps.strip()
             words.append(f"transform={steps if steps.startswith('[') else f'[{steps}]'}")
@@ -123,8 +124,7 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
     options: dict[str, Any] = {
         "shuffle": loop.shuffle, "seed": loop.seed, "workers": 0, "fields": names,
         "transform": list(parse_steps([loop.steps])) if loop.steps.strip() else None,
-        "image_size": parse_side(loop.size) if loop.size else None,
-        "ranks": (loop.rank, loop.world),
+        "image_size": loop.size, "ranks": (loop.rank, loop.world),
     }  # fmt: skip
     batches = reader.batches(loop.batch, **options)
     if loop.number >= len(batches):

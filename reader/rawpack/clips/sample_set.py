@@ -157,9 +157,9 @@ class SampleSet:
     def column(self, name: str) -> Any:
         """As `Reader.column` gives it, with its errors."""
         fields, clips = self.library.fields, self.clips
-        if not isinstance(name, str) or name not in fields:
+        if not isinstance(name, str) or name not in (*fields, INDEX):
             raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}")
-        if fields[name].in_shards:
+        if name in fields and fields[name].in_shards:
             raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
         self.look_at_files()
         if clips is None or name in clips.once:
@@ -190,7 +190,9 @@ class SampleSet:
         return sample | {INDEX: np.int64(row)}
 
     def _values(self, name: str, rows: NDArray[np.int64]) -> Any:
-        """Field `name` of samples with these rows, (n,), or for clips (n, frames)."""
+        """Field `name` of samples with these rows, (n,), or for clips (n, frames); or the rows as a new array."""
+        if name == INDEX:
+            return rows.copy()
         field_rows = self.field_rows
         values = self.library.values(name, field_rows.of(name, rows), self.asked.verify)
         return field_rows.by_sample(name, values, rows)

@@ -195,6 +195,8 @@ class Remote:
                 attempts.failed(cause if isinstance(cause, Exception) else error)
                 continue
             attempts.progressed()
+            if found.get("type") == "directory":  # of 0 bytes: in S3, what others have before a slash in their names
+                raise FileNotFoundError(self.where(name))
             if not isinstance(found.get("size"), int):
                 raise StoreError(
                     f"{self.where(name)}: the server does not say how large the file is; download it first"
@@ -220,7 +222,8 @@ class Remote:
         if kind == "forbidden":
             return StoreError(
                 f"{where} may not be {done} ({what}): check that credentials are set, correct and not expired, and "
-                "that their policy permits it. They come from the environment, or from storage_options="
+                "that their policy permits it. They come from the environment, or from storage_options=. Check the URL "
+                "too: where listing is not allowed, S3 says the same of a file that does not exist"
             )
         tried = f", tried for {seconds:.0f} s" if seconds else ""
         return StoreError(f"{where} cannot be {done}{tried}: {what}")

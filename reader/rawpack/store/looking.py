@@ -1,9 +1,9 @@
-"""Finds samples by a condition or a part of their key, says where their bytes are, and reads the list of rejects."""
+"""What is known of stores and samples: where their bytes are, if they are damaged, whose key has a part, rejects."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
@@ -18,6 +19,31 @@ from rawpack.system.files import open_plain
 
 _KEY = "key"
 _MOST_LINE = 1 << 20
+
+
+class StoreInfo(NamedTuple):
+    """One of the stores that a reader reads."""
+
+    path: str
+    """Its folder, or its URL without credentials."""
+    format: str
+    samples: int
+    """In the store; a reader may have some of them."""
+    bytes: int
+    """Of all its files but the manifest and provenance."""
+    digest: str
+    """Differs from that of every store with other contents."""
+    rejects: int
+    """Samples that could not be packed."""
+    fields: Mapping[str, Field]
+    """As of `Reader.fields`, as they are stored."""
+
+    @classmethod
+    def of(cls, store: Store) -> StoreInfo:
+        """What is known of an open store."""
+        manifest = store.manifest
+        sizes = manifest.samples, manifest.store_bytes
+        return cls(store.where, manifest.format, *sizes, store.digest, manifest.rejects.count, store.fields)
 
 
 class Place(NamedTuple):
@@ -60,6 +86,18 @@ def places_of(library: Stores, row: int) -> dict[str, Place]:
         for name, field in store.fields.items()
         if field.in_shards
     }
+
+
+def damaged_in(library: Stores, row: int) -> list[str]:
+    """The images and masks of the sample in a row whose stored bytes are not those that were packed."""
+    found = list[str]()
+    for name, field in library.fields.items():
+        try:
+            if field.in_shards:
+                library.check(name, row)
+        except DamagedStoreError:
+            found.append(name)
+    return found
 
 
 def _span(store: Store, number: int, name: str, row: int, in_shard: int) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -150,9 +149,9 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
             spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
         )
     if declared is not None:
-        has = np.flatnonzero(spans.states[:, 0] >= 0).tolist()
-        reads = (partial(_pixels, member_bytes(spans, i), kind) for i in has)
-        return MemberValues(spans, kind, (), first_pixels(declared, field.name, reads))
+        has = (member_bytes(spans, i) for i in np.flatnonzero(spans.states[:, 0] >= 0).tolist())
+        pixels = first_pixels(declared, field.name, lambda data: _pixels(data, kind), has)
+        return MemberValues(spans, kind, (), pixels)
     try:
         value = value_of(member_bytes(spans, first), kind, field.entry, None)
     except DecodeError as error:

@@ -36,7 +36,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY, problems_shown
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
-from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -278,14 +278,9 @@ def _keys(shards: Shards, rows: Rows, files: NamedFiles, prefix: Prefix | None, 
     elif prefix is not None:
         raise UsageError(f"{opt.prefix(repr(prefix))}: must be names or numbers")
     keys = texts_of([begins[shards.shard[i]] + text_of(shards.key(i)) for i in rows.tolist()])
-    hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
-    found, counts = np.unique(hashes, return_counts=True)
-    first: dict[bytes, int] = {}
-    for i in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
-        before = first.setdefault(keys.raw(i), i)
-        if before == i:
-            continue
-        one, two = (plain(_shard_name(files.base(shards.shard[rows[k]]))) for k in (before, i))
+    if (repeated := repeated_key(keys)) is not None:
+        before, i = repeated
+        one, two = (plain(_shard_name(files.base(shards.shard[rows[k]]))) for k in repeated)
         what = f"{where}: key {plain(keys.value(i))} is there twice, "
         if shards.shard[rows[before]] == shards.shard[rows[i]]:
             raise UsageError(

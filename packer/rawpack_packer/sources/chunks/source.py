@@ -149,9 +149,8 @@ class ShardSource(TableSource):
             column, one = scan.columns[of_file], kinds[of_file]
             if not isinstance(one, FieldKind):
                 fields_of[name] = further = scan.pixels(column)
-                reads = (partial(further.value, i) for i in range(scan.rows))
-                is_mask = wanted.declared.get(name) == "mask"
-                found[name] = first_pixels("mask" if is_mask else "image", name, reads, image_kind)
+                of, is_mask = range(scan.rows), wanted.declared.get(name) == "mask"
+                found[name] = first_pixels("mask" if is_mask else "image", name, further.value, of, image_kind)
             else:
                 found[name] = scan.field(column, one, declared=name in wanted.declared)
                 fields_of[name] = scan.column(column, found[name])
@@ -219,12 +218,9 @@ def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFil
     folder = head.rpartition("/")[0]
     for choice in index.shards:
         there = (one for one in choice if is_url(where) or os.path.isfile(f"{folder}/{one.name}"))  # noqa: PTH113
-        one = next(there, None)
-        if one is None:
-            raise UsageError(f"{shown} names {plain(choice[0].name)}, which is not there: copy it too")
-        found.append(one)
-        paths.append(f"{folder}/{one.name}{mark}{query}")
-    return files_at(paths, spool), tuple(found)
+        found.append(next(there, choice[0]))
+        paths.append(f"{folder}/{found[-1].name}{mark}{query}")
+    return files_at(paths, spool, f"{shown} names it: copy it too"), tuple(found)
 
 
 def _info(column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None) -> ColumnInfo:

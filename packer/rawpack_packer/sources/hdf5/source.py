@@ -20,7 +20,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
-from rawpack_packer.sources.fields import FieldKind, Fields, ImageKind, Value
+from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.hdf5.file import (
@@ -37,8 +37,8 @@ from rawpack_packer.sources.hdf5.file import (
     texts_in,
 )
 from rawpack_packer.sources.inferred import first_pixels
-from rawpack_packer.sources.named_arrays import Arrays, SaidOfArrays
-from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, Classes, ColumnInfo, Habits
+from rawpack_packer.sources.named_arrays import SaidOfArrays
+from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of
 from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.sources.table.source import TableSource
@@ -64,32 +64,16 @@ class Hdf5Source(TableSource):
     `info.counts`: unlabelled, empty_classes, columns_left_out.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        array: Arrays = (),
-        fields: Fields = (),
-        classes: Classes | None = None,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        key_column: str | None = None,
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: a file; a folder of one; either may end in a split. array: what the image, the label and the fields
-        are, as image=train/x,label=train/y; what is named is packed, and nothing else. `:chw` after the name of images,
-        or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column, label_column,
-        key_column: the data sets of these, beside which the others stay fields. fields: which of them are masks, and
-        which are no images: {"seg": "mask", "depth": "array"}. classes: names of labels that are numbers. progress:
-        called with the number of samples.
+    def __init__(self, path: str | os.PathLike[str], /, *, progress: Scanning = unseen, **options: Any) -> None:
+        """path: a file; a folder of one; either may end in a split. progress: called with the number of samples.
+        options: of `SaidOfArrays`, whose arrays are data sets.
 
         Raises UsageError where the file is damaged or hostile, or where something has to be named; DividedError where
         there are several splits.
         """
         at = file_at(Path(path), HDF5, "hdf5")
         files = named_files(at.path.absolute())
-        said, file = SaidOfArrays(array, fields, classes, image_column, label_column, key_column), files.paths[0]
+        said, file = SaidOfArrays(**options), files.paths[0]
         of, root = Hdf5File(file, files.state(0)), plain(os.fsencode(Path(path).absolute()))
         with LookAt(Path(file)) as look:
             found = _found(look, at, said, plain(file))
@@ -111,8 +95,8 @@ class Hdf5Source(TableSource):
         for name, of_file in chosen.fields.items():
             one, word = found[of_file], said.words.get(name)
             if word is not None and one.are_files:
-                reads = (partial(look.row, one, i) for i in range(one.shape[0]))
-                kinds[name], turned_too[name] = first_pixels(word, name, reads), False
+                kinds[name] = first_pixels(word, name, partial(look.row, one), range(one.shape[0]))
+                turned_too[name] = False
             elif isinstance(kind := _kind(one), FieldKind):
                 first = said.further_chw(name, kind.shape, found, f"{root}: {one}")
                 kinds[name] = replace(kind, shape=turned(kind.shape, first))

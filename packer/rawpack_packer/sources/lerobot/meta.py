@@ -129,10 +129,8 @@ class RobotFolder:
         for name in once:
             if not is_below(name):
                 raise UsageError(f"{self.named(INFO)} names a file outside its dataset, {plain(name)!r}: take it out")
-            if not is_url(self.path) and not os.path.isfile(self.at(name)):  # noqa: PTH113
-                what = f"{plain(name)!r}, which is not there: copy it too, or {leave_out}"
-                raise UsageError(f"{self.named(INFO)} names {what}")
-        return once, files_at([self.at(name) for name in once], self.spool)
+        cure = f"{self.named(INFO)} names it: copy it too, or {leave_out}"
+        return once, files_at([self.at(name) for name in once], self.spool, cure)
 
     def _file(self, name: str) -> NamedFiles:
         """A file of `meta/`."""

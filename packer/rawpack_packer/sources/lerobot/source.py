@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,7 +121,7 @@ class LeRobotSource(TableSource):
             if name in frames:
                 kind = FieldKind("uint8", feature.pixels, image="picture")
             elif feature.dtype == IMAGE:
-                pixels = first_pixels("image", name, (partial(column.value, i) for i in range(count)))
+                pixels = first_pixels("image", name, column.value, range(count))
                 kind = replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2]))
             elif name not in info.features:
                 kind, column = FieldKind("str"), rows.texts(read_tasks(place, info), place.named("meta"))

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from rawpack_packer.sources.listing.columns import RawColumn
-from rawpack_packer.sources.listing.lines import Lines
+from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
 from rawpack_packer.sources.listing.objects import are_alike, images_of
-from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import count, listed
 
 
-def by_caption(
-    lines: Lines, raw: Mapping[str, RawColumn], images: Sequence[str], single: Container[str]
-) -> tuple[Lines, dict[str, RawColumn], list[str]] | None:
-    """The images in the order of their first rows, and what was done, printable; None where each has one row, or rows
-    of one differ in more than texts. images: the columns that name images. single: columns of one value for each."""
+def by_caption(rows: ListedRows, images: Sequence[str], single: Container[str]) -> ListedRows | None:
+    """The images in the order of their first rows; None where each has one row, or rows of one differ in more than
+    texts. images: the columns that name images. single: columns of one value for each."""
+    lines, raw = rows.lines, rows.raw
     image_of, firsts = images_of([raw[name] for name in images], len(lines))
-    is_video = os.path.splitext(str(raw[images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
-    if len(firsts) == len(lines) or is_video:
+    if len(firsts) == len(lines) or names_video(raw[images[0]].first()):
         return None
     found, texts, left_out = dict[str, RawColumn](), list[str](), list[str]()
     for name, column in raw.items():
@@ -42,4 +38,4 @@ def by_caption(
         return None
     done = [f"{count(len(lines), 'row')} of {count(len(firsts), 'image')}: lists of texts for each, {listed(texts, 8)}"]
     done += [f"left out because rows of one image differ in them: {listed(left_out, 8)}"] if left_out else []
-    return lines[firsts], found, done
+    return ListedRows(lines[firsts], found, left_out=done)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from rawpack_packer.sources.table.columns import (
     joined,
     texts_of,
 )
+from rawpack_packer.sources.table.objects import Objects
 from rawpack_packer.sources.video import seconds
 
 _BLOCK = 1 << 13
@@ -187,8 +189,22 @@ class RawColumn:
         return times
 
 
-def read_columns(rows: ListingRows, where: str) -> tuple[Lines, dict[str, RawColumn]]:
-    """Read a listing: the line of each row, and its columns. where: the listing, printable."""
+@dataclass(frozen=True, eq=False)
+class ListedRows:
+    """The rows of a listing."""
+
+    lines: Lines
+    raw: Mapping[str, RawColumn]
+    objects: Objects | None = None
+    """Those of the images, where rows were boxes."""
+    left_out: Sequence[str] = ()
+    """What was done to rows and columns, printable."""
+    files: Sequence[Path] = ()
+    """Others that were read."""
+
+
+def read_columns(rows: ListingRows, where: str) -> ListedRows:
+    """Read a listing. where: the file, printable."""
     lines, each = list[Lines](), iter(rows.rows)
     blocks: list[list[bytes]] = [[] for _ in rows.names]
     while some := list(islice(each, _BLOCK)):
@@ -197,7 +213,8 @@ def read_columns(rows: ListingRows, where: str) -> tuple[Lines, dict[str, RawCol
             kept.append(pickle.dumps(values, -1))
     of_rows = np.concatenate([np.empty(0, np.int64), *lines])
     places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(rows.names, 1)]
-    return of_rows, {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
+    raw = {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
+    return ListedRows(of_rows, raw)
 
 
 def one_hot_column(raw: Mapping[str, RawColumn], names: Sequence[str], where: str) -> RawColumn:

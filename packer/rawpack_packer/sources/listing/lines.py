@@ -371,7 +371,7 @@ class PathParser:
     def __init__(self, place: CellPosition, root: str, within: Sequence[str] = (), trusting: str = "") -> None:
         """root: the folder that relative paths start from. within: folders that paths must not lead out of; links are
         followed, as everywhere. trusting: what a user types who trusts the file with the paths."""
-        self._place, self._root, self._trusting = place, root, trusting
+        self.place, self._root, self._trusting = place, root, trusting
         self._within = tuple(os.path.join(os.path.normpath(folder), "") for folder in within)  # noqa: PTH118
         self._below = os.path.join(root, "")  # noqa: PTH118
         self._paths: list[Texts] = []
@@ -390,18 +390,18 @@ class PathParser:
         """Masks or further images, and what they are, as the first one."""
         files = self.files()
         try:
-            kind = first_pixels(word, self._place.name, (partial(files.value, i) for i in range(len(files.paths))))
+            kind = first_pixels(word, self.place.name, files.value, range(len(files.paths)))
         except UsageError as error:
-            raise self._place.fault(0, f"{files.paths.value(0)}: {error}") from None
+            raise self.place.fault(0, f"{files.paths.value(0)}: {error}") from None
         return kind, files
 
     def _state(self, path: Any, line: int) -> tuple[int, int]:
         """Size and mtime of a file."""
         if not isinstance(path, str) or not path or "\0" in path:
             what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
-            raise self._place.fault(line, f"{what}: give the path of a file")
+            raise self.place.fault(line, f"{what}: give the path of a file")
         if self._within and (path[0] == "/" or ".." in path) and not self._is_within(path):
-            raise self._place.fault(
+            raise self.place.fault(
                 line,
                 f"{path} leads out of {plain(os.path.normpath(self._within[0]))}, so that any image of this machine "
                 f"could get into the store; if you trust this file, {self._trusting}",
@@ -413,12 +413,12 @@ class PathParser:
             named = os.path.splitext(path)[1]  # noqa: PTH122
             bare = "" if named else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"
             hint = f" ({opt.images} names another folder{bare})" if where else ""
-            raise self._place.fault(line, f"there is no file {path}{where}{hint}") from None
+            raise self.place.fault(line, f"there is no file {path}{where}{hint}") from None
         except OSError as error:
             stop_if_of_any_file(error, path)
-            raise self._place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None
+            raise self.place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None
         if not stat.S_ISREG(found.st_mode):
-            raise self._place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
+            raise self.place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
 
     def _is_within(self, path: str) -> bool:

@@ -32,7 +32,7 @@ from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
 from rawpack_packer.sources.table.source import TablePart, with_labels
-from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import composed, count, listed, plain
 
 _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -281,7 +281,7 @@ class _ListedFiles:
         if self._note(path):
             return True
         there = os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - for each of a million
-        self._videos += there and os.path.splitext(path)[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
+        self._videos += there and names_video(path)
         return there
 
     def _note(self, path: Any) -> bool:

@@ -18,7 +18,7 @@ from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
-from rawpack_packer.sources.listing.columns import RawColumn
+from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
 from rawpack_packer.sources.listing.lines import Lines, of_cells, shown
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
@@ -33,7 +33,7 @@ from rawpack_packer.sources.table.objects import (
     named_in,
     of_objects,
 )
-from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import plain
 
 _SIDES: dict[tuple[str, str, str, str], BoxForm] = {
@@ -90,33 +90,18 @@ def box_columns(
     return BoxColumns(tuple(images), (name,), kind.boxes if kind else None, label, sure=path is None)
 
 
-@dataclass(frozen=True)
-class ByImage:
-    """A listing of which the rows of each image have become one."""
-
-    lines: Lines
-    raw: dict[str, RawColumn]
-    """What is known of images."""
-    objects: Objects
-    left_out: list[str]
-    """A line for columns that neither images nor boxes have as fields."""
-    files: list[Path]
-    """Other files that were read."""
-
-
 def by_image(
-    lines: Lines,
-    raw: Mapping[str, RawColumn],
+    rows: ListedRows,
     found: BoxColumns,
     declared: Mapping[str, DeclaredKind],
     classes: Classes | None,
     beside: Path,
-) -> ByImage | None:
+) -> ListedRows | None:
     """The images in the order of their first rows; None where they are videos, or may have one row each. beside: the
     folder of the listing. Raises BadListingError."""
+    lines, raw = rows.lines, rows.raw
     image_of, firsts = images_of([raw[name] for name in found.images], len(lines))
-    is_video = os.path.splitext(str(raw[found.images[0]].first()))[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
-    if is_video or (not found.sure and len(firsts) == len(lines)):
+    if names_video(raw[found.images[0]].first()) or (not found.sure and len(firsts) == len(lines)):
         return None
     boxes, form, there, shown = _boxes(raw, found)
     image_of_box = image_of[there]
@@ -140,7 +125,7 @@ def by_image(
             left_out.append(name)
     labels = labels and replace(labels, numbers=labels.numbers[order])
     objects = Objects(boxes[order], form, ends, labels, others, shown=shown)
-    return ByImage(lines[firsts], kept, objects, of_objects(left_out), files)
+    return ListedRows(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
 def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -24,7 +24,7 @@ from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
-from rawpack_packer.sources.listing.columns import RawColumn, one_hot_column, read_columns
+from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, one_hot_column, read_columns
 from rawpack_packer.sources.listing.lines import (
     PLAIN_SUFFIX,
     READERS,
@@ -42,12 +42,10 @@ from rawpack_packer.sources.listing.lines import (
     read_plain,
     state_of,
 )
-from rawpack_packer.sources.listing.objects import box_columns, by_image, image_path, object_lists
+from rawpack_packer.sources.listing.objects import BoxColumns, box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
-    EMPTY,
     LABEL,
-    LABEL_KIND,
     NO_COUNTS,
     ChosenColumns,
     Classes,
@@ -63,9 +61,16 @@ from rawpack_packer.sources.table.choose import (
     one_hot_name,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
-from rawpack_packer.sources.table.objects import BOXES, lists_of_boxes, two_classes, unused_classes, with_followers
+from rawpack_packer.sources.table.objects import (
+    BOXES,
+    Objects,
+    labels_of_boxes,
+    lists_of_boxes,
+    two_classes,
+    with_followers,
+)
 from rawpack_packer.sources.table.source import TableSource, repeated_key
-from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
+from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import listed, plain
 
 PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
@@ -81,12 +86,12 @@ Times = list[tuple[Fraction | None, Fraction | None]]
 
 @dataclass(frozen=True)
 class ListingFile:
-    """A listing in a folder that says where it is and how it is read."""
+    """A listing that says where it is and how it is read."""
 
     path: Path
     root: str
     """The folder that relative paths start from."""
-    path_column: str
+    path_column: str | None
     """Unless the user names another one."""
     rows: RowReader
     others: tuple[Path, ...] = ()
@@ -121,127 +126,37 @@ class ListingSource(TableSource):
 
         Raises BadListingError with the first fault, its line and column.
         """
-        said_of = partial(
-            given_options,
-            path=path_column,
-            label_column=label_column,
-            key_column=key_column,
-            images=images,
-            classes=named_file(classes),
-        )
         typed, arrays = split_arrays(fields)
         given = declared_fields(typed)
         names = None if classes is None else classes_of(classes)
-        rows_by: RowReader
-        if found is None:
-            file = Path(path).absolute()
-            where, suffix = plain(os.fsencode(file)), file.suffix.lower()
-            if suffix not in SUFFIXES:
-                raise UsageError(
-                    f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains"
-                )
-            root, rows_by = folder_of(images, file.parent), partial(rows_of, suffix)
-        else:
-            file, root, rows_by = found.path, found.root, found.rows
-            where, path_column = plain(os.fsencode(file)), path_column or found.path_column
-        exported = exported_beside(file)
-        with reading(where), file.open("rb") as opened, long_cells():
-            rows = rows_by(opened, where, root, given)
-            label_column, hot = _one_hot(label_column, rows.names, where)
-            names_of = [
-                *(name for name in rows.names if name not in hot),
-                *([label_column] if hot and label_column else []),
-            ]
-            key_column = key_column or (exported.key if exported.key in rows.names else None)
-            declared = exported.declared(rows.names, given, (path_column, label_column, key_column))
-            said = repr((sorted(declared.items()), names, *([path_column] if path_column else [])))
-            others = () if found is None else found.others
-            state = np.concatenate([state_of(one, said) for one in (file, *others)])
-            wanted = ColumnChoice(path_column, label_column, key_column, declared=declared)
-            path_of = path_column or _path(rows.names)
-            of_boxes = None if key_column or hot else box_columns(rows.names, path_of, label_column, declared)
-            choice = None if of_boxes else _chosen(names_of, wanted, where)
-            lines, raw = read_columns(rows, where)
-        if not len(lines):
-            raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-        objects, left_out = None, list[str]()
-        if hot and label_column:
-            made = one_hot_column(raw, hot, where)
-            raw = {**{name: one for name, one in raw.items() if name not in hot}, label_column: made}
-        if choice and not key_column:
-            single = {*declared, choice[1].label or LABEL}
-            of_path = [choice[1].image] if choice[0] is None else choice[0].columns
-            if grouped := by_caption(lines, raw, of_path, single):
-                lines, raw, left_out = grouped
-                choice = _chosen([*raw], wanted, where)
-        if of_boxes and (of_images := by_image(lines, raw, of_boxes, declared, classes, file.parent)):
-            lines, raw, objects, left_out = of_images.lines, of_images.raw, of_images.objects, of_images.left_out
-            state = np.concatenate([state, *(state_of(one, "") for one in of_images.files)])
-            left = {name: kind for name, kind in declared.items() if name in raw or name not in rows.names}
-            wanted = ColumnChoice(path_column or image_path(of_boxes, raw, root), declared=left)
-        template, chosen = choice or _chosen([*raw], wanted, where)
-        place = CellPosition(where, str(opt.path_column), 0, rows.cells) if template else raw[chosen.image].place
-        paths = PathParser(place, root)
-        for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
-            if videos is None:
-                videos = isinstance(block[0], str) and os.path.splitext(block[0])[1].lower() in VIDEO_EXTENSIONS  # noqa: PTH122
-            paths.add(block, lines[row : row + len(block)])
-            progress(row + len(block))
-        self.images = paths.files()
-        key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
-        keys = self.images.paths if key is None else key.keys()
-        timed = [name for name in TIMES if videos and name in chosen.fields and name not in declared]
-        self.times = _times(raw, timed)
-        """Where each video begins and ends, in seconds; None where it has no such time."""
-        if self.times:
-            keys = _parts(keys, self.times, raw, by_path=key is None)
-        cure = f"take them from another column, {opt.key_column('COLUMN')}"
-        _check_unique(keys, lines, place if key is None else key.place, cure)
-        fields_of = {name: column for name, column in chosen.fields.items() if name not in timed}
-        for name in () if rows.cells else [*fields_of]:
-            of_column = classes if chosen.label is None else None
-            if objects is None and (lists := object_lists(name, raw[name], declared.get(name), of_column, fields_of)):
-                (objects, left_out), _ = lists, fields_of.pop(name)
-        if names is None:
-            names = _exported_classes(exported, raw.get(chosen.label or ""), fields_of)
-        kinds, columns, labels = _converted(raw, chosen.label, fields_of, declared, names, root)
-        counts, empty = dict(NO_COUNTS), tuple[str, ...]()
-        problems = [*hints(kinds, declared), *left_out]
-        if objects is not None:
-            problems += two_classes(labels, objects.labels)
-            of_objects, values = objects.fields()
-            kinds, columns = {**kinds, **of_objects}, {**columns, **values}
-        follow = [name for name in _followers(kinds, columns) if name not in exported.apart]
-        kinds = with_followers(with_arrays(kinds, arrays, where), follow)
-        boxes = {name: one for name, one in columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
-        if labels is None and objects is not None and objects.labels is not None:
-            names, empty = objects.labels.names, objects.labels.empty
-        elif LABEL in columns and labels is None and names is not None:
-            raise UsageError(f"{opt.classes}: the labels of {where} are {kinds[LABEL].dtype}, and no classes")
-        elif LABEL not in columns and names is not None and boxes:
-            empty = unused_classes(
-                names, [(one.classes(), partial(_of_box, raw[name], one)) for name, one in boxes.items()]
-            )
-        elif LABEL not in columns and names is not None:
-            labels = _labels_of_folders(self.images.paths, names, place, lines)
-            kinds = {LABEL: LABEL_KIND, **kinds}
-        counts[EMPTY] = len(empty)
+        file = found or _named(path, images)
+        said = ColumnChoice(path_column or file.path_column, label_column, key_column, declared=given)
+        listing = _read(file, said, names, classes)
+        paths = listing.paths(progress)
+        self.images, self.lines = paths.files(), listing.rows.lines
+        """Of lines, (n,): that of each row."""
+        self.of_videos = names_video(self.images.paths.value(0)) if videos is None else videos
+        """Whether the paths are those of videos."""
+        chosen, declared = listing.choice[1], listing.wanted.declared
+        timed = [name for name in TIMES if self.of_videos and name in chosen.fields and name not in declared]
+        keys, self.times = _keys(listing, self.images.paths, paths.place, timed)
+        """Of times, where each video begins and ends, in seconds; None where it has no such time."""
+        made = _fields(listing, timed, classes, names, arrays)
+        labels, of_boxes = _labels(listing, made, self.images.paths, paths.place)
+        options = {"path": path_column, "label_column": label_column, "key_column": key_column, "images": images}
+        shown = (*words_of(fields), *(made.objects.shown if made.objects else ()))
         info = SourceInfo(
             kind="listing",
-            root=where,
-            paths=(str(file),),
-            fields=kinds,
-            classes=names,
-            empty_classes=empty,
-            options=said_of(field=(*words_of(fields), *(objects.shown if objects else ()))),
-            counts=counts,
-            problems=tuple(problems),
+            root=listing.where,
+            paths=(str(file.path),),
+            fields=made.kinds,
+            options=given_options(**options, classes=named_file(classes), field=shown),
+            counts=NO_COUNTS,
+            problems=tuple(made.problems),
         )
-        super().__init__(info, keys, self.images, columns, state, labels=labels)
-        self.columns, self.lines = self._all.columns, lines
-        """(n,): the line of each row."""
-        self.of_videos = bool(videos)
-        """Whether the paths are those of videos."""
+        states = np.concatenate(listing.states)
+        super().__init__(info, keys, self.images, made.columns, states, labels=labels, of_boxes=of_boxes)
+        self.columns = self._all.columns
 
     def line(self, i: int, /) -> int:
         """See `HasColumns`."""
@@ -250,6 +165,146 @@ class ListingSource(TableSource):
     def labels(self) -> NDArray[np.int64] | None:
         """See `HasLabels`: numbers without names may be measurements."""
         return None if self.info.classes is None else super().labels()
+
+
+@dataclass(frozen=True, eq=False)
+class _Listing:
+    """A listing that was read."""
+
+    where: str
+    """The file, printable."""
+    file: ListingFile
+    exported: ExportNote
+    states: list[NDArray[np.int64]]
+    wanted: ColumnChoice
+    """What the user says of columns, or else the export."""
+    rows: ListedRows
+
+    @cached_property
+    def choice(self) -> tuple[PathTemplate | None, ChosenColumns]:
+        """See `_chosen`."""
+        return _chosen([*self.rows.raw], self.wanted, self.where)
+
+    def paths(self, progress: Scanning) -> PathParser:
+        """Those of the images. Raises BadListingError for one that is no file."""
+        (template, chosen), raw, lines = self.choice, self.rows.raw, self.rows.lines
+        made = CellPosition(self.where, str(opt.path_column), 0, cells=False)
+        paths = PathParser(made if template else raw[chosen.image].place, self.file.root)
+        for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
+            paths.add(block, lines[row : row + len(block)])
+            progress(row + len(block))
+        return paths
+
+
+def _named(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) -> ListingFile:
+    """The listing that a user names. Raises UsageError."""
+    file = Path(path).absolute()
+    where, suffix = plain(os.fsencode(file)), file.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains")
+    return ListingFile(file, folder_of(images, file.parent), None, partial(rows_of, suffix))
+
+
+def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _Listing:
+    """A listing, see `_grouped`. said: by the user. names: of classes. Raises UsageError."""
+    where, exported = plain(os.fsencode(file.path)), exported_beside(file.path)
+    with reading(where), file.path.open("rb") as opened, long_cells():
+        rows = file.rows(opened, where, file.root, said.declared)
+        label, hot = _one_hot(said.label, rows.names, where)
+        key = said.key or (exported.key if exported.key in rows.names else None)
+        declared = exported.declared(rows.names, said.declared, (said.image, label, key))
+        words = repr((sorted(declared.items()), names, *([said.image] if said.image else [])))
+        states = [state_of(one, words) for one in (file.path, *file.others)]
+        wanted = ColumnChoice(said.image, label, key, declared=declared)
+        boxes = None if key or hot else box_columns(rows.names, said.image or _path(rows.names), label, declared)
+        others = [name for name in rows.names if name not in hot]
+        if not boxes:  # what is wrong with names is said before values are read
+            _chosen([*others, label] if hot and label else others, wanted, where)
+        found = read_columns(rows, where)
+    if not len(found.lines):
+        raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
+    if hot and label:
+        made = one_hot_column(found.raw, hot, where)
+        found = replace(found, raw={**{name: found.raw[name] for name in others}, label: made})
+    return _grouped(_Listing(where, file, exported, states, wanted, found), boxes, classes)
+
+
+def _grouped(listing: _Listing, boxes: BoxColumns | None, classes: Classes | None) -> _Listing:
+    """With a row for each image, also where several differ in texts, or are boxes. boxes: of rows that may be some."""
+    file, states, wanted, rows = listing.file, listing.states, listing.wanted, listing.rows
+    if boxes is None:
+        template, chosen = listing.choice
+        images, single = template.columns if template else [chosen.image], {*wanted.declared, chosen.label or LABEL}
+        found = None if wanted.key else by_caption(rows, images, single)
+    elif found := by_image(rows, boxes, wanted.declared, classes, file.path.parent):
+        left = {name: kind for name, kind in wanted.declared.items() if name in found.raw or name not in rows.raw}
+        states = [*states, *(state_of(one, "") for one in found.files)]
+        wanted = ColumnChoice(wanted.image or image_path(boxes, found.raw, file.root), declared=left)
+    return replace(listing, states=states, wanted=wanted, rows=found) if found else listing
+
+
+def _keys(listing: _Listing, paths: Texts, place: CellPosition, timed: Sequence[str]) -> tuple[Texts, Times]:
+    """The keys of samples, and the times of their videos. place: of paths. Raises BadListingError."""
+    chosen, raw = listing.choice[1], listing.rows.raw
+    key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
+    keys = paths if key is None else key.keys()
+    if times := _times(raw, timed):
+        keys = _parts(keys, times, raw, by_path=key is None)
+    cure = f"take them from another column, {opt.key_column('COLUMN')}"
+    _check_unique(keys, listing.rows.lines, place if key is None else key.place, cure)
+    return keys, times
+
+
+@dataclass(frozen=True, eq=False)
+class _Fields:
+    """What columns became."""
+
+    kinds: dict[str, FieldKind]
+    columns: dict[str, Column]
+    labels: Labels | None
+    objects: Objects | None
+    names: Sequence[str] | None
+    """Of classes: given, or exported."""
+    problems: list[str]
+
+
+def _fields(
+    listing: _Listing, timed: Sequence[str], classes: Classes | None, names: Sequence[str] | None, arrays: Sequence[str]
+) -> _Fields:
+    """timed: the columns that are no fields. arrays: fields that are no images. Raises UsageError."""
+    (_, chosen), raw, declared = listing.choice, listing.rows.raw, listing.wanted.declared
+    objects, left_out = listing.rows.objects, listing.rows.left_out
+    fields = {name: column for name, column in chosen.fields.items() if name not in timed}
+    of_boxes = classes if chosen.label is None else None
+    for name in [*fields]:
+        kind = declared.get(name)
+        if objects is None and (lists := object_lists(name, raw[name], kind, of_boxes, fields)):
+            (objects, left_out), _ = lists, fields.pop(name)
+    names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), fields)
+    kinds, columns, labels = _converted(raw, chosen.label, fields, declared, names, listing.file.root)
+    problems = [*hints(kinds, declared), *left_out]
+    if objects is not None:
+        problems += two_classes(labels, objects.labels)
+        of_objects, values = objects.fields()
+        kinds, columns = {**kinds, **of_objects}, {**columns, **values}
+    follow = [name for name in _followers(kinds, columns) if name not in listing.exported.apart]
+    kinds = with_followers(with_arrays(kinds, arrays, listing.where), follow)
+    return _Fields(kinds, columns, labels, objects, names, problems)
+
+
+def _labels(listing: _Listing, made: _Fields, paths: Texts, place: CellPosition) -> tuple[Labels | None, Labels | None]:
+    """Those of images, and those of boxes if there are no others. Raises UsageError."""
+    names, of_boxes = made.names, made.objects.labels if made.objects else None
+    if made.labels is not None or of_boxes is not None or names is None:
+        return made.labels, of_boxes
+    if LABEL in made.columns:
+        dtype = made.kinds[LABEL].dtype
+        raise UsageError(f"{opt.classes}: the labels of {listing.where} are {dtype}, and no classes")
+    raw = listing.rows.raw  # without the boxes that are objects, which have no classes here
+    columns = {name: one for name, one in made.columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
+    if boxes := [(one.classes(), partial(_of_box, raw[name], one)) for name, one in columns.items() if name in raw]:
+        return None, labels_of_boxes(names, boxes)
+    return _labels_of_folders(paths, names, place, listing.rows.lines), None
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,10 +323,7 @@ class KeyedFields:
 
 
 def read_keyed(
-    path: str | os.PathLike[str],
-    key: str | None,
-    declared: Mapping[str, DeclaredKind],
-    known: Mapping[str, FieldKind],
+    path: str | os.PathLike[str], key: str | None, declared: Mapping[str, DeclaredKind], known: Mapping[str, FieldKind]
 ) -> KeyedFields:
     """Read a CSV, TSV or JSON Lines file without images: one column has the keys of samples that are packed already.
 
@@ -292,7 +344,8 @@ def read_keyed(
                 f"it with {opt.key_column('COLUMN')}"
             )
         chosen = _choose(names, names, ColumnChoice(found, declared=declared), where)
-        lines, raw = read_columns(rows, where)
+        read = read_columns(rows, where)
+    lines, raw = read.lines, read.raw
     if not chosen.fields and chosen.label is None:
         raise UsageError(f"{where} has keys, and no field")
     if not len(lines):
@@ -445,10 +498,8 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
     found = [next((one for one in some if one in names), "") for some in folders]
     if "" in found:
-        row, what = (
-            found.index(""),
-            f"{opt.classes} names those of a column 'label', boxes that have classes, or folders",
-        )
+        row = found.index("")
+        what = f"{opt.classes} names those of a column 'label', boxes that have classes, or folders"
         raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
     return number_labels(found, classes, where=place.where)
 

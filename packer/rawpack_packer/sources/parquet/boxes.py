@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.table.choose import Rows
+from rawpack_packer.sources.table.choose import Labels, Rows
 from rawpack_packer.sources.table.columns import CLASS, class_position
-from rawpack_packer.sources.table.objects import BOXES, lists_of_boxes, unused_classes
+from rawpack_packer.sources.table.objects import BOXES, labels_of_boxes, lists_of_boxes
 from rawpack_packer.text import plain
 
 
@@ -54,14 +54,14 @@ class BoxScan:
             lengths = _lengths(batch.column(self._boxes))
             self.lists = {name: one for name, one in self.lists.items() if _lengths(batch.column(one)).equals(lengths)}
 
-    def unused_classes(self, names: Sequence[str], where: str) -> tuple[str, ...]:
-        """Those without a box. Raises UsageError for a box of no class."""
+    def labels(self, names: Sequence[str], where: str) -> Labels:
+        """Those that occur. Raises UsageError for a box of no class."""
 
         def fault(column: str, i: int, what: str) -> UsageError:
             return UsageError(f"{where}: column {plain(column)}, row {[*self._first_of[column].values()][i]}: {what}")
 
         found = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
-        return unused_classes(names, found)
+        return labels_of_boxes(names, found)
 
     @property
     def have_classes(self) -> bool:

@@ -6,7 +6,6 @@ import os
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,6 @@ from rawpack_packer.sources.parquet.tables import (
     value_of,
 )
 from rawpack_packer.sources.table.choose import (
-    EMPTY,
     KEY,
     NO_COUNTS,
     ChosenColumns,
@@ -219,8 +217,8 @@ class ParquetSource(TableSource):
                 kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
                 continue
             fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
-            reads = (partial(files.value, i) for i in range(scan.count))
-            kinds[name] = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+            word = "image" if word == "image" else "mask"
+            kinds[name] = kind or first_pixels(word, name, files.value, range(scan.count))
         problems, labels = [*chosen.left_out, *hints(kinds, wanted.declared)], scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
@@ -232,9 +230,8 @@ class ParquetSource(TableSource):
             problems += [*left_out, *two_classes(labels, of_boxes)]
         follow = [name for name in scan.boxes.lists if name not in scan.apart]
         kinds = with_followers(with_arrays(kinds, said.arrays, root), follow)
-        of_boxes_names, empty = (of_boxes.names, of_boxes.empty) if of_boxes else (None, ())
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
-            of_boxes_names, empty = scan.classes, scan.boxes.unused_classes(scan.classes, root)
+            of_boxes = scan.boxes.labels(scan.classes, root)
         info = SourceInfo(
             kind="parquet",
             root=root,
@@ -242,20 +239,14 @@ class ParquetSource(TableSource):
             fields=kinds,
             numbered=keys is None,
             options=said.given(shown),
-            classes=of_boxes_names,
-            empty_classes=empty,
-            counts={
-                **NO_COUNTS,
-                EMPTY: len(empty),
-                "columns_left_out": len(chosen.left_out),
-                **scan.no_file,
-            },
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), **scan.no_file},
             problems=tuple(problems),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
         more = [one for found in scan.outside.values() for one in found.values()]
         states = np.array(more, np.int64).reshape(-1, 2)
-        super().__init__(info, keys or RowNumbers(range(scan.count)), images, fields_of, states, labels=labels)
+        numbers = RowNumbers(range(scan.count))
+        super().__init__(info, keys or numbers, images, fields_of, states, labels=labels, of_boxes=of_boxes)
 
 
 @dataclass(frozen=True)

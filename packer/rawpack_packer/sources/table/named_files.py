@@ -180,12 +180,13 @@ def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> Nam
     return files_at(_named_once(path, spool), spool)
 
 
-def files_at(names: Sequence[str], spool: Spool | None = None) -> NamedFiles:
-    """The files at these paths, or URLs. Raises as `named_files` does."""
+def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
+    """The files at these paths, or URLs. cure: what to do where one is missing, if no user named it. Raises as
+    `named_files` does."""
     if names and is_url(names[0]):
-        return _remote_files(names, spool)
+        return _remote_files(names, spool, cure)
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
-    states = np.array([_state(name) for name in paths], np.int64).reshape(-1, 2)
+    states = np.array([_state(name, cure) for name in paths], np.int64).reshape(-1, 2)
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
 
 
@@ -224,7 +225,7 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
     return names
 
 
-def _remote_files(urls: Sequence[str], spool: Spool | None) -> NamedFiles:
+def _remote_files(urls: Sequence[str], spool: Spool | None, cure: str) -> NamedFiles:
     if spool is None:
         refuse_url(urls[0])
     assert spool is not None
@@ -234,7 +235,8 @@ def _remote_files(urls: Sequence[str], spool: Spool | None) -> NamedFiles:
             return spool.find(url)
         except FileNotFoundError:
             _check_bucket(url, spool)
-            raise UsageError(f"there is no file {plain(shown(url))}: check the URL of the source") from None
+            todo = cure or "check the URL of the source"
+            raise UsageError(f"there is no file {plain(shown(url))}: {todo}") from None
 
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
         remotes = tuple(threads.map(found, urls))
@@ -303,13 +305,14 @@ def _ranges(name: str) -> Iterator[str]:
         yield "".join(itertools.chain.from_iterable(itertools.zip_longest(pieces[::3], texts, fillvalue="")))
 
 
-def _state(path: str) -> tuple[int, int]:
+def _state(path: str, cure: str) -> tuple[int, int]:
     shown = plain(os.fsencode(path))
     try:
         with opened(path) as fd:
             found = os.fstat(fd)
     except FileNotFoundError:
-        raise UsageError(f"there is no file {shown}{near_path(path) or ': check the path of the source'}") from None
+        todo = f": {cure}" if cure else near_path(path) or ": check the path of the source"
+        raise UsageError(f"there is no file {shown}{todo}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None

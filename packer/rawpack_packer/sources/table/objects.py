@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import RESERVED, BoxForm, FieldKind, check_names
-from rawpack_packer.sources.table.choose import Classes, Labels, empty_classes, no_classes, number_labels
+from rawpack_packer.sources.table.choose import Classes, Labels, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
 from rawpack_packer.text import listed, plain
 
@@ -122,7 +122,7 @@ class ObjectLists:
                 raise self._fault(f"{of_boxes} is not four numbers for each object")
             if (name := named_in(lists, CLASS_NAMES)) is not None and not all(map(_is_class, lists[name])):
                 raise self._fault(f"{name} is not one name or whole number for each object")
-            for name in lists.keys() - self._lists.keys():
+            for name in [one for one in lists if one not in self._lists]:
                 self._lists[name] = [None] * sum(self._lengths)
             for name, kept in self._lists.items():
                 kept += lists.get(name, [None] * length)
@@ -217,16 +217,16 @@ def with_followers(kinds: Mapping[str, FieldKind], names: Iterable[str]) -> dict
     return {**kinds, **{name: replace(kinds[name], follows="rows") for name in names if not kinds[name].array}}
 
 
-def unused_classes(
+def labels_of_boxes(
     names: Sequence[str], boxes: Sequence[tuple[NDArray[Any], Callable[[int, str], UsageError]]]
-) -> tuple[str, ...]:
-    """The classes without a box. boxes: the class numbers of each field of boxes, and what makes the error for one by
-    its position, which is raised for a number that is no class."""
+) -> Labels:
+    """The classes of boxes. boxes: the class numbers of each field of boxes, and what makes the error for one by its
+    position, which is raised for a number that is no class."""
     for numbers, fault in boxes:
         for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
             what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
             raise fault(int(i), what)
-    return empty_classes(names, np.concatenate([numbers for numbers, _ in boxes]))
+    return Labels(np.concatenate([numbers for numbers, _ in boxes]).astype(np.int64), tuple(names))
 
 
 def _lost(values: Sequence[Any], array: NDArray[Any] | None) -> int | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.declared import declared_fields, split_arrays, words_of
-from rawpack_packer.sources.fields import Declared, Fields
+from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.table.choose import LABEL, Classes, ColumnChoice, named_columns, named_file, one_hot_name
 
 
@@ -27,14 +26,10 @@ class TableOptions:
     columns: str | Sequence[str] | None = None
     """Those that become fields; None for all that can."""
 
-    @cached_property
-    def _split(self) -> tuple[Mapping[str, Declared] | list[str], tuple[str, ...]]:
-        return split_arrays(self.fields)
-
     @property
     def arrays(self) -> tuple[str, ...]:
         """Fields that are no images."""
-        return self._split[1]
+        return split_arrays(self.fields)[1]
 
     def choice(self, *, one_hot: bool = False) -> ColumnChoice:
         """The columns that are named, and what fields are. one_hot: whether labels may be lists."""
@@ -44,7 +39,7 @@ class TableOptions:
             label or (LABEL if onehot else None),
             self.key_column,
             named_columns(self.columns),
-            declared_fields(self._split[0]),
+            declared_fields(split_arrays(self.fields)[0]),
             onehot=onehot,
         )
 

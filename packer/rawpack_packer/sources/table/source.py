@@ -24,7 +24,7 @@ from rawpack_packer.sources.base import (
     named_value,
 )
 from rawpack_packer.sources.fields import Value
-from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, Labels
+from rawpack_packer.sources.table.choose import EMPTY, LABEL, LABEL_KIND, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
 from rawpack_packer.text import plain
 
@@ -106,14 +106,18 @@ class TableSource(BaseSource):
         states: Rows = NO_STATES,
         *,
         labels: Labels | None = None,
+        of_boxes: Labels | None = None,
     ) -> None:
         """columns: a value of each field. states: (m, 2), of the files that are neither images nor masks, see
         `Source.states`. labels: field `label`, which is the first unless `info.fields` has it elsewhere, its classes,
-        and the counts that belong to it."""
+        and the counts that belong to it. of_boxes: those of boxes, whose classes are named where there is no label."""
         if labels is not None:
             info = with_labels(info, labels)
             columns = {**columns, LABEL: Numbers(labels.numbers)}
             columns = {name: columns[name] for name in info.fields}
+        elif of_boxes is not None:
+            names, empty = of_boxes.names, of_boxes.empty
+            info = replace(info, classes=names, empty_classes=empty, counts={**info.counts, EMPTY: len(empty)})
         self.info, self._all, self._more = info, TablePart(keys, images, columns), states
 
     def pick(self, rows: Rows, /) -> TablePart:

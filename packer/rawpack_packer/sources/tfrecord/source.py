@@ -6,7 +6,6 @@ import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.table.choose import (
-    EMPTY,
     NO_COUNTS,
     Classes,
     ColumnChoice,
@@ -113,8 +111,8 @@ class TfrecordSource(TableSource):
                 columns_of[name] = boxes.column(found, of_boxes.numbers, where)
             elif kind is None or are_pixels(word):
                 columns_of[name] = further = records.images(of)
-                reads = (partial(further.value, i) for i in range(len(records)))
-                kind = kind or first_pixels("image" if word == "image" else "mask", name, reads)
+                word = "image" if word == "image" else "mask"
+                kind = kind or first_pixels(word, name, further.value, range(len(records)))
             else:
                 assert isinstance(kind, FieldKind)
                 kind = kind if of_boxes else replace(kind, follows=None)
@@ -128,22 +126,15 @@ class TfrecordSource(TableSource):
             root=where,
             paths=tuple(dict.fromkeys([str(Path(path).absolute()), *files.paths])) if beside else (),
             fields=fields_of,
-            classes=of_boxes.names if of_boxes and not labels else None,
-            empty_classes=of_boxes.empty if of_boxes and not labels else (),
             numbered=keys is None,
             options=said.given(),
-            counts={
-                **NO_COUNTS,
-                EMPTY: len(of_boxes.empty) if of_boxes else 0,
-                "columns_left_out": len(chosen.left_out),
-            },
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
             problems=(*chosen.left_out, *hints(fields_of, [*declared, _BOXES])),
         )
         self.features = {name: one.words(records.sound) for name, one in found.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
-        super().__init__(
-            info, keys or RowNumbers(range(len(records))), records.images(chosen.image), columns_of, labels=labels
-        )
+        images, numbers = records.images(chosen.image), RowNumbers(range(len(records)))
+        super().__init__(info, keys or numbers, images, columns_of, labels=labels, of_boxes=of_boxes)
 
 
 def _wanted(said: ColumnChoice, shorts: Mapping[str, str]) -> ColumnChoice:

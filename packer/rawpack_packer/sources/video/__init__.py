@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,11 @@ def sniff_video(first: bytes) -> bool:
     if first.startswith((EBML, b"\0\0\1\xba", b"\0\0\1\xb3", b"DKIF", b"FLV\1", b"YUV4MPEG2 ")):
         return True
     return len(first) > 2 * _TS_PACKET and all(first[at] == 0x47 for at in (0, _TS_PACKET, 2 * _TS_PACKET))
+
+
+def names_video(path: object) -> bool:
+    """Whether a path is that of a video by its name alone."""
+    return os.path.splitext(str(path))[1].lower() in EXTENSIONS  # noqa: PTH122 - for each of a million
 
 
 def is_video(path: Path) -> bool:

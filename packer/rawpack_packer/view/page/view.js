@@ -85,6 +85,7 @@ const FITS = {
   sort: (value) => value === "random" || at().numbers.includes(value),
   row: (value) => whole(0, at().samples - 1)(value),
   other: (value) => whole(0, stores.length - 1)(value) && stores[value] !== at(),
+  over: (value) => at().images.includes(value),
   side: whole(64, 512), gain: whole(1, 255), zoom: whole(0, 64), seed: whole(0, Number.MAX_SAFE_INTEGER),
 };
 
@@ -251,7 +252,7 @@ const openSample = (row) => go({screen: "sample", row, from: state.screen});
 /** Back to the screen from which a sample was opened: of `home`, if that is another store. */
 const leaveSample = () => go({
   store: Number(state.home ?? state.store ?? 0) || "", home: "", screen: state.from, from: "",
-  row: state.from === "compare" ? state.row : "", zoom: "", off: "",
+  row: state.from === "compare" ? state.row : "", zoom: "", off: "", over: "",
 });
 
 async function showGrid(main) {
@@ -406,8 +407,9 @@ async function showSample(main) {
   const off = new Set((state.off || "").split(",").filter(Boolean));
   const zoom = number("zoom", 0);
   const pictures = make("div", {className: "pictures"});
+  const masked = (name) => (sample.masks[name].includes(state.over) ? state.over : sample.masks[name][0]);
   sample.images.forEach((image, k) => {
-    const masks = k ? [] : sample.masks.map((name) => ({
+    const masks = Object.keys(sample.masks).filter((name) => masked(name) === image.name).map((name) => ({
       name, source: `/mask?${query({store: state.store || 0, row, field: name, v: at().version})}`,
     }));
     pictures.append(make("figure", {},
@@ -417,13 +419,18 @@ async function showSample(main) {
   });
   sample.images.forEach((image, k) => { pictures.children[k].querySelector("img").dataset.field = image.name; });
   const layers = make("div", {className: "row"});
-  for (const name of [...sample.masks, ...sample.layers.map((layer) => layer.name)]) {
+  for (const name of [...Object.keys(sample.masks), ...sample.layers.map((layer) => layer.name)]) {
     const box = make("input", {type: "checkbox", name: `layer ${name}`, checked: !off.has(name)});
     box.addEventListener("change", () => {
       if (box.checked) off.delete(name); else off.add(name);
       go({off: [...off].join(",")}, true);
     });
     layers.append(make("label", {}, box, name));
+  }
+  const over = [...new Set(Object.values(sample.masks).flat())];
+  if (over.length > 1) {
+    layers.append(choiceOf("masks over", over.map((name) => [name, name]), over.includes(state.over) ? state.over : over[0],
+      (name) => go({over: name === over[0] ? "" : name}, true)));
   }
   const damaged = sample.damaged.length
     ? failed(new Error(`This sample does not match its checksum: ${sample.damaged.join(", ")} was changed after packing.`)) : "";
@@ -621,12 +628,15 @@ async function showTraining(main) {
 
 async function showClips(main) {
   const mine = shown;
-  const clip = {frames: state["c-frames"] || "8", stride: state["c-stride"] || "1", per_video: state["c-per_video"] || ""};
+  const clip = Object.fromEntries(Object.entries({frames: "8", stride: "1", step: "", per_video: "", short: ""}).map(
+    ([name, value]) => [name, state[`c-${name}`] || value]));
   const controls = form(
     (found) => go(Object.fromEntries(Object.entries(found).map(([name, value]) => [`c-${name}`, value])), true),
     field("frames", "frames", "number", clip.frames, {min: 1, max: 512}),
     field("stride", "stride", "number", clip.stride, {min: 1}),
+    field("step", "step", "number", clip.step, {min: 1, placeholder: clip.frames * clip.stride || ""}),
     field("per_video", "per video", "number", clip.per_video, {min: 1, placeholder: "all"}),
+    choice("short", "short", [["", "drop"], ["repeat_last", "repeat_last"], ["wrap", "wrap"]], clip.short),
   );
   const place = make("div", {});
   main.replaceChildren(controls, place);
@@ -779,11 +789,16 @@ function screens(about = at()) {
   return Object.keys(SCREENS).filter((name) => there[name] !== false);
 }
 
+const placeOf = (state) => `${state.store || 0}/${state.screen || "grid"}`;
+
+/** What the store that was turned to lacks of what was looked at: shown as long as its screen is. */
+let lacks = {place: "", words: ""};
+
 /** Another store: what is looked at stays, a sample by its key, as far as that store has it; what it lacks is said. */
 async function turnTo(k) {
   const now = Number(state.store || 0);
   const there = stores[k];
-  const changes = {store: k || "", home: "", row: "", off: "", other: "", "t-number": ""};
+  const changes = {store: k || "", home: "", row: "", off: "", over: "", other: "", "t-number": ""};
   const lacking = [];
   const drop = (words, ...names) => { lacking.push(words); for (const name of names) changes[name] = ""; };
   const fits = !state.where
@@ -799,11 +814,13 @@ async function turnTo(k) {
   }
   if (state.screen === "sample" || (state.screen === "compare" && state.row)) {
     const row = at().keys && there.keys ? await ask("/api/same", {store: now, other: k, row: state.row}).catch(() => null) : null;
-    if (row === null) drop("sample with this key", "screen", "from");
-    else Object.assign(changes, {row, other: state.screen === "compare" ? now || "0" : ""});
+    if (row === null) {
+      const {key} = await ask("/api/columns", {store: now, row: state.row}).catch(() => ({}));
+      drop(`sample with ${key ? `the key ${plain(key)}` : "this key"}`, "screen", "from");
+    } else Object.assign(changes, {row, other: state.screen === "compare" ? now || "0" : ""});
     if (state.from && !screens(there).includes(state.from)) changes.from = "";
   } else if (state.screen && !screens(there).includes(state.screen)) drop(`screen "${SCREENS[state.screen]}"`, "screen");
-  if (lacking.length) say(`${there.name} has no ${lacking.join(", no ")}`);
+  lacks = {place: placeOf({...state, ...changes}), words: lacking.length ? `${there.name} has no ${lacking.join(", no ")}` : ""};
   go(changes);
 }
 
@@ -864,8 +881,8 @@ async function show() {
   shown += 1;
   const mine = shown;
   showAround();
-  $("note").textContent = note;
-  $("note").hidden = !note;
+  $("note").textContent = [note, placeOf(state) === lacks.place ? lacks.words : ""].filter(Boolean).join("\n");
+  $("note").hidden = !$("note").textContent;
   const main = $("main");
   const focused = document.activeElement && main.contains(document.activeElement) ? document.activeElement.name : "";
   try {
