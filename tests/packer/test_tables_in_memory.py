@@ -452,3 +452,31 @@ def test_what_is_not_one_hot(tmp_path: Path) -> None:
     assert reader.column("label").tolist() == [1, 0]
     with pytest.raises(UsageError, match=r"the first sample: .*not one-hot"):
         packed([(images[0], 3)], tmp_path / "number", label_column=":onehot")
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
+@pytest.mark.parametrize("first", [[], [1], None])
+@pytest.mark.parametrize("number", [int, float])
+def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: type, tmp_path: Path) -> None:
+    """As in listings, whatever the first one is; a missing one is an array of length 0."""
+    values = [first, [2, 3], None, [4, 5, 6], []]
+    values = [None if one is None else [number(n) for n in one] for one in values]
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    columns = {"image": images, "x": values}
+    module = pytest.importorskip({"arrow": "pyarrow"}.get(form, form))
+    reader = packed(module.table(columns) if form == "arrow" else module.DataFrame(columns), tmp_path / "s")
+    (batch,) = reader.batches(len(values), fields=["x"], workers=0)
+    assert [one.tolist() for one in batch["x"]] == [one or [] for one in values]
+    assert {one.dtype for one in batch["x"]} == {np.dtype("int64" if number is int else "float64")}
+
+
+def test_objects_that_are_missing_in_pandas(tmp_path: Path) -> None:
+    """None among bools, whole numbers and floats of a column of objects is what it is in one of numbers."""
+    pandas = pytest.importorskip("pandas")
+    image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
+    for values, what in (([True, None, False], "bool"), ([1, None, 2], "whole numbers")):
+        frame = pandas.DataFrame({"image": [image] * 3, "x": pandas.Series(values, dtype=object)})
+        with pytest.raises(UsageError, match=f"column 'x' of {what} has no value in row 1"):
+            packed(frame, tmp_path / "no")
+    frame = pandas.DataFrame({"image": [image] * 3, "x": pandas.Series([1.5, None, 2], dtype=object)})
+    np.testing.assert_array_equal(packed(frame, tmp_path / "s").column("x"), [1.5, np.nan, 2])

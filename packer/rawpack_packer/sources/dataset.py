@@ -52,6 +52,7 @@ from rawpack_packer.sources.frames import (
     class_names,
     frame_columns,
     keys_of,
+    lists_of_lengths,
     named_features,
     named_path,
 )
@@ -431,6 +432,7 @@ def _looked_at(
         dataset = as_columns(dataset)
         if frame is not None:
             dataset.columns = checked_numbers(dataset.columns, fields)
+            dataset.fields = lists_of_lengths(dataset.columns, fields)
             keys, notes = (keys, notes) if keys is not None else keys_of(dataset.column("image"))
     check_not_columns(dataset)
     count = length_of(dataset)

@@ -48,6 +48,8 @@ class ColumnDataset:
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         self.columns = dict(columns)
+        self.fields: dict[str, str] = {}
+        """What columns hold, where their first value does not show it."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

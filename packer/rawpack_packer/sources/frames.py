@@ -85,6 +85,8 @@ def _checked(name: str, column: Any, declared: Any) -> Any:
     kind = None if declared is None or array_of(declared)[0] else declared_kind(name, declared)
     if kind == FieldKind("str"):
         return [_declared_text(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
+    if declared is None and isinstance(column, list):
+        return _filled(name, column)
     if not np.ma.isMaskedArray(column):
         return column
     dtype = np.dtype(kind.dtype) if isinstance(kind, FieldKind) and kind.dtype.startswith("float") else None
@@ -98,6 +100,38 @@ def _checked(name: str, column: Any, declared: Any) -> Any:
         if number is not None and one != number:
             raise UsageError(f"the table: column {plain(name)!r}, row {row}: {dtype} cannot represent {number}")
     return made
+
+
+def _filled(name: str, column: list[Any]) -> list[Any]:
+    """Numbers among which some are missing, as a column of them has these. Raises UsageError."""
+    present = [value for value in column if value is not None]
+    if len(present) == len(column) or not present or not all(isinstance(one, int | float) for one in present):
+        return column
+    if any(isinstance(one, float) for one in present):
+        return [math.nan if value is None else value for value in column]
+    what, cure = missing_value(plain(name), whole=not all(isinstance(one, bool) for one in present))
+    raise UsageError(f"the table: {what} in row {column.index(None)}: fill it in, or {cure}")
+
+
+def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, str]:
+    """What columns of lists of numbers hold that differ in length, or are missing in some rows, as listings say it:
+    {"x": "int64[?]"}. In `columns`, a missing one becomes an empty array."""
+    found = {}
+    for name, column in columns.items():
+        if name in (IMAGE, LABEL) or name in declared or not isinstance(column, list):
+            continue
+        some = [one for one in column if one is not None]
+        if not some or not all(isinstance(one, list | tuple | np.ndarray) for one in some):
+            continue
+        if len({len(one) for one in some}) == 1 and len(some) == len(column):
+            continue
+        arrays = [np.asarray(one) for one in some if len(one)]
+        if not arrays or not all(one.ndim == 1 and one.dtype.kind in "iuf" for one in arrays):
+            continue
+        dtype = np.result_type(*{one.dtype for one in arrays})
+        columns[name] = [np.asarray([] if one is None else one, dtype) for one in column]
+        found[name] = f"{dtype}[?]"
+    return found
 
 
 def _declared_text(value: Any) -> Any:

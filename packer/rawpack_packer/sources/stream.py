@@ -395,7 +395,8 @@ def _picture(parts: bytes) -> Any:
 
 def _value(code: int, data: memoryview) -> Any:
     if code == _ARRAY:
-        return array_of(bytes(data))
+        array = array_of(bytes(data))
+        return array if array.ndim else array[()]  # a number, also in a list of others
     if code == _PICTURE:
         return _picture(bytes(data))
     if code == _BOXES:
