@@ -72,7 +72,8 @@ def pytest(copy: Path, tests: list[str]) -> tuple[int, str]:
     # An editable install comes later on the path: it would be tested without the fault.
     found = subprocess.check_output([sys.executable, "-P", "-c", WHERE], env=os.environ | own, cwd="/", text=True)
     assert all(one.startswith(str(copy)) for one in found.split()), found
-    words = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", str(TEST_S), "--tb", "line", *tests]
+    words = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", str(TEST_S), "--tb", "line"]
+    words += ["-m", "not soak", *tests]
     how: Any = {"cwd": copy, "env": os.environ | own, "timeout": LIMIT_S, "stdout": subprocess.PIPE, "text": True}
     try:
         ran = subprocess.run([sys.executable, *words], stderr=subprocess.STDOUT, check=False, **how)

@@ -17,6 +17,8 @@ import pytest
 from running import environment
 
 TABLES = ("reading", "next-epoch", "single", "cold", "giant", "packing-1", "scan", "augment-256")
+pytestmark = pytest.mark.heavy
+
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 RUN = BENCH / "run.py"
 Measured = Callable[[str], dict[str, Any]]

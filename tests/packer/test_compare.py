@@ -206,6 +206,7 @@ def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: py
         assert "rawpack memmap" in (tmp_path / name).read_text("utf-8")
 
 
+@pytest.mark.heavy
 def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--quick: packs, reads and answers every question, with this Python in place of an environment."""
     for i in range(4):

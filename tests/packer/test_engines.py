@@ -55,6 +55,7 @@ from rawpack_packer.sources import open_source
 from rawpack_packer.testing import EngineConformance
 
 pytestmark = [
+    pytest.mark.heavy,
     pytest.mark.skipif(sys.platform != "linux", reason="needs SIGKILL, fork and /proc"),
     # Of Dask and Ray, about themselves.
     pytest.mark.filterwarnings("default"),

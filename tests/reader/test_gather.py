@@ -31,7 +31,7 @@ def opened(path: Path) -> tuple[int, int]:
     return os.open(path, os.O_RDONLY), 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     row=st.integers(1, 9000),
     shards=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),
