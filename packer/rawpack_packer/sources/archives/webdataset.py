@@ -285,7 +285,7 @@ def _keys(shards: Shards, rows: Rows, files: NamedFiles, prefix: Prefix | None, 
         if shards.shard[rows[before]] == shards.shard[rows[i]]:
             raise UsageError(
                 f"{what}both times in {one}: a sample's members must follow one another. Sort the members of the shard "
-                "by their names, as `tar --sort=name` does"
+                "by their names, as `tar --sort=name` does; if these are two samples, rename one or take it out"
             )
         raise UsageError(f"{what}in {one} and {two}: {opt.prefix('names')} puts the name of its shard before each key")
     return keys
