@@ -50,7 +50,7 @@ _COLORS = {
     "dark": {"text": "#f0f6fc", "muted": "#9198a1", "other": "#656c76", "ours": "#4493f8"},
 }
 # In units of the drawing, which a phone shows at about 0.55 px each: text of 22 units is 12 px there.
-_WIDTH, _LABEL, _ROW, _HEAD, _FONT = 640, 216, 34, 44, 22
+_WIDTH, _LABEL, _ROW, _HEAD, _FONT = 640, 232, 34, 44, 22
 
 
 def main() -> None:
