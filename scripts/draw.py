@@ -3,7 +3,7 @@
 
     scripts/draw.py results.json                             print the tables
     scripts/draw.py results.json --out docs/explanation      update the pages and plots there
-    scripts/draw.py bench.json --again --out ...             some tables, measured again: beside the others
+    scripts/draw.py bench.json --again --out ...             add tables that were measured again
 
 The pages are compared.md for `python scripts/compare`; performance.md, and growth.svg, for the benchmark.
 """

@@ -59,7 +59,7 @@ def test_its_center_is_what_cover_stores(photos: Path, tmp_path: Path, interpola
 
 
 def test_masks_and_boxes_follow(tmp_path: Path) -> None:
-    """Each is scaled as its image is, and nothing of it is lost."""
+    """Masks and boxes are scaled like their image, and none is cut."""
 
     def sample(height: int, width: int) -> dict[str, NDArray[np.generic]]:
         mask = np.zeros((height, width), np.uint8)

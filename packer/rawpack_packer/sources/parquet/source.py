@@ -295,7 +295,7 @@ class _Scan:
         self.apart = frozenset[str]()
         """Fields that follow no boxes, as an export says."""
         self.notes: list[str] = []
-        """What the user is told of the keys."""
+        """What the summary says about keys."""
         self._starts: dict[int, int] = {}
         """The first row of each file that has any."""
         self._keys: list[pa.Array] = []

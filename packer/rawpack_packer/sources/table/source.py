@@ -176,7 +176,7 @@ def unique_keys(
 
 
 def numbered_since(why: str, called: str = "paths") -> str:
-    """What a user is told where the values that could be keys are none."""
+    """What the summary says where values cannot be keys."""
     return f"keys are the numbers of rows, not the {called}: {why}"
 
 
