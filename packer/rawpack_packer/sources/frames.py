@@ -154,8 +154,7 @@ def _whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def keys_of(images: Any) -> tuple[list[str] | None, list[str]]:
-    """The keys of a frame by its column of images: their paths, where each is another one; else None, and what the user
-    is told."""
+    """The keys of a frame by its column of images: their paths if all differ, else None; and notes for the summary."""
     notes: list[str] = []
     if not isinstance(images, list) or not all(isinstance(one, str | os.PathLike) for one in images):
         return None, notes

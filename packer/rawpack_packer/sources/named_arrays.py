@@ -98,7 +98,7 @@ class SaidOfArrays:
     ) -> None:
         """array: which arrays are packed, and as what: image=train/x,label=train/y; nothing else is. `:chw` after the
         name of images, or alone, moves their channels to the end; `:hwc` keeps the axes as they are. image_column,
-        label_column, key_column: the arrays of these, beside which the others stay fields. fields: which of them are
+        label_column, key_column: the arrays of labels and keys; all others stay fields. fields: which of them are
         masks, and which are no images: {"seg": "mask", "depth": "array"}. classes: names of labels that are numbers.
 
         Raises UsageError for nonsense, and where `--array` names columns, and another option names one too."""

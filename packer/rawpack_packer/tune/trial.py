@@ -131,8 +131,9 @@ class Pace(NoProgress):
         self._tick()
 
     def seconds_for(self, samples: int) -> float:
-        """The time to pack so many samples, by the job that has just ended: what it took, and for all that are more,
-        the time that one took after the first report. So the start of workers, and the end, count once."""
+        """The seconds that packing this number of samples takes, estimated from the job that has just ended: its own
+        time, plus the time of a sample after the first report for each further sample. The start of workers and the end
+        count once."""
         took = time.perf_counter() - self._began
         (start, before), (end, done) = self._first, self._last
         if done - before < done / 2:
