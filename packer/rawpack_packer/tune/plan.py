@@ -356,10 +356,9 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
         named=named,
     )
     for candidate in asked.candidates:
-        if candidate.recipe.shape is None and asked.setting.image_size is None and not asked.setting.transform:
+        if candidate.recipe.target is None and asked.setting.image_size is None and not asked.setting.transform:
             raise UsageError(
-                f"{opt.size('keep') if candidate.recipe.target is None else opt.fit('whole')}: images of different "
-                f"sizes make no batch; give {opt.image_size}, such as 224"
+                f"{opt.size('keep')}: images of different sizes make no batch; give {opt.image_size}, such as 224"
             )
     return asked
 
