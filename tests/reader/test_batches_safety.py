@@ -310,6 +310,20 @@ def test_descriptors_come_back(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_a_cycle_that_has_an_iterator_leaves_nothing(store: Path, way: str) -> None:
+    """Where a framework's objects hold an iterator in a cycle, as Keras's do, workers and memory go with it, closed in
+    order: of a second epoch, whose workers are older than the iterator, so that the collector comes to them first."""
+    with nothing_left():
+        batches = Reader(store).batches(BATCH, **WAYS[way])
+        list(batches)
+        held: list[Any] = [iter(batches)]
+        held.append(held)
+        next(held[0])
+        del batches, held
+        gc.collect()
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_an_error_that_was_caught_holds_nothing(store: Path, way: str) -> None:
     """After an error in a worker, batches go with the last name for them, and not when the collector comes."""
 

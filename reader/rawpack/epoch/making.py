@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -239,17 +240,27 @@ class Making:
 
 
 class PoolCache:
-    """The idle workers and slots of one `Batches`. They end with this object, in the process that made it."""
+    """The workers and slots of one `Batches`, idle or not. They end with this object, in the process that made it."""
 
     def __init__(self) -> None:
         self._idle: list[WorkerSet] = []
+        self._taken: dict[SlotPool, WorkerSet] = {}
+        """Those that iterators have."""
         self._closed = False
         self._process = os.getpid()
         weakref.finalize(self, _close, self._idle, self._process)
+        # Where an iterator is garbage together with this object, its `__del__` may come too late to close them. Not at
+        # exit, when another thread may still wait for a batch.
+        weakref.finalize(self, _close_taken, self._taken, self._process).atexit = False
 
-    def acquire(self, start: EpochStart) -> WorkerSet | None:
-        """An idle set for an iterator with this start; None where there is none. `begun` has the iterator's first
-        batches that the set is making already; whatever else it was making is finished first."""
+    def acquire(self, start: EpochStart, make: Callable[[], WorkerSet]) -> WorkerSet:
+        """A set for an iterator with this start: an idle one, else what `make` returns. `begun` has the iterator's
+        first batches that the set is making already; whatever else it was making is finished first."""
+        worker_set = self._idle_set(start) or make()
+        self._taken[worker_set.slot_pool] = worker_set
+        return worker_set
+
+    def _idle_set(self, start: EpochStart) -> WorkerSet | None:
         while self._idle:
             try:
                 # Stable: the last of those that fit, else the last of all.
@@ -271,6 +282,7 @@ class PoolCache:
         if self._closed:
             self.discard(worker_set)
         else:
+            self._taken.pop(worker_set.slot_pool, None)
             self._idle.append(worker_set)
 
     def close(self) -> None:
@@ -280,6 +292,7 @@ class PoolCache:
 
     def discard(self, worker_set: WorkerSet) -> None:
         """Something went wrong in a set: nobody may use it again."""
+        self._taken.pop(worker_set.slot_pool, None)
         _close([worker_set], self._process)
 
 
@@ -289,3 +302,7 @@ def _close(worker_sets: list[WorkerSet], process: int) -> None:
         for worker_set in worker_sets:
             worker_set.close()
         worker_sets.clear()
+
+
+def _close_taken(taken: dict[SlotPool, WorkerSet], process: int) -> None:
+    _close(list(taken.values()), process)
