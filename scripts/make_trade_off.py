@@ -100,10 +100,10 @@ def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     larger = f"{plan['candidates'][0]['store_bytes'] / file_bytes:.1f}"
     sentence = (
         f"On {plan['machine']['cpus']} CPU cores, with all files in memory, rawpack serves raw pixels {against}. "
-        f"With random crops, flips and normalizing, which cost the same either way, it is **{augmented} times** as fast. "
-        f"Raw pixels take {larger} times the space of the files. The smallest store (`{smallest['name']}`, "
-        f"{smallest['psnr_db']:.1f} dB) takes {smallest['store_bytes'] / file_bytes:.0%} of it, and is {small} times as "
-        "fast as those processes."
+        f"With random crops, flips and normalizing, which cost the same either way, it is **{augmented} times** as "
+        f"fast. Raw pixels take {larger} times the space of the files. The smallest store (`{smallest['name']}`, "
+        f"{smallest['psnr_db']:.1f} dB) takes {smallest['store_bytes'] / file_bytes:.0%} of it, and is {small} times "
+        "as fast as those processes."
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
 
