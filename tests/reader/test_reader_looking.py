@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import zlib
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_find_by_condition_and_key(packed: Packed) -> None:
 def test_find_among_numbered_keys(tmp_path: Path) -> None:
     rawpack.pack({"image": np.zeros((3, 8, 8, 3), np.uint8)}, tmp_path / "store", size="keep")
     assert Reader(tmp_path / "store").find(key="1").tolist() == [1]
+
+
+def test_find_what_begins_within_another_match(tmp_path: Path) -> None:
+    """The end of one key and the start of the next may look like the part, and one match may begin within another."""
+    keys = ["".join(letters) for n in range(1, 6) for letters in product("aB", repeat=n)]
+    images = np.zeros((len(keys), 8, 8, 3), np.uint8)
+    rawpack.pack({"image": images}, tmp_path / "store", keys=keys, size="keep", workers=0)
+    reader = Reader(tmp_path / "store")
+    for part in ("a", "aa", "aba", "babb", "aaaaa", "bb"):
+        assert reader.find(key=part).tolist() == [k for k, key in enumerate(keys) if part in key.lower()], part
 
 
 def test_stores_are_what_their_folders_are(packed: Packed, tmp_path: Path) -> None:

@@ -304,8 +304,15 @@ def by_recipe(
 
 
 def _fitted(recipe: Recipe, size: tuple[int, int]) -> tuple[tuple[int, int], Literal["cover", "stretch"]]:
-    """The (height, width) that an image of this size gets, and how."""
-    return recipe.shape_of(size), "cover" if recipe.fit == "cover" else "stretch"
+    """The (height, width) that an image of this size gets, and how. Raises DecodeError where nothing is cut, and that is
+    too large to be made: of a line of pixels, whose width is scaled like its height."""
+    target = recipe.shape_of(size)
+    if recipe.fit == "whole" and target[0] * target[1] > recipe.max_pixels:
+        raise DecodeError(
+            "too_large",
+            f"{size[1]}x{size[0]} pixels become {target[1]}x{target[0]}; --max-pixels allows {recipe.max_pixels}",
+        )
+    return target, "cover" if recipe.fit == "cover" else "stretch"
 
 
 def encoded(image: NDArray[Any], encoding: str, recipe: Recipe, notes: list[str]) -> NDArray[Any]:

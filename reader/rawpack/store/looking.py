@@ -66,7 +66,7 @@ def rows_with_key(library: Stores, part: str) -> NDArray[np.int64]:
     found, first = [np.empty(0, np.int64)], 0
     for folder in library.columns.folders:
         ends, data = folder.arrays[f"{_KEY}.offset"], folder.arrays[_KEY]
-        hits = np.fromiter((hit.start() for hit in wanted.finditer(data.data)), np.int64)
+        hits = np.fromiter(_starts(wanted, data.data), np.int64)
         stops = hits + len(part.encode("utf-8", "replace"))
         rows = np.searchsorted(ends, hits, side="right") - 1
         # What begins in one key and ends in the next is in neither.
@@ -74,6 +74,14 @@ def rows_with_key(library: Stores, part: str) -> NDArray[np.int64]:
         found.append(np.unique(rows[inside & (rows < folder.rows)]) + first)
         first += folder.rows
     return np.concatenate(found)
+
+
+def _starts(wanted: re.Pattern[bytes], data: memoryview) -> Iterator[int]:
+    """Where each match begins, also within another one: that may begin in the key before."""
+    hit = wanted.search(data)
+    while hit is not None:
+        yield hit.start()
+        hit = wanted.search(data, hit.start() + 1) if hit.start() < len(data) else None
 
 
 def places_of(library: Stores, row: int) -> dict[str, Place]:
