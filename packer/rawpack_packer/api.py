@@ -116,7 +116,7 @@ def pack_job(
         else:
             job = upload.Upload(opened, made, url, running, scratch=tmp, storage_options=storage_options)
         if far and spool is not None:
-            job.asked = known.digest_of(spool, source_options, recipe)
+            job.asked = known.digest_of(str(source), spool, source_options, recipe)
         return job
 
     # What can be refused is refused before anything of a source behind a URL is fetched.

@@ -290,6 +290,20 @@ def test_datasets_in_memory_are_split_by_a_column(form: str, paths: list[str], t
         rawpack_packer.pack_splits(source, tmp_path / "no", split_by="fold", workers=0)
 
 
+def test_groups_by_numbers_of_which_one_is_missing(paths: list[str], tmp_path: Path) -> None:
+    """pandas makes floats of them, which are no names of groups: the cure works."""
+    subject = [1, None, 2, 2, 3, 3]
+    source = pytest.importorskip("pandas").DataFrame({"image": paths, "subject": subject, "row": range(N)})
+    with pytest.raises(UsageError, match=r"neither texts nor whole numbers: declare fields={'subject': 'str'}"):
+        rawpack_packer.pack_splits(source, tmp_path / "no", holdout="val=2", group_by="subject", workers=0)
+    sets = tmp_path / "sets"
+    rawpack_packer.pack_splits(
+        source, sets, holdout="val=2", group_by="subject", fields={"subject": "str"}, workers=0
+    )
+    parts = [{subject[row] for row in Reader(sets, split=split).column("row")} for split in ("train", "val")]
+    assert (parts[0] & parts[1], len(parts[1]), parts[0] | parts[1]) == (set(), 2, {*subject})
+
+
 STAMP = dt.datetime(2026, 11, 28, 8, 15, 0, 250_000)
 PARIS = dt.timezone(dt.timedelta(hours=1))
 TIMES: dict[str, tuple[list[Any], list[str]]] = {
@@ -470,6 +484,20 @@ def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: ty
     assert {one.dtype for one in batch["x"]} == {np.dtype("int64" if number is int else "float64")}
 
 
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet"])
+@pytest.mark.parametrize("first", [[], ["a", "b"], None])
+@pytest.mark.parametrize("declared", [None, {"x": "str[?]"}])
+def test_lists_of_texts_in_frames(form: str, first: Any, declared: Any, tmp_path: Path) -> None:
+    """Of each library, also where pandas has read them as arrays, and whatever the first one is; a missing one is
+    empty."""
+    values = [first, ["c"], None, ["d", "e", "f"], []]
+    columns = {"image": [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))], "x": values}
+    module = pytest.importorskip({"pandas": "pandas", "polars": "polars"}.get(form, "pyarrow"))
+    table = module.DataFrame(columns) if form in ("pandas", "polars") else module.table(columns)
+    reader = packed(table.to_pandas() if form == "parquet" else table, tmp_path / "s", fields=declared)
+    assert reader.column("x") == [one or [] for one in values]
+
+
 def test_objects_that_are_missing_in_pandas(tmp_path: Path) -> None:
     """None among bools, whole numbers and floats of a column of objects is what it is in one of numbers."""
     pandas = pytest.importorskip("pandas")
@@ -478,5 +506,15 @@ def test_objects_that_are_missing_in_pandas(tmp_path: Path) -> None:
         frame = pandas.DataFrame({"image": [image] * 3, "x": pandas.Series(values, dtype=object)})
         with pytest.raises(UsageError, match=f"column 'x' of {what} has no value in row 1"):
             packed(frame, tmp_path / "no")
-    frame = pandas.DataFrame({"image": [image] * 3, "x": pandas.Series([1.5, None, 2], dtype=object)})
-    np.testing.assert_array_equal(packed(frame, tmp_path / "s").column("x"), [1.5, np.nan, 2])
+    for k, fields in enumerate([None, {"x": "float32"}, {"x": "float64"}]):
+        frame = pandas.DataFrame({"image": [image] * 3, "x": pandas.Series([1.5, None, 2], dtype=object)})
+        np.testing.assert_array_equal(packed(frame, tmp_path / f"{k}", fields=fields).column("x"), [1.5, np.nan, 2])
+    columns = {"label": [1, None, 0], "x": [4, None, 5], "boxes": [[[1, 1, 3, 3, 7]], None, [[0, 0, 2, 2, 8]]]}
+    columns = {name: pandas.Series(values, dtype=object) for name, values in columns.items()}
+    frame = pandas.DataFrame({"image": [image] * 3, **columns})
+    with pytest.raises(UsageError, match="column 'x' of whole numbers has no value in row 1"):
+        packed(frame, tmp_path / "no", fields={"x": "int16", "boxes": "xyxy"})
+    reader = packed(frame, tmp_path / "all", fields={"x": "float64", "boxes": "xyxy"}, size="keep")
+    np.testing.assert_array_equal(reader.column("x"), [4, np.nan, 5])
+    assert reader.column("label").tolist() == [1, -1, 0]
+    assert [one.tolist() for one in reader.column("boxes")] == [[[1, 1, 3, 3, 7]], [], [[0, 0, 2, 2, 8]]]

@@ -7,6 +7,7 @@ import gc
 import queue
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, descriptors, holding, nothing_left, run_script, script, workers_in
 from running import Packed
 
-from rawpack import RawpackError, Reader, Workers
+from rawpack import RawpackError, Reader, UsageError, Workers
 from rawpack.ahead.readahead import Readahead
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
@@ -321,6 +322,91 @@ def test_a_cycle_that_has_an_iterator_leaves_nothing(store: Path, way: str) -> N
         next(held[0])
         del batches, held
         gc.collect()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_close_comes_next_where_a_thread_never_rests(store: Path, way: str) -> None:
+    """A thread that asks for batch after batch gets none that it asks for after `close()` was called, however seldom
+    the lock of its iterator is free."""
+    batches, late, reads = Reader(store).batches(1, transform=[_slowly], **WAYS[way]), list[bool](), threading.Event()
+
+    def read() -> None:
+        iterator = iter(batches)
+        while True:
+            asked_late = batches._feed.closed
+            try:
+                next(iterator)
+            except (UsageError, StopIteration):
+                return
+            late.append(asked_late)
+            reads.set()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    reads.wait()
+    batches.close()
+    thread.join()
+    assert not any(late)
+
+
+def _slowly(image: Array) -> Array:
+    time.sleep(0.01)
+    return image
+
+
+def test_close_in_several_threads_at_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are ended by one of the threads that close them; and those of an iterator that ends meanwhile are not
+    kept."""
+    close, closed, acquired = WorkerPool.close, list[WorkerPool](), list[WorkerPool]()
+
+    def elsewhere() -> None:
+        thread = threading.Thread(target=batches.close)
+        thread.start()
+        thread.join()
+
+    def closing(pool: WorkerPool) -> None:
+        closed.append(pool)
+        if len(closed) == 1:
+            elsewhere()
+        close(pool)
+
+    monkeypatch.setattr(WorkerPool, "close", closing)
+    batches = Reader(store).batches(BATCH, **WAYS["threads"])
+    list(batches)
+    batches.close()
+    assert len(closed) == 1
+
+    class Taken(dict[Any, Any]):
+        def pop(self, *args: Any) -> Any:
+            acquired.append(super().pop(*args).pool)
+            elsewhere()
+
+    closed.append(closed[0])
+    batches = Reader(store).batches(BATCH, **WAYS["threads"])
+    iterator = iter(batches)
+    next(iterator)
+    batches._feed.pool_cache._taken = Taken(batches._feed.pool_cache._taken)
+    with contextlib.suppress(RawpackError):
+        iterator._end()
+    assert closed[2:] == acquired
+
+
+def test_a_thread_that_was_interrupted_as_it_started_ends(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while this thread waits until a worker's thread runs leaves neither thread nor descriptors."""
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise KeyboardInterrupt
+
+    with nothing_left():
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(threading.Thread, "start", interrupted)
+            next(iter(Reader(store).batches(BATCH, **WAYS["threads"])))
+        (thread,) = started
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -227,8 +227,9 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
 
 def _values(source: Source, name: str, said: str) -> tuple[list[Value], NDArray[np.int64]]:
     """The values of a field that occur, and which of them each sample has. said: what the user typed."""
-    column = column_of(source, name)
-    if column is None:
+    column, kind = column_of(source, name), source.info.fields.get(name)
+    measured = kind is not None and kind.dtype.startswith("float") and not kind.shape
+    if column is None and not measured:
         names = [name for name in source.info.fields if column_of(source, name) is not None]
         cure = f"it has {listed(names, _SHOWN)}" if names else f"use a listing, or {opt.key_pattern}"
         raise UsageError(f"{said}: {source.info.root} has no such column that is known now: {cure}")
@@ -237,7 +238,8 @@ def _values(source: Source, name: str, said: str) -> tuple[list[Value], NDArray[
         of_sample = [numbers.setdefault(column.value(i), len(numbers)) for i in range(len(column))]
         return list(numbers), np.array(of_sample, np.int64)
     if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iub":
-        raise UsageError(f"{said}: it contains neither texts nor whole numbers")
+        cure = f": declare {opt.fields(f'{name}:str')}" if measured else ""
+        raise UsageError(f"{said}: it contains neither texts nor whole numbers{cure}")
     found, inverse = np.unique(column.values, return_inverse=True)
     return [_named(value, name, source) for value in found.tolist()], inverse
 

@@ -82,17 +82,18 @@ def asked_of(url: str, source_options: Mapping[str, Any], recipe: Mapping[str, A
     others too, it is another one."""
     with suppress(UsageError):  # whoever opens the source says what is wrong
         named_files(split_path(url)[0], spool)
-    return digest_of(spool, source_options, recipe)
+    return digest_of(url, spool, source_options, recipe)
 
 
-def digest_of(spool: Spool, source_options: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+def digest_of(url: str, spool: Spool, source_options: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     """Of all that a store of files behind URLs follows from: the files that were found, with their sizes and versions,
-    and the options. "" where there are none, or a version is not known."""
+    the options, and `url`, which says in which order files come, and which folder in them is packed. "" where there are
+    no files, or a version is not known."""
     files = sorted(spool.known.values(), key=lambda file: file.url)
     if not files or not all(file.version for file in files):
         return ""
     given = {**recipe, **{name: _contents(name, value) for name, value in source_options.items() if value}}
-    about = [__version__, [file.digest for file in files], sorted(given.items(), key=lambda item: item[0])]
+    about = [__version__, url, [file.digest for file in files], sorted(given.items(), key=lambda item: item[0])]
     return xxhash.xxh3_128_hexdigest(repr(about).encode("utf-8", "surrogateescape"))
 
 

@@ -556,7 +556,7 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
             raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
     array = as_array(value.rows if isinstance(value, Boxes) else value)
     if array is None:
-        raise DecodeError("bad_field", f"a value is {plain(type(value).__name__)}, which no number or array can hold")
+        raise DecodeError("bad_field", f"{name} is {plain(type(value).__name__)}, which no number or array can hold")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.declared import array_of, declared_kind
-from rawpack_packer.sources.fields import EXACT, FieldKind, as_text
+from rawpack_packer.sources.fields import EXACT, DeclaredKind, FieldKind, are_texts, as_text
 from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES
@@ -61,11 +61,18 @@ def _values(series: Any) -> Any:
     if array.dtype.kind in "biufc":
         return array
     inside = _WHOLE_INSIDE.search(dtype) and any(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in array)
-    values = [None if _is_missing(value) else value for value in (to_list() if inside else array.tolist())]
+    values = [_plain(value) for value in (to_list() if inside else array.tolist())]
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, str | date) for value in present):
         return [as_text(value) for value in values]
     return values
+
+
+def _plain(value: Any) -> Any:
+    """A value, None where it is missing, and a list where it is an array of objects, such as texts."""
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return value.tolist()
+    return None if _is_missing(value) else value
 
 
 def _is_missing(value: Any) -> bool:
@@ -85,15 +92,13 @@ def _checked(name: str, column: Any, declared: Any) -> Any:
     kind = None if declared is None or array_of(declared)[0] else declared_kind(name, declared)
     if kind == FieldKind("str"):
         return [_declared_text(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
-    if declared is None and isinstance(column, list):
-        return _filled(name, column)
+    if isinstance(column, list):
+        return _filled(name, column) if declared is None else _as_declared(name, column, kind)
     if not np.ma.isMaskedArray(column):
         return column
     dtype = np.dtype(kind.dtype) if isinstance(kind, FieldKind) and kind.dtype.startswith("float") else None
     if dtype is None:
-        row = int(np.flatnonzero(column.mask)[0])
-        what, cure = missing_value(plain(name), whole=column.dtype.kind != "b")
-        raise UsageError(f"the table: {what} in row {row}: fill it in, or {cure}")
+        raise _missing(name, int(np.flatnonzero(column.mask)[0]), whole=column.dtype.kind != "b")
     made = np.ma.filled(column.astype(dtype), np.nan)
     pairs = enumerate(zip(made.tolist(), column.tolist(), strict=True))
     for row, (one, number) in pairs:
@@ -102,26 +107,50 @@ def _checked(name: str, column: Any, declared: Any) -> Any:
     return made
 
 
-def _filled(name: str, column: list[Any]) -> list[Any]:
+def _filled(name: str, column: list[Any]) -> Any:
     """Numbers among which some are missing, as a column of them has these. Raises UsageError."""
     present = [value for value in column if value is not None]
     if len(present) == len(column) or not present or not all(isinstance(one, int | float) for one in present):
         return column
+    if name == LABEL and not any(isinstance(one, bool) for one in present):
+        return _whole_labels(np.array([math.nan if value is None else value for value in column], np.float64))
     if any(isinstance(one, float) for one in present):
         return [math.nan if value is None else value for value in column]
-    what, cure = missing_value(plain(name), whole=not all(isinstance(one, bool) for one in present))
-    raise UsageError(f"the table: {what} in row {column.index(None)}: fill it in, or {cure}")
+    raise _missing(name, column.index(None), whole=not all(isinstance(one, bool) for one in present))
+
+
+def _as_declared(name: str, column: list[Any], kind: DeclaredKind | None) -> list[Any]:
+    """A column of which the user says what it is, with what stands for a missing value: NaN, or nothing in a list.
+    Raises UsageError where nothing does."""
+    rows = [row for row, value in enumerate(column) if value is None]
+    if not rows or not isinstance(kind, FieldKind) or kind.is_pixels:
+        return column
+    if kind.shape[:1] == (None,):
+        return [[] if value is None else value for value in column]
+    if kind.dtype.startswith("float") and not kind.shape:
+        return [math.nan if value is None else value for value in column]
+    if not kind.shape:
+        raise _missing(name, rows[0], whole=kind.dtype != "bool")
+    return column
+
+
+def _missing(name: str, row: int, *, whole: bool) -> UsageError:
+    what, cure = missing_value(plain(name), whole=whole)
+    return UsageError(f"the table: {what} in row {row}: fill it in, or {cure}")
 
 
 def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, str]:
-    """What columns of lists of numbers hold that differ in length, or are missing in some rows, as listings say it:
-    {"x": "int64[?]"}. In `columns`, a missing one becomes an empty array."""
+    """What columns of lists of texts hold, and of lists of numbers that differ in length, or are missing in some rows,
+    as listings say it: {"x": "int64[?]", "words": "str[?]"}. In `columns`, a missing one becomes an empty one."""
     found = {}
     for name, column in columns.items():
         if name in (IMAGE, LABEL) or name in declared or not isinstance(column, list):
             continue
         some = [one for one in column if one is not None]
         if not some or not all(isinstance(one, list | tuple | np.ndarray) for one in some):
+            continue
+        if all(map(are_texts, some)) and any(some):
+            columns[name], found[name] = [one or [] for one in column], "str[?]"
             continue
         if len({len(one) for one in some}) == 1 and len(some) == len(column):
             continue

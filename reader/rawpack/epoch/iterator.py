@@ -74,7 +74,7 @@ class BatchIterator(Iterator[Batch]):
                 raise StopIteration
             raise RawpackError("this iterator belongs to the process it was made in; call iter() again after a fork")
         with self._lock:
-            if self._ended:
+            if self._ended or self._epochs.closed:  # whoever is closing may still wait for the lock
                 self._epochs.check_open()
                 raise StopIteration
             began = time.perf_counter()

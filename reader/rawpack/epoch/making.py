@@ -6,6 +6,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -279,11 +280,10 @@ class PoolCache:
 
     def give_back(self, worker_set: WorkerSet) -> None:
         """An iterator is done with a set."""
-        if self._closed:
-            self.discard(worker_set)
-        else:
-            self._taken.pop(worker_set.slot_pool, None)
-            self._idle.append(worker_set)
+        self._taken.pop(worker_set.slot_pool, None)
+        self._idle.append(worker_set)
+        if self._closed:  # asked last, as another thread may be closing
+            self.close()
 
     def close(self) -> None:
         """End the idle sets now, and each other one when it is given back."""
@@ -297,11 +297,10 @@ class PoolCache:
 
 
 def _close(worker_sets: list[WorkerSet], process: int) -> None:
-    """In the process that started them."""
-    if os.getpid() == process:
-        for worker_set in worker_sets:
-            worker_set.close()
-        worker_sets.clear()
+    """In the process that started them. Several threads may do so at once: each set is closed by one of them."""
+    while os.getpid() == process and worker_sets:
+        with suppress(IndexError):  # another thread took the last one
+            worker_sets.pop().close()
 
 
 def _close_taken(taken: dict[SlotPool, WorkerSet], process: int) -> None:

@@ -83,7 +83,11 @@ class ThreadWorker(Worker):
                 theirs.close()
 
         self.thread = threading.Thread(target=run, daemon=True, name="rawpack")
-        self.thread.start()
+        try:
+            self.thread.start()
+        except BaseException:  # such as Ctrl-C: the thread may run, and would wait for ever
+            self.channel.close()
+            raise
 
     def kill(self, grace: float = 0.0) -> bool:
         """Have the thread end; False where it is in the middle of a task that does not end."""
