@@ -297,9 +297,7 @@ def test_groups_by_numbers_of_which_one_is_missing(paths: list[str], tmp_path: P
     with pytest.raises(UsageError, match=r"neither texts nor whole numbers: declare fields={'subject': 'str'}"):
         rawpack_packer.pack_splits(source, tmp_path / "no", holdout="val=2", group_by="subject", workers=0)
     sets = tmp_path / "sets"
-    rawpack_packer.pack_splits(
-        source, sets, holdout="val=2", group_by="subject", fields={"subject": "str"}, workers=0
-    )
+    rawpack_packer.pack_splits(source, sets, holdout="val=2", group_by="subject", fields={"subject": "str"}, workers=0)
     parts = [{subject[row] for row in Reader(sets, split=split).column("row")} for split in ("train", "val")]
     assert (parts[0] & parts[1], len(parts[1]), parts[0] | parts[1]) == (set(), 2, {*subject})
 

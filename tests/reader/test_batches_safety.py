@@ -401,9 +401,11 @@ def test_a_thread_that_was_interrupted_as_it_started_ends(store: Path, monkeypat
         raise KeyboardInterrupt
 
     with nothing_left():
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        batches = Reader(store).batches(BATCH, **WAYS["threads"])
+        with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", interrupted)
-            next(iter(Reader(store).batches(BATCH, **WAYS["threads"])))
+            with pytest.raises(KeyboardInterrupt):
+                next(iter(batches))
         (thread,) = started
         thread.join(20)
         assert not thread.is_alive()

@@ -198,7 +198,7 @@ REASONS: dict[str, str] = {
     "not_scanned": "a folder, or a file that may be an image, that could not be read during the scan; "
     "--skip-unreadable packed the rest",
     "source_error": "the dataset raised an exception for the sample",
-    "too_large": "the header declares more pixels than --max-pixels, --fit whole would make more, or the store's format allows fewer",
+    "too_large": "there are more pixels than --max-pixels, or --fit whole makes more, or the format allows fewer",
     "truncated": "the file ends before the image, or the frame of a video, does",
     "unreadable": "the file could not be opened or read",
     "unsupported": "a variant of a known type of image or video that no decoder here handles",

@@ -304,8 +304,8 @@ def by_recipe(
 
 
 def _fitted(recipe: Recipe, size: tuple[int, int]) -> tuple[tuple[int, int], Literal["cover", "stretch"]]:
-    """The (height, width) that an image of this size gets, and how. Raises DecodeError where nothing is cut, and that is
-    too large to be made: of a line of pixels, whose width is scaled like its height."""
+    """The (height, width) that an image of this size gets, and how. Raises DecodeError where it would have too many
+    pixels: a line, of which nothing is cut, and which is as many times longer as it is higher."""
     target = recipe.shape_of(size)
     if recipe.fit == "whole" and target[0] * target[1] > recipe.max_pixels:
         raise DecodeError(
