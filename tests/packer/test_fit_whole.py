@@ -38,7 +38,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_shorter_side_is_the_size(photos: Path, tmp_path: Path, layout: str) -> None:
     """Images have the sizes of torchvision's rule, in each format; and batches of them can be cropped at random."""
     options = [option for option in FORMATS[layout] if option not in ("--chunk", "4")]
-    run_here("pack", *options, "--size", str(SIDE), "--fit", "whole", photos, tmp_path / "s")
+    ran = run_here("pack", *options, "--size", str(SIDE), "--fit", "whole", photos, tmp_path / "s")
+    assert f"image_size={SIDE})" in ran.out  # larger ones would be enlarged
     reader = Reader(tmp_path / "s")
     assert [image.shape[:2] for image in (reader[i]["image"] for i in range(len(SIZES)))] == [scaled(*s) for s in SIZES]
     assert reader.fields["image"].shape == (None, None, 3)

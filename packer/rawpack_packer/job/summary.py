@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _BATCH = 256
 """Samples of a batch in the line that reads the store, which has no more than the store."""
+_SIDE = 224
+"""Of its images, where they differ in size; smaller ones were scaled to their own."""
 _LOOKED = 8
 """Images whose sizes are compared with that of the store."""
 _LARGEST = 64 << 20
@@ -261,8 +263,14 @@ class Summary(Shown):
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
         options = ", shuffle=True" if self.shuffle else ""
         images = [one for one in manifest.fields.values() if one.kind == "image"]
-        if differing := {name: 224 for name, one in manifest.fields.items() if one.kind == "image" and not one.uniform}:
-            options += f", image_size={224 if len(images) == 1 else differing}"
+        recipe = Recipe.of_manifest(manifest.recipe)
+        differing = {
+            name: min(_SIDE, *(recipe.of(name, None).target or (_SIDE,)))
+            for name, one in manifest.fields.items()
+            if one.kind == "image" and not one.uniform
+        }
+        if differing:
+            options += f", image_size={next(iter(differing.values())) if len(images) == 1 else differing}"
         if any(field.kind in ("text", "ragged") for name, field in manifest.fields.items() if name != "key"):
             # Batches have these only where they are named.
             options += f", fields={[name for name in manifest.fields if name != 'key']}"
