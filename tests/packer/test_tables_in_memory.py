@@ -468,7 +468,7 @@ def test_what_is_not_one_hot(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
 @pytest.mark.parametrize("first", [[], [1], None])
-@pytest.mark.parametrize("number", [int, float])
+@pytest.mark.parametrize("number", [int, float, bool])
 def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: type, tmp_path: Path) -> None:
     """As in listings, whatever the first one is; a missing one is an array of length 0."""
     values = [first, [2, 3], None, [4, 5, 6], []]
@@ -479,7 +479,17 @@ def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: ty
     reader = packed(module.table(columns) if form == "arrow" else module.DataFrame(columns), tmp_path / "s")
     (batch,) = reader.batches(len(values), fields=["x"], workers=0)
     assert [one.tolist() for one in batch["x"]] == [one or [] for one in values]
-    assert {one.dtype for one in batch["x"]} == {np.dtype("int64" if number is int else "float64")}
+    assert {one.dtype for one in batch["x"]} == {np.dtype({int: "int64", float: "float64", bool: "bool"}[number])}
+
+
+@pytest.mark.parametrize("odd", [[2**60 + 1], [2**60 + 1, 0.5], [2**63 + 1]])
+def test_lists_of_different_lengths_are_not_rounded(odd: list[Any], tmp_path: Path) -> None:
+    """A whole number that the dtype of all lists would round is refused, wherever the numbers are that make it so."""
+    pandas = pytest.importorskip("pandas")
+    image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
+    frame = pandas.DataFrame({"image": [image] * 4, "x": [[-1, 2], odd, [0.5], []]})
+    with pytest.raises(UsageError, match=f"column 'x', row 1: float64, which fits all .*cannot represent .*{odd[0]}"):
+        packed(frame, tmp_path / "no")
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet"])

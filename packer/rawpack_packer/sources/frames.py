@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.declared import array_of, declared_kind
-from rawpack_packer.sources.fields import EXACT, DeclaredKind, FieldKind, are_texts, as_text
+from rawpack_packer.sources.fields import EXACT, DeclaredKind, FieldKind, are_texts, as_text, is_rounded
 from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES
@@ -155,12 +155,24 @@ def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> di
         if len({len(one) for one in some}) == 1 and len(some) == len(column):
             continue
         arrays = [np.asarray(one) for one in some if len(one)]
-        if not arrays or not all(one.ndim == 1 and one.dtype.kind in "iuf" for one in arrays):
+        kinds = {one.dtype.kind for one in arrays}
+        if not arrays or not (kinds == {"b"} or kinds <= {*"iuf"}) or any(one.ndim != 1 for one in arrays):
             continue
         dtype = np.result_type(*{one.dtype for one in arrays})
-        columns[name] = [np.asarray([] if one is None else one, dtype) for one in column]
+        columns[name] = [_exact(name, row, [] if one is None else one, dtype) for row, one in enumerate(column)]
         found[name] = f"{dtype}[?]"
     return found
+
+
+def _exact(name: str, row: int, values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A list of numbers as an array. Raises UsageError for a whole number that is another one there."""
+    made = np.asarray(values, dtype)
+    if is_rounded(values.tolist() if isinstance(values, np.ndarray) else values, made):
+        raise UsageError(
+            f"the table: column {plain(name)!r}, row {row}: {dtype}, which fits all of its lists, cannot represent the "
+            f"whole numbers {plain(str([*values]))[:80]}"
+        )
+    return made
 
 
 def _declared_text(value: Any) -> Any:
