@@ -492,6 +492,17 @@ def test_lists_of_different_lengths_are_not_rounded(odd: list[Any], tmp_path: Pa
         packed(frame, tmp_path / "no")
 
 
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
+def test_lists_of_lists_of_different_lengths(form: str, tmp_path: Path) -> None:
+    """Such as outlines: no field has them, and the cure works."""
+    columns = {"image": [cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()] * 2, "x": [[[1], [2, 3]], [[4]]]}
+    module = pytest.importorskip({"arrow": "pyarrow"}.get(form, form))
+    source = module.table(columns) if form == "arrow" else module.DataFrame(columns)
+    with pytest.raises(UsageError, match=r"Store it as JSON text by fields={'x': 'str'}"):
+        packed(source, tmp_path / "no")
+    assert packed(source, tmp_path / "s", fields={"x": "str"}).column("x") == ["[[1], [2, 3]]", "[[4]]"]
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet"])
 @pytest.mark.parametrize("first", [[], ["a", "b"], None])
 @pytest.mark.parametrize("declared", [None, {"x": "str[?]"}])

@@ -154,7 +154,10 @@ def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> di
             continue
         if len({len(one) for one in some}) == 1 and len(some) == len(column):
             continue
-        arrays = [np.asarray(one) for one in some if len(one)]
+        try:
+            arrays = [np.asarray(one) for one in some if len(one)]
+        except ValueError:  # lists in lists, which differ in length
+            continue
         kinds = {one.dtype.kind for one in arrays}
         if not arrays or not (kinds == {"b"} or kinds <= {*"iuf"}) or any(one.ndim != 1 for one in arrays):
             continue
