@@ -183,6 +183,11 @@ def test_the_keys_of_a_frame_are_its_paths(module: str, paths: list[str], tmp_pa
     named = rawpack_packer.pack(frame(key=[*"abcdef"]), tmp_path / "named", workers=0)
     assert not named.info.problems
     assert [sample["key"] for sample in Reader(tmp_path / "named")] == [*"abcdef"]
+    for number, (odd, what) in enumerate((("a", "row 5 has 'a', as row 0 has"), (None, "row 5 has no text"))):
+        done = rawpack_packer.pack(frame(key=[*"abcde", odd]), tmp_path / f"odd{number}", workers=0)
+        assert f"keys are the numbers of rows, not the column 'key': {what}" in str(done)
+        assert [sample["key"] for sample in Reader(tmp_path / f"odd{number}")] == numbers
+    assert "row 5 has no text" in str(rawpack_packer.pack(frame(key=[1, 2, 3, 4, 5, None]), tmp_path / "n", workers=0))
     with pytest.raises(UsageError, match=r"call that column 'key', or pass keys=source\['age'\]"):
         packed(frame(), tmp_path / "no", key_column="age")
     reader = packed(frame(), tmp_path / "keys", keys=[str(one) for one in frame()["age"]])

@@ -54,6 +54,7 @@ from rawpack_packer.sources.frames import (
     keys_of,
     lists_of_lengths,
     named_features,
+    named_keys,
     named_path,
 )
 from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
@@ -423,7 +424,7 @@ def _looked_at(
     if (frame := frame_columns(dataset)) is not None:
         of_frame = dict(names) if isinstance(names, Mapping) else {}
         dataset, names = frame, of_frame | named_path(frame, of_frame)
-        keys = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else keys
+        named = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else None
     elif isinstance(features := getattr(dataset, "features", None), Mapping) and not isinstance(names, tuple):
         names = {**(names or {}), **named_features(features, names or {})} or None
     if isinstance(dataset, Mapping):
@@ -433,7 +434,8 @@ def _looked_at(
         if frame is not None:
             dataset.columns = checked_numbers(dataset.columns, fields)
             dataset.fields = lists_of_lengths(dataset.columns, fields)
-            keys, notes = (keys, notes) if keys is not None else keys_of(dataset.column("image"))
+            if keys is None:
+                keys, notes = keys_of(dataset.column("image")) if named is None else named_keys(named)
     check_not_columns(dataset)
     count = length_of(dataset)
     root = root or f"<{called} of {count} samples>"

@@ -199,13 +199,23 @@ def _whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
 
 def keys_of(images: Any) -> tuple[list[str] | None, list[str]]:
     """The keys of a frame by its column of images: their paths if all differ, else None; and notes for the summary."""
-    notes: list[str] = []
     if not isinstance(images, list) or not all(isinstance(one, str | os.PathLike) for one in images):
-        return None, notes
+        return None, []
+    return _unique([os.fspath(one) for one in images], "paths")
+
+
+def named_keys(column: Any) -> tuple[list[str] | None, list[str]]:
+    """The same by its column `key`."""
+    values = column.tolist() if isinstance(column, np.ndarray) else column
+    return _unique(["" if _is_missing(value) else str(value) for value in values], "column 'key'")
+
+
+def _unique(texts: list[str], called: str) -> tuple[list[str] | None, list[str]]:
+    notes: list[str] = []
     try:
-        keys = unique_keys([os.fspath(one) for one in images], "the table", named=False, notes=notes)
+        keys = unique_keys(texts, "the table", named=False, notes=notes, called=called)
     except UsageError as error:  # half of a surrogate pair
-        return None, [numbered_since(str(error))]
+        return None, [numbered_since(str(error), called)]
     return None if keys is None else [keys.value(i) for i in range(len(keys))], notes
 
 
