@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.text import count
 from rawpack_packer.tune.candidates import parse_steps
 from rawpack_packer.view.looked_at import LookedAt
 
@@ -72,7 +73,7 @@ class NoSuchBatchError(UsageError):
     """The epoch has fewer batches."""
 
     def __init__(self, batches: int) -> None:
-        super().__init__(f"the epoch has {batches:,} batches: the last one is number {batches - 1:,}")
+        super().__init__(f"the epoch has {count(batches, 'batch', 'batches')}: the last one is number {batches - 1:,}")
         self.batches = batches
 
 
