@@ -391,6 +391,27 @@ def test_close_in_several_threads_at_once(store: Path, monkeypatch: pytest.Monke
     assert closed[2:] == acquired
 
 
+def test_close_while_another_thread_begins_loops(store: Path) -> None:
+    """Iterators that are made meanwhile do not keep `close()` from closing the others."""
+    batches, done, interval = Reader(store).batches(BATCH, workers=0), threading.Event(), sys.getswitchinterval()
+    held = [iter(batches) for _ in range(1000)]
+
+    def begin() -> None:
+        while not done.is_set() and len(held) < 100_000:
+            held.append(iter(batches))
+
+    thread = threading.Thread(target=begin)
+    try:
+        sys.setswitchinterval(1e-6)
+        thread.start()
+        for _ in range(20):
+            batches.close()
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+        thread.join()
+
+
 def test_a_thread_that_was_interrupted_as_it_started_ends(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while this thread waits until a worker's thread runs leaves neither thread nor descriptors."""
     start, started = threading.Thread.start, list[threading.Thread]()

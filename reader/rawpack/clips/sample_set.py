@@ -28,24 +28,26 @@ class Closing(Protocol):
 
 
 class Scope:
-    """What `Reader.close` closes: the batches of a reader, and those of the readers that were made of it."""
+    """What is closed together, as far as somebody holds it: the batches of a reader, and of those that were made of it;
+    or the iterators of batches."""
 
     def __init__(self, parent: Scope | None = None) -> None:
         """parent: of the reader that this one was made of."""
         self.parent, self._closed = parent, False
-        self._open: weakref.WeakSet[Closing] = weakref.WeakSet()
+        self._open: weakref.WeakValueDictionary[int, Closing] = weakref.WeakValueDictionary()
 
     def add(self, one: Closing) -> None:
         """Close this too."""
-        self._open.add(one)
+        self._open[id(one)] = one
         if self.parent is not None:
             self.parent.add(one)
 
     def close(self) -> None:
         """Close everything, once and for all."""
         self._closed = True
-        for one in list(self._open):
-            one.close()
+        for reference in self._open.valuerefs():  # at once, as another thread may be adding one
+            if (one := reference()) is not None:
+                one.close()
 
     @property
     def closed(self) -> bool:

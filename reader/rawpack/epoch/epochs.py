@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.choose.settings import Settings
-from rawpack.clips.sample_set import Closing, SampleSet
+from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making, PoolCache, WorkerSet
@@ -76,8 +75,7 @@ class Epochs:
         self._bookmark = Bookmark()
         self._repeats = RepeatWatch(samples, order, self.settings)
         self.closed = False
-        self._iterators: weakref.WeakSet[Closing] = weakref.WeakSet()
-        """Those that have not ended, as far as somebody holds them."""
+        self._iterators = Scope()
         samples.scope.add(self)
         self._own()
 
@@ -141,8 +139,7 @@ class Epochs:
         """See `Batches.close`."""
         self.closed = True
         if os.getpid() == self._process:
-            for iterator in list(self._iterators):
-                iterator.close()
+            self._iterators.close()
             self.pool_cache.close()
 
     def check_open(self) -> None:
