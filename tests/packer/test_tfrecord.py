@@ -154,6 +154,32 @@ def test_each_split_is_packed(tmp_path: Path) -> None:
     assert [len(Reader(tmp_path / "stores" / name)) for name in ("train", "test")] == [5, 3]
 
 
+@pytest.mark.parametrize("folder", ["pets", "pets/1.0.0"])
+def test_a_dataset_with_a_single_split(folder: str, tmp_path: Path) -> None:
+    """It is found by the name of its files, and packed with `--splits` or without, into the same samples."""
+    shutil.copytree(FIXTURES / "pets", tmp_path / "pets")
+    (tmp_path / "pets" / "1.0.0" / "pets-test.tfrecord-00000-of-00001").unlink()
+    root = tmp_path / folder
+    pack(root, tmp_path / "sets", "--splits", "train", "--size", "keep", "--format", "lmdb")
+    keys = [one["file_name"][0] for one in PETS]
+    assert [one["key"] for one in Reader(tmp_path / "sets", split="train")] == keys
+    for path in (root, root / "train"):
+        source = open_source(path)
+        assert [source.key(i) for i in range(len(source))] == keys
+    ran = run_here("pack", root, tmp_path / "no", "--splits", "test")
+    assert (ran.code, "there is no 'test' in" in ran.err) == (2, True), ran.err
+
+
+def test_folders_of_splits_may_have_files_that_are_named_so_too(tmp_path: Path) -> None:
+    for k, name in enumerate(("train", "validation")):
+        (tmp_path / name).mkdir()
+        data = tfrecord([{"image": PNG}] * (k + 1))
+        (tmp_path / name / f"my-{name}.tfrecord-00000-of-00001").write_bytes(data)
+    with pytest.raises(UsageError, match="--splits train,validation"):
+        open_source(tmp_path)
+    assert [len(open_source(tmp_path / name)) for name in ("train", "validation")] == [1, 2]
+
+
 # ------------------------------------------------------------------------------------------ what is said
 
 

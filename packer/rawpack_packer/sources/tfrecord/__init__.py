@@ -174,7 +174,7 @@ def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
     Raises UsageError where files are missing."""
     if not os.path.isdir(path):  # noqa: PTH112
         parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
-        return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
+        return {"": parent[path.name]} if path.name in parent else {}
     try:
         names = files_in(path, _named, _BESIDE)
         with os.scandir(path) as entries:
@@ -186,8 +186,8 @@ def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
         found = {entry.name: _splits(Path(entry.path), depth - 1) for entry in inner}
         if len(found) == 1:  # a version
             return next(iter(found.values()))
-        if all(map(is_split, found)) and all([*one] == [""] for one in found.values()):
-            return {name: found[name][""] for name in sorted(found, key=split_order)}
+        if all(map(is_split, found)) and all(len(one) == 1 for one in found.values()):
+            return {name: next(iter(found[name].values())) for name in sorted(found, key=split_order)}
         return {}
     files = [Path(name) for name in sorted(names, key=natural)]
     if not files:
@@ -198,8 +198,7 @@ def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
     divided: dict[str, list[Path]] = {}
     for file, name in zip(files, names, strict=True):
         divided.setdefault(name or file.name.partition(".")[0], []).append(file)
-    is_divided = any(names) and len(divided) > 1
-    return {name: divided[name] for name in sorted(divided, key=split_order)} if is_divided else {"": files}
+    return {name: divided[name] for name in sorted(divided, key=split_order)} if any(names) else {"": files}
 
 
 def _split(name: str, info: DatasetInfo | None) -> str:
