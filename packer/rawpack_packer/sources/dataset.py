@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -57,6 +58,7 @@ from rawpack_packer.sources.frames import (
     named_path,
 )
 from rawpack_packer.sources.inferred import first_pixels, hints, inferred_kind, inferred_pixels
+from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_name, one_hot_numbers
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
@@ -82,6 +84,18 @@ class Dataset(Protocol):
 
     def __len__(self) -> int: ...
     def __getitem__(self, i: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class _SampleFile(CellPosition):
+    """The name of an image file in a sample."""
+
+    def fault(self, line: int, what: str) -> BadListingError:
+        where = f"{self.where}: {plain(self.name)} of sample {line}"
+        return BadListingError(f"{where}: {plain(what)}; correct the path, or leave the sample out")
+
+    def no_file(self, path: str, root: str) -> str:
+        return f"there is no file {path}" if path[0] == "/" else f"there is no file {path} below {plain(root)}"
 
 
 @dataclass(frozen=True)
@@ -194,9 +208,11 @@ class DatasetSource(BaseSource):
         first = looked.first(opt.label_column(str(label_column)) if onehot else None)
         declared = {**({} if objects.found else target_kinds(first)), **objects.declared}
         _check_first(first, declared, looked.root)
+        looked.check_files({"image": first["image"]}, progress)
         images = looked.images(first["image"], image, colors, sized)
         of_others = {name: value for name, value in first.items() if name != "image"}
         kinds = {name: looked.field(name, value, declared.get(name), images) for name, value in of_others.items()}
+        looked.check_files({name: value for name, value in of_others.items() if kinds[name].is_pixels}, progress)
         known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
         texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
         found = looked.text_labels(given or known, progress) if texts else None
@@ -337,6 +353,22 @@ class _Looked:
         return Others(
             lambda rows: (one[name] for one in map(self.sample, rows) if one and name in one), some, few, every
         )
+
+    def check_files(self, firsts: Mapping[str, Any], progress: Scanning) -> None:
+        """Raise UsageError where samples in memory name image files that are missing, as listings do. firsts: the
+        fields of images, and what the first sample has of each."""
+        if type(self.dataset) not in SLICEABLE:
+            return
+        for name in (name for name, value in firsts.items() if isinstance(value, str | os.PathLike)):
+            columns = self.dataset.columns if isinstance(self.dataset, ColumnDataset) else {}
+            values = columns[name] if columns else ((self.sample(i) or {}).get(name) for i in range(self.count))
+            files = PathParser(_SampleFile(self.root, name, 0, cells=False), os.getcwd())  # noqa: PTH109
+            for i, value in enumerate(values):
+                path = os.fspath(value) if isinstance(value, str | os.PathLike) else b""
+                if path and isinstance(path, str):  # others are rejected when they are packed
+                    files.state(path, i)
+                progress(i + 1)
+            files.check()
 
     def images(self, first: Any, said: DeclaredImage | None, colors: bool, sized: bool | None) -> DatasetImages:
         """What images are, by the first one. said, colors, sized: see `DatasetSource`. Raises UsageError."""
