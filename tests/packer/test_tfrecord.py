@@ -170,6 +170,30 @@ def test_a_dataset_with_a_single_split(folder: str, tmp_path: Path) -> None:
     assert (ran.code, "there is no 'test' in" in ran.err) == (2, True), ran.err
 
 
+def test_several_versions_of_a_dataset_are_named(tmp_path: Path) -> None:
+    """Rather than that there are no images."""
+    for name in ("1.0.0", "10.0.0", "2.0.0"):
+        shutil.copytree(FIXTURES / "pets" / "1.0.0", tmp_path / "pets" / name)
+    with pytest.raises(
+        UsageError, match=r"3 folders of TFRecord files \(1\.0\.0, 2\.0\.0, 10\.0\.0\): give the path of"
+    ):
+        open_source(tmp_path / "pets")
+    assert len(open_source(tmp_path / "pets" / "2.0.0" / "train")) == 5
+
+
+def test_lists_of_texts(tmp_path: Path) -> None:
+    """They are declared; if not, the summary says how to store them."""
+    words = [[], ["ä"], ["b", "", "c\n"]]
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(tfrecord([{"image": PNG, "words": one, "n": 1} for one in words]))
+    store = pack(path, tmp_path / "store", "--field", "words:str[?]")
+    assert [one["words"] for one in Reader(store)] == words
+    (problem,) = open_source(path).info.problems
+    assert "fields={'words': 'str[?]'} stores them as a list, words:str as JSON text" in problem
+    with pytest.raises(UsageError, match="n contains int64, and texts were declared"):
+        open_source(path, fields=["n:str[?]"])
+
+
 def test_folders_of_splits_may_have_files_that_are_named_so_too(tmp_path: Path) -> None:
     for k, name in enumerate(("train", "validation")):
         (tmp_path / name).mkdir()

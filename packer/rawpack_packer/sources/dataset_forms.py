@@ -69,6 +69,10 @@ class ColumnDataset:
         return self.columns.get("label")
 
 
+SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
+"""A worker gets a slice of these; of any other dataset, the whole."""
+
+
 def as_columns(source: Mapping[Any, Any]) -> Any:
     """A mapping as a dataset: a dict of columns as `ColumnDataset`; a mapping from 0, 1, ... to samples as it is.
 

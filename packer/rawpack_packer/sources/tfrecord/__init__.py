@@ -39,7 +39,7 @@ from rawpack_packer.sources.table.named_files import (
     natural,
     source_name,
 )
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
@@ -54,6 +54,8 @@ _BESIDE = frozenset({".json", ".txt", ".md", ".pbtxt", ".idx", ".index", ".csv",
 """Suffixes of other files in a folder of TFRecord files."""
 _MOST_FOLDERS = 20
 """A folder with more folders in it is not looked into for splits or versions."""
+_DEPTH = 2
+"""Folders may be in folders: version in configuration, or in data set."""
 _LEAST = 16
 """Bytes of a record without data."""
 
@@ -168,7 +170,7 @@ def _named(name: str) -> re.Match[str] | None:
     return found if found and (found["suffix"] or found["a"] or found["b"]) else None
 
 
-def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
+def _splits(path: Path, depth: int = _DEPTH) -> dict[str, list[Path]]:
     """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into.
 
     Raises UsageError where files are missing."""
@@ -188,6 +190,9 @@ def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
             return next(iter(found.values()))
         if all(map(is_split, found)) and all(len(one) == 1 for one in found.values()):
             return {name: next(iter(found[name].values())) for name in sorted(found, key=split_order)}
+        if depth == _DEPTH and all(found.values()):
+            these, where = listed(sorted(found, key=natural), 5), plain(os.fsencode(path))
+            raise UsageError(f"{where} contains {len(found)} folders of TFRecord files ({these}): give the path of one")
         return {}
     files = [Path(name) for name in sorted(names, key=natural)]
     if not files:
