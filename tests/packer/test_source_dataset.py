@@ -217,6 +217,24 @@ def test_paths_of_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (len(reader), reader.fields["image"].shape) == (5, (20, 20, 3))
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_masks_may_be_paths(workers: int, tmp_path: Path) -> None:
+    """As in a listing; one that is missing stops packing, the first one too."""
+    masks = [np.full((30, 40), i, np.uint8) for i in range(3)]
+    columns = {
+        "image": [str(save(tmp_path / f"{i}.png", picture(30, 40, i))) for i in range(3)],
+        "mask": [str(save(tmp_path / f"m{i}.png", mask)) for i, mask in enumerate(masks)],
+    }
+    options: dict[str, Any] = {"workers": workers, "size": "keep", "fields": {"mask": "mask"}}
+    rawpack_packer.pack(columns, tmp_path / "s", **options)
+    for sample, mask in zip(Reader(tmp_path / "s"), masks, strict=True):
+        np.testing.assert_array_equal(sample["mask"][..., 0], mask)
+    for i in range(2):
+        (tmp_path / f"m{i}.png").unlink()
+        with pytest.raises(UsageError, match=rf"mask of sample 0: there is no file {tmp_path}/m0\.png"):
+            rawpack_packer.pack(columns, tmp_path / "no", **options)
+
+
 @pytest.mark.parametrize("form", ["list", "tuples", "columns", "array", "records"])
 def test_files_that_are_missing_are_named_before_packing(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -189,7 +189,7 @@ def test_lists_of_texts(tmp_path: Path) -> None:
     store = pack(path, tmp_path / "store", "--field", "words:str[?]")
     assert [one["words"] for one in Reader(store)] == words
     (problem,) = open_source(path).info.problems
-    assert "fields={'words': 'str[?]'} stores them as a list, words:str as JSON text" in problem
+    assert "words:str[?] stores them as a list, words:str as JSON text" in problem
     with pytest.raises(UsageError, match="n contains int64, and texts were declared"):
         open_source(path, fields=["n:str[?]"])
 

@@ -32,6 +32,7 @@ from rawpack_packer.sources.dataset_forms import (
     InOrder,
     Names,
     as_dict,
+    file_or_array,
 )
 from rawpack_packer.sources.dataset_look import (
     LookedAt,
@@ -165,10 +166,10 @@ class DatasetSource(BaseSource):
     ) -> None:
         """dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the
         recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
-        images one size; None where that is unknown. progress: called with the number of samples whose labels were read.
-        root: its name in messages. Raises UsageError for what is no dataset."""
+        images one size; None where that is unknown. progress: called with the number of samples whose labels were read,
+        or whose files were looked for. root: its name in messages. Raises UsageError for what is no dataset."""
         label, onehot = one_hot_name(label_column)
-        looked, keys = looked_at(dataset, called_as(names, label), keys, root, fields or {})
+        looked, keys = looked_at(dataset, called_as(names, label), keys, root, fields or {}, progress)
         self.in_order = isinstance(looked.dataset, InOrder)
         """Whether samples can only be iterated, which one process must do."""
         declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
@@ -178,14 +179,12 @@ class DatasetSource(BaseSource):
         first = looked.first(opt.label_column(str(label_column)) if onehot else None)
         declared = {**({} if objects.found else target_kinds(first)), **objects.declared}
         check_first(first, declared, looked.root)
-        looked.check_files({"image": first["image"]}, progress)
         images = looked.images(first["image"], image, colors, sized)
         of_others = {name: value for name, value in first.items() if name != "image"}
         kinds = {name: looked.field(name, value, declared.get(name), images) for name, value in of_others.items()}
-        looked.check_files({name: value for name, value in of_others.items() if kinds[name].is_pixels}, progress)
         known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
         texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
-        found = looked.text_labels(given or known, progress) if texts else None
+        found = looked.text_labels(given or known) if texts else None
         if texts:
             named = classes_of(given or known or ()) if found is None else found.names
         else:
@@ -285,6 +284,8 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
             return images.further(value)
         except DecodeError as error:
             raise DecodeError(error.reason, f"{name}: {error.detail}") from None
+    if kind is not None and kind.mask:
+        value = file_or_array(value)
     if isinstance(value, str | bytes):
         return value
     if kind is not None and kind.is_texts and are_texts(value):

@@ -29,6 +29,7 @@ from rawpack_packer.sources.dataset_forms import (
     check_array,
     check_not_columns,
     check_not_item,
+    file_or_array,
     images_of,
     length_of,
     renamed,
@@ -46,9 +47,9 @@ from rawpack_packer.sources.frames import (
     named_features,
     named_path,
 )
-from rawpack_packer.sources.inferred import first_pixels, inferred_kind, inferred_pixels
+from rawpack_packer.sources.inferred import first_pixels, inferred_kind
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser
-from rawpack_packer.sources.table.choose import LABEL, Labels, classes_of, number_labels, one_hot_numbers
+from rawpack_packer.sources.table.choose import IMAGE, LABEL, Labels, classes_of, number_labels, one_hot_numbers
 from rawpack_packer.text import plain
 
 _TRIED = 16
@@ -79,6 +80,7 @@ class LookedAt:
     """What their values are called."""
     root: str
     notes: Sequence[str] = ()
+    progress: Scanning = unseen
 
     def sample(self, i: int) -> dict[str, Any] | None:
         """A sample; None where it cannot be read, so that it is rejected when it is packed."""
@@ -140,21 +142,20 @@ class LookedAt:
             lambda rows: (one[name] for one in map(self.sample, rows) if one and name in one), some, few, every
         )
 
-    def check_files(self, firsts: Mapping[str, Any], progress: Scanning) -> None:
-        """Raise UsageError where samples in memory name image files that are missing, as listings do. firsts: the
-        fields of images, and what the first sample has of each."""
-        if type(self.dataset) not in SLICEABLE:
+    def check_files(self, name: str, first: Any) -> None:
+        """Raise UsageError where samples in memory name image files that are missing, as listings do. name: of the
+        field. first: its first value."""
+        if type(self.dataset) not in SLICEABLE or not isinstance(first, str | os.PathLike):
             return
-        for name in (name for name, value in firsts.items() if isinstance(value, str | os.PathLike)):
-            columns = self.dataset.columns if isinstance(self.dataset, ColumnDataset) else {}
-            values = columns[name] if columns else ((self.sample(i) or {}).get(name) for i in range(self.count))
-            files = PathParser(_SampleFile(self.root, name, 0, cells=False), os.getcwd())  # noqa: PTH109
-            for i, value in enumerate(values):
-                path = os.fspath(value) if isinstance(value, str | os.PathLike) else b""
-                if path and isinstance(path, str):  # others are rejected when they are packed
-                    files.state(path, i)
-                progress(i + 1)
-            files.check()
+        columns = self.dataset.columns if isinstance(self.dataset, ColumnDataset) else {}
+        values = columns[name] if columns else ((self.sample(i) or {}).get(name) for i in range(self.count))
+        files = PathParser(_SampleFile(self.root, name, 0, cells=False), os.getcwd())  # noqa: PTH109
+        for i, value in enumerate(values):
+            path = os.fspath(value) if isinstance(value, str | os.PathLike) else b""
+            if path and isinstance(path, str):  # others are rejected when they are packed
+                files.state(path, i)
+            self.progress(i + 1)
+        files.check()
 
     def images(self, first: Any, said: DeclaredImage | None, colors: bool, sized: bool | None) -> DatasetImages:
         """What images are, by the first one. said, colors, sized: see `DatasetSource`. Raises UsageError."""
@@ -162,6 +163,7 @@ class LookedAt:
         if said is None and (axes := attribute(self.dataset, "image", str)) in AXES:
             said = axes
         check_array(self.dataset, said, self.root)
+        self.check_files(IMAGE, first)
         return images_of(first, said, self.others(), self.root, colors=colors, sized=sized)
 
     def field(self, name: str, value: Any, declared: Declared | None, images: DatasetImages) -> FieldKind:
@@ -169,8 +171,10 @@ class LookedAt:
         array, rest = array_of(declared)
         said = rest if array else declared
         kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
+        if kind in ("image", "mask") or (isinstance(kind, FieldKind) and kind.is_pixels):
+            self.check_files(name, value)
         if kind == "mask":
-            kind = inferred_pixels(kind, name, value, images.kind)
+            kind = first_pixels(kind, name, file_or_array, [value], images.kind)
         elif kind == "image":
             kind = self._further(name, value, images)
         return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
@@ -201,7 +205,7 @@ class LookedAt:
             names = [str(known[number]["name"]) for number in ids] or names
         return names, ids
 
-    def text_labels(self, classes: Sequence[Any] | None, progress: Scanning) -> Labels | None:
+    def text_labels(self, classes: Sequence[Any] | None) -> Labels | None:
         """The labels of all samples, which are texts; None where samples are not read for them, as their classes are
         known. A sample that raises has none."""
         dataset, values = self.dataset, list[Any]()
@@ -217,7 +221,7 @@ class LookedAt:
         else:
             for i in range(self.count):
                 values.append((self.sample(i) or {}).get(LABEL))
-                (unseen if classes else progress)(i + 1)
+                (unseen if classes else self.progress)(i + 1)
         texts = [value if isinstance(value, str) else None for value in values]
         return number_labels(texts, tuple(classes) if classes else None, where=self.root)
 
@@ -234,6 +238,7 @@ def looked_at(
     keys: Sequence[str] | None,
     root: str,
     fields: Mapping[str, Declared],
+    progress: Scanning,
 ) -> tuple[LookedAt, Sequence[str] | None]:
     """The samples of what the user gives: columns of a table or a dict as one dataset, and what can only be iterated in
     order. Their keys: as given, or a column of the table. Raises UsageError for what is no dataset."""
@@ -259,7 +264,7 @@ def looked_at(
         if iter(dataset) is dataset:
             raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
         dataset = InOrder(dataset, count)
-    return LookedAt(dataset, count, names, root, notes), keys
+    return LookedAt(dataset, count, names, root, notes, progress), keys
 
 
 def check_first(first: Mapping[str, Any], declared: Mapping[str, Declared], root: str) -> None:
