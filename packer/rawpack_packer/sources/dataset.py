@@ -35,7 +35,7 @@ from rawpack_packer.sources.dataset_forms import (
     file_or_array,
 )
 from rawpack_packer.sources.dataset_look import (
-    LookedAt,
+    DatasetLook,
     attribute,
     called_as,
     check_first,
@@ -225,7 +225,7 @@ class DatasetSource(BaseSource):
         elif isinstance(getattr(dataset, "features", None), Mapping):
             values = list(dataset[called]) if called in dataset.features else None
         elif type(dataset) in (list, tuple):
-            samples = LookedAt(dataset, len(dataset), names, self.info.root)
+            samples = DatasetLook(dataset, len(dataset), names, self.info.root)
             values = [(samples.sample(i) or {}).get(name) for i in range(len(dataset))]
         else:
             return None

@@ -71,7 +71,7 @@ class _SampleFile(CellPosition):
 
 
 @dataclass(frozen=True)
-class LookedAt:
+class DatasetLook:
     """The samples of a dataset, which are looked at before they are packed."""
 
     dataset: Any
@@ -239,7 +239,7 @@ def looked_at(
     root: str,
     fields: Mapping[str, Declared],
     progress: Scanning,
-) -> tuple[LookedAt, Sequence[str] | None]:
+) -> tuple[DatasetLook, Sequence[str] | None]:
     """The samples of what the user gives: columns of a table or a dict as one dataset, and what can only be iterated in
     order. Their keys: as given, or a column of the table. Raises UsageError for what is no dataset."""
     called, notes = type(dataset).__name__, list[str]()
@@ -264,7 +264,7 @@ def looked_at(
         if iter(dataset) is dataset:
             raise UsageError(f"{root} can be iterated only once: pass what makes it, or list(source)")
         dataset = InOrder(dataset, count)
-    return LookedAt(dataset, count, names, root, notes, progress), keys
+    return DatasetLook(dataset, count, names, root, notes, progress), keys
 
 
 def check_first(first: Mapping[str, Any], declared: Mapping[str, Declared], root: str) -> None:
