@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from rawpack.reader import Reader
     from rawpack.store.opening import Cache
     from rawpack_packer.exporting import Export, Exported
-    from rawpack_packer.inspect.describe import Description, SourceDescription
+    from rawpack_packer.inspect.describe import Description
+    from rawpack_packer.inspect.describe_source import SourceDescription
     from rawpack_packer.inspect.doctor import Examined
     from rawpack_packer.inspect.verify import Problems
     from rawpack_packer.inspect.warm import Warmed
@@ -424,7 +425,7 @@ def describe(store: Named, *, progress: Progress | bool | None = None) -> Descri
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
     """What is in an HDF5 file, an LMDB, CIFAR, MDS or litdata that can be packed, and how; None for any other path."""
-    from rawpack_packer.inspect.describe import describe_source as described
+    from rawpack_packer.inspect.describe_source import describe_source as described
 
     return described(os.fspath(path))
 

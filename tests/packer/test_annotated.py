@@ -247,6 +247,11 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         images("0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"], "text": ["a"]})}, "", "if it has a column 'path'",
         ("text",),
     ),
+    "Parquet in parts": (
+        images("0.jpg", "1.jpg")
+        | {f"x{k}.parquet": parquet({"path": [f"{k}.jpg"], "text": ["a"]}) for k in range(2)}, "",
+        "--source listing 'my data' store", ("text",),
+    ),
     "a plain list with labels": (
         images("0.jpg", "1.jpg") | {"list.txt": "0.jpg 3\n1.jpg 4\n"}, "", "list.txt, which names its images",
         ("label",),

@@ -285,6 +285,18 @@ def test_tables_as_excel_writes_them(ending: str, delimiter: str, mark: str, sma
     ]  # fmt: skip
 
 
+def test_missing_files_are_counted_and_the_first_named(small: Callable[..., Path]) -> None:
+    """Where there are very many, the rest of the listing is not looked at."""
+    some = "".join(f"{k}.jpg\n" for k in (7, 0, 8, 9))
+    with pytest.raises(
+        UsageError, match=r"line 2, .*no file 7\.jpg below .*; 3 files are missing: 7\.jpg, 8\.jpg, 9\.jpg$"
+    ):
+        open_source(small(f"path\n{some}"))
+    many = "".join(f"gone{k}.jpg\n" for k in range(5000))
+    with pytest.raises(UsageError, match=r"at least 1,000 files are missing: gone0\.jpg, .*, and 995 more$"):
+        open_source(small(f"path\n{many}"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -317,6 +317,71 @@ def test_a_parquet_file_of_paths_is_a_listing(tmp_path: Path) -> None:
     assert Reader(tmp_path / "other").column("age").tolist() == [7, 8]
 
 
+def pictures(folder: Path, count: int) -> list[str]:
+    folder.mkdir(parents=True)
+    for i in range(count):
+        (folder / f"{i}.jpg").write_bytes(jpeg(i))
+    return [f"{i}.jpg" for i in range(count)]
+
+
+def test_parquet_files_of_paths_are_one_listing(tmp_path: Path) -> None:
+    """A folder of them gives the store that one file with all rows gives, in the order of the files' names; a split of
+    them is packed by its name, and another column of paths is named."""
+    names = pictures(tmp_path / "img", 6)
+    columns = {"path": names, "label": [*"bacabc"], "age": [3, 1, 4, 1, 5, 9]}
+    whole = write(tmp_path / "whole.parquet", columns)
+    for name, rows in (("p-2", slice(0, 1)), ("p-10", slice(1, 4)), ("p-9", slice(1, 1)), ("p-11", slice(4, 6))):
+        turned = reversed(columns) if name == "p-10" else columns
+        write(tmp_path / "parts" / f"{name}.parquet", {one: columns[one][rows] for one in turned})
+    options = ("--size", "keep", "--images", tmp_path / "img")
+    wanted = Reader(pack(whole, tmp_path / "one", *options))
+    reader = Reader(pack(tmp_path / "parts", tmp_path / "several", *options))
+    assert (reader.classes, reader.fields) == (wanted.classes, wanted.fields)
+    assert [one["key"] for one in reader] == [one["key"] for one in wanted] == names
+    for one, other in zip(reader, wanted, strict=True):
+        for name in ("image", "label", "age"):
+            np.testing.assert_array_equal(one[name], other[name])
+    for split, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
+        write(tmp_path / "hf" / f"{split}-00000-of-00001.parquet", {one: columns[one][rows] for one in columns})
+    with pytest.raises(UsageError, match=r"divided into the splits train, test: .*--source listing packs them as one"):
+        open_source(tmp_path / "hf")
+    pack(tmp_path / "hf", tmp_path / "sets", "--splits", "train,test", *options)
+    for split, rows in (("train", slice(0, 4)), ("test", slice(4, 6))):
+        reader = Reader(tmp_path / "sets", split=split)
+        assert ([one["key"] for one in reader], reader.classes) == (names[rows], ("a", "b", "c"))
+    assert len(open_source(tmp_path / "hf", "listing", images=tmp_path / "img")) == 6
+    for k in range(2):
+        write(tmp_path / "photos" / f"{k}-x.parquet", {"photo": names[3 * k : 3 * k + 3]})
+    found = open_source(tmp_path / "photos", "listing", path_column="photo", images=tmp_path / "img")
+    assert [found.key(i) for i in range(6)] == names
+
+
+def test_parts_of_a_listing_that_do_not_fit(tmp_path: Path) -> None:
+    """The error names the folder and the row, or the file; next to their images, the line packs them."""
+    names = pictures(tmp_path / "data" / "img", 4)
+    for k in range(2):
+        write(tmp_path / "data" / f"p-{k}.parquet", {"path": [f"img/{one}" for one in names[2 * k : 2 * k + 2]]})
+    ran = run_here("pack", tmp_path / "data", tmp_path / "no")
+    told = f"`rawpack pack --source listing {tmp_path}/data {tmp_path}/no` packs the images that it lists"
+    assert (ran.code, told in ran.err) == (2, True), ran.err
+    assert [one["key"] for one in Reader(pack(tmp_path / "data", tmp_path / "s", "--source", "listing"))] == [
+        f"img/{one}" for one in names
+    ]
+    (tmp_path / "data" / "img" / "2.jpg").unlink()
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/data: line 3, column \(path\): there is no file img/2\.jpg"):
+        open_source(tmp_path / "data", "listing")
+    write(tmp_path / "data" / "p-1.parquet", {"path": ["img/1.jpg"], "age": [3]})
+    with pytest.raises(UsageError, match=r"p-1\.parquet has other columns than p-0\.parquet: pack them separately"):
+        open_source(tmp_path / "data", "listing")
+    (tmp_path / "data" / "p-1.parquet").write_bytes(b"PAR1 is not all")
+    with pytest.raises(UsageError, match=r"p-1\.parquet cannot be read as Parquet"):
+        open_source(tmp_path / "data", "listing")
+    for split in ("train", "test"):
+        write(tmp_path / "two" / split / "0.parquet", {"path": ["a.jpg"]})
+    with pytest.raises(UsageError, match="in several folders: --images names the folder"):
+        open_source(tmp_path / "two", "listing")
+
+
 def test_which_column_is_the_label(tmp_path: Path) -> None:
     """The only column of classes is the label; of several, the user names one; texts are names of classes."""
     fine = {"names": ["x", "y"], "_type": "ClassLabel"}

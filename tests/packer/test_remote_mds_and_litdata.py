@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from folders import files_of
 from running import pack, run_here
 
+import rawpack
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
@@ -24,7 +27,7 @@ SMALL = ("--size", 16)
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with serving() as started:
-        for name in ("mds/splits/train", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch"):
+        for name in ("mds/splits/train", "mds/packed/gz", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch"):
             started.put_folder(f"bucket/{name}", files_of(FIXTURES / name))
         find_by_itself(started, monkeypatch)
         yield started
@@ -67,6 +70,24 @@ def test_a_shard_that_was_not_uploaded(server: Server, name: str, scheme: str, t
     stays, error = ran.err.split("\n", 1)
     assert "that were fetched stay in" in stays
     assert (ran.code, error.startswith(said)) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_shard_that_was_decompressed(server: Server, scheme: str, tmp_path: Path) -> None:
+    """One file of each shard is enough, compressed or not; where neither is there, both are named."""
+    root = f"{server.url}/bucket/mds/packed/gz" if scheme == "http" else "s3://bucket/mds/packed/gz"
+    pack(FIXTURES / "mds/packed/gz", tmp_path / "near", *SMALL)
+    raw, packed = "bucket/mds/packed/gz/shard.00001.mds", "bucket/mds/packed/gz/shard.00001.mds.gz"
+    server.files[raw] = gzip.decompress(server.files.pop(packed))
+    pack(f"{root}/index.json", tmp_path / "far", *SMALL)
+    near, far = rawpack.Reader(tmp_path / "near"), rawpack.Reader(tmp_path / "far")
+    assert len(near) == len(far)
+    for one, other in zip(near, far, strict=True):
+        np.testing.assert_array_equal(one["image"], other["image"])
+    del server.files[raw]
+    ran = run_here("pack", f"{root}/index.json", tmp_path / "none")
+    said = f"there is no file {root}/shard.00001.mds.gz or {root}/shard.00001.mds: {root}/index.json names it"
+    assert (ran.code, said in ran.err) == (2, True), ran.err
 
 
 def test_a_run_that_resumes_looks_into_no_shard_again(server: Server, tmp_path: Path) -> None:

@@ -330,9 +330,6 @@ def without(kind: str, folder: Path, i: int) -> Given:
     if kind == "pairs":
         given = from_pairs()(folder)
         (folder / "target" / f"{i}.png").unlink()
-    elif kind == "list of paths":
-        given = from_paths(folder)
-        (folder / "x" / f"target{i}.png").unlink()
     elif kind == "webdataset":
         given = SOURCES[kind](folder)
         members = {f"{k}.{end}": FILES[name][k] for k in range(COUNT) for end, name in
@@ -358,7 +355,6 @@ def without(kind: str, folder: Path, i: int) -> Given:
     ("kind", "said"),
     [
         ("pairs", "bad_field: target: there is no image {i}.* in target"),
-        ("list of paths", "unreadable: target: target{i}.png: [Errno 2] No such file or directory"),
         ("webdataset", "bad_field: target: the sample has no member .right.png"),
         ("parquet", "empty: target: set.parquet, row {i}: there is no image"),
         ("hdf5", "empty: target: set.h5, row {i}: there is no image"),
@@ -374,10 +370,11 @@ def test_a_sample_without_its_partner_is_rejected(kind: str, said: str, missing:
 
 
 def test_a_listing_names_the_line_of_a_missing_file(tmp_path: Path) -> None:
-    """As for the images themselves, nothing is packed from a listing that is wrong."""
-    given = from_csv(tmp_path)
+    """As for the images themselves, nothing is packed from a listing that is wrong, or from a list in Python."""
+    listing, paths = from_csv(tmp_path), from_paths(tmp_path)
     (tmp_path / "x" / "target2.png").unlink()
-    assert "set.csv: line 4, column 2 (target): there is no file target2.png below" in refused(tmp_path, given)
+    assert "set.csv: line 4, column 2 (target): there is no file target2.png below" in refused(tmp_path, listing)
+    assert f"target of sample 2: there is no file {tmp_path}/x/target2.png; correct" in refused(tmp_path, paths)
 
 
 def test_a_damaged_further_image_rejects_its_sample(tmp_path: Path) -> None:

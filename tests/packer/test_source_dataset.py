@@ -206,13 +206,60 @@ def test_an_opened_pillow_image_travels_and_may_be_damaged(workers: int, tmp_pat
     np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["image"], np.rot90(picture(40, 60, 1), -1))
 
 
-def test_paths_of_images_are_read(tmp_path: Path) -> None:
-    """A list of paths is a dataset of pictures; a missing one is rejected without its path's folder."""
-    given = [save(tmp_path / f"{i}.png", picture(30, 40, i)) for i in range(4)] + [tmp_path / "gone.png"]
-    summary = rawpack_packer.pack(given, tmp_path / "s", workers=0, max_rejects=1, size=20)
+def test_paths_of_images_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of paths, relative ones too, is a dataset of pictures. A row without one is rejected."""
+    given = [save(tmp_path / f"{i}.png", picture(30, 40, i)) for i in range(4)]
+    monkeypatch.chdir(tmp_path)
+    summary = rawpack_packer.pack([*given, "0.png", ""], tmp_path / "s", workers=0, max_rejects=1, size=20)
     assert summary.manifest.rejects.reasons == {"unreadable": 1}
     assert str(tmp_path) not in (tmp_path / "s" / "rejects.jsonl").read_text()
-    assert Reader(tmp_path / "s").fields["image"].shape == (20, 20, 3)
+    reader = Reader(tmp_path / "s")
+    assert (len(reader), reader.fields["image"].shape) == (5, (20, 20, 3))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_masks_may_be_paths(workers: int, tmp_path: Path) -> None:
+    """As in a listing; one that is missing stops packing, the first one too."""
+    masks = [np.full((30, 40), i, np.uint8) for i in range(3)]
+    columns = {
+        "image": [str(save(tmp_path / f"{i}.png", picture(30, 40, i))) for i in range(3)],
+        "mask": [str(save(tmp_path / f"m{i}.png", mask)) for i, mask in enumerate(masks)],
+    }
+    options: dict[str, Any] = {"workers": workers, "size": "keep", "fields": {"mask": "mask"}}
+    rawpack_packer.pack(columns, tmp_path / "s", **options)
+    for sample, mask in zip(Reader(tmp_path / "s"), masks, strict=True):
+        np.testing.assert_array_equal(sample["mask"][..., 0], mask)
+    for i in range(2):
+        (tmp_path / f"m{i}.png").unlink()
+        with pytest.raises(UsageError, match=rf"mask of sample 0: there is no file {tmp_path}/m0\.png"):
+            rawpack_packer.pack(columns, tmp_path / "no", **options)
+
+
+@pytest.mark.parametrize("form", ["list", "tuples", "columns", "array", "records"])
+def test_files_that_are_missing_are_named_before_packing(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first few of them, how many there are, and the first sample; also where they are of another field."""
+    there = [str(save(tmp_path / f"{i}.png", picture(30, 40, i))) for i in range(3)]
+    monkeypatch.chdir(tmp_path)
+    names = [*there, *(f"gone{k}.png" for k in range(8)), there[0]]
+    given: Any = {
+        "list": names,
+        "tuples": [(name, 1) for name in names],
+        "columns": {"image": names},
+        "array": np.array(names),
+        "records": [{"image": there[0], "depth": name} for name in names],
+    }[form]
+    fields = {"depth": "image"} if form == "records" else None
+    with pytest.raises(UsageError) as refused:
+        rawpack_packer.pack(given, tmp_path / "s", workers=0, max_rejects=100, size=20, fields=fields)
+    said = str(refused.value)
+    assert f"{'depth' if fields else 'image'} of sample 3: there is no file gone0.png below {tmp_path}" in said
+    assert "8 files are missing: gone0.png, gone1.png, gone2.png, gone3.png, gone4.png, and 3 more; " in said
+    assert not (tmp_path / "s").exists()
+    one = {name: column[:4] for name, column in given.items()} if form == "columns" else given[:4]
+    with pytest.raises(UsageError, match=r"sample 3: there is no file gone0\.png below \S+; correct the path"):
+        rawpack_packer.pack(one, tmp_path / "s", workers=0, size=20, fields=fields)
 
 
 def test_pictures_are_brought_to_256_and_arrays_stay(tmp_path: Path) -> None:

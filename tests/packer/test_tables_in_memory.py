@@ -160,6 +160,20 @@ def test_values_that_are_missing_in_frames(module: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["pandas", "polars", "arrow"])
+def test_missing_files_of_frames_are_named_as_those_of_listings(module: str, paths: list[str], tmp_path: Path) -> None:
+    names = [paths[0], *(f"{tmp_path}/gone{k}.png" for k in range(7)), paths[1]]
+    library = pytest.importorskip("pyarrow" if module == "arrow" else module)
+    frame = (library.table if module == "arrow" else library.DataFrame)({"path": names})
+    (tmp_path / "list.csv").write_text("path\n" + "\n".join(names))
+    told = f"7 files are missing: {', '.join(names[1:6])}, and 2 more"
+    for source, where in ((frame, "image of sample 1"), (tmp_path / "list.csv", "line 3, column 1 (path)")):
+        with pytest.raises(UsageError) as refused:
+            packed(source, tmp_path / "s", max_rejects=100)
+        assert f"{where}: there is no file {names[1]}; {told}" in str(refused.value)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("module", ["pandas", "polars", "arrow"])
 def test_the_keys_of_a_frame_are_its_paths(module: str, paths: list[str], tmp_path: Path) -> None:
     """As those of a CSV are; where one is missing or there twice, they are row numbers, and the summary says so."""
     columns = {"path": paths, "age": list(range(N))}

@@ -154,6 +154,56 @@ def test_each_split_is_packed(tmp_path: Path) -> None:
     assert [len(Reader(tmp_path / "stores" / name)) for name in ("train", "test")] == [5, 3]
 
 
+@pytest.mark.parametrize("folder", ["pets", "pets/1.0.0"])
+def test_a_dataset_with_a_single_split(folder: str, tmp_path: Path) -> None:
+    """It is found by the name of its files, and packed with `--splits` or without, into the same samples."""
+    shutil.copytree(FIXTURES / "pets", tmp_path / "pets")
+    (tmp_path / "pets" / "1.0.0" / "pets-test.tfrecord-00000-of-00001").unlink()
+    root = tmp_path / folder
+    pack(root, tmp_path / "sets", "--splits", "train", "--size", "keep", "--format", "lmdb")
+    keys = [one["file_name"][0] for one in PETS]
+    assert [one["key"] for one in Reader(tmp_path / "sets", split="train")] == keys
+    for path in (root, root / "train"):
+        source = open_source(path)
+        assert [source.key(i) for i in range(len(source))] == keys
+    ran = run_here("pack", root, tmp_path / "no", "--splits", "test")
+    assert (ran.code, "there is no 'test' in" in ran.err) == (2, True), ran.err
+
+
+def test_several_versions_of_a_dataset_are_named(tmp_path: Path) -> None:
+    """Rather than that there are no images."""
+    for name in ("1.0.0", "10.0.0", "2.0.0"):
+        shutil.copytree(FIXTURES / "pets" / "1.0.0", tmp_path / "pets" / name)
+    with pytest.raises(
+        UsageError, match=r"3 folders of TFRecord files \(1\.0\.0, 2\.0\.0, 10\.0\.0\): give the path of"
+    ):
+        open_source(tmp_path / "pets")
+    assert len(open_source(tmp_path / "pets" / "2.0.0" / "train")) == 5
+
+
+def test_lists_of_texts(tmp_path: Path) -> None:
+    """They are declared; if not, the summary says how to store them."""
+    words = [[], ["ä"], ["b", "", "c\n"]]
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(tfrecord([{"image": PNG, "words": one, "n": 1} for one in words]))
+    store = pack(path, tmp_path / "store", "--field", "words:str[?]")
+    assert [one["words"] for one in Reader(store)] == words
+    (problem,) = open_source(path).info.problems
+    assert "words:str[?] stores them as a list, words:str as JSON text" in problem
+    with pytest.raises(UsageError, match="n contains int64, and texts were declared"):
+        open_source(path, fields=["n:str[?]"])
+
+
+def test_folders_of_splits_may_have_files_that_are_named_so_too(tmp_path: Path) -> None:
+    for k, name in enumerate(("train", "validation")):
+        (tmp_path / name).mkdir()
+        data = tfrecord([{"image": PNG}] * (k + 1))
+        (tmp_path / name / f"my-{name}.tfrecord-00000-of-00001").write_bytes(data)
+    with pytest.raises(UsageError, match="--splits train,validation"):
+        open_source(tmp_path)
+    assert [len(open_source(tmp_path / name)) for name in ("train", "validation")] == [1, 2]
+
+
 # ------------------------------------------------------------------------------------------ what is said
 
 

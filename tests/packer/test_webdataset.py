@@ -529,6 +529,16 @@ def test_a_shard_is_known_by_its_first_members(members: list[str], kind: str, tm
 # ------------------------------------------------------------------------------------------ packed
 
 
+def test_a_first_shard_without_members_says_nothing_of_the_others(tmp_path: Path) -> None:
+    """As a split may end in such a shard, or begin with one."""
+    for k, members in enumerate(([], [], samples_of(0, 3), [])):
+        shard(tmp_path / f"s-{k}.tar", members)
+    for path in (tmp_path, tmp_path / "s-*.tar"):
+        source = open_source(path)
+        assert (source.info.kind, len(source)) == ("webdataset", 3)
+        assert [source.key(i) for i in range(3)] == ["0000", "0001", "0002"]
+
+
 def test_a_part_is_small(tmp_path: Path) -> None:
     """A worker gets its own samples and shards only."""
     for i in range(3):

@@ -1,5 +1,4 @@
-"""Describes what is in a store; and a file or folder of another tool that can be packed: what is in it, and what to
-type."""
+"""Describes what is in a store."""
 
 from __future__ import annotations
 
@@ -8,9 +7,9 @@ import itertools
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +26,7 @@ from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.progress import SaysWhy, waiting_for_store
 from rawpack_packer.provenance import packing_runs, read_provenance
-from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.folder import holds_image
-from rawpack_packer.sources.hdf5.file import DataSet, LookAt
-from rawpack_packer.sources.lmdb.source import LmdbSource
 from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import Block, Shown, again, plain
 
@@ -378,137 +374,3 @@ def _has_image(folder: Path) -> bool:
         return holds_image(folder)
     except (UsageError, OSError):
         return False
-
-
-_NAMES = {
-    "hdf5": "HDF5",
-    "lmdb": "LMDB",
-    "cifar": "CIFAR",
-    "mds": "MDS",
-    "litdata": "litdata",
-    "tfrecord": "TFRecord",
-    "lerobot": "LeRobot",
-}
-_MOST_DATA_SETS = 40
-_SUGGESTED = 4
-
-
-def _kind_of(path: Path) -> str | None:
-    """The kind of source that a path is described as; None for a store and for anything else."""
-    if path.is_dir() and KINDS["store"].accepts_folder(path):
-        return None
-    for name in _NAMES if path.exists() else ():
-        if (KINDS[name].accepts_folder if path.is_dir() else KINDS[name].accepts_file)(path):
-            return name
-    return None
-
-
-def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
-    """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
-    from rawpack_packer.sources.arrays import is_arrays
-    from rawpack_packer.sources.folder import holds_image
-    from rawpack_packer.sources.listing.lines import SUFFIXES
-    from rawpack_packer.sources.store import is_store
-    from rawpack_packer.sources.video import is_video
-
-    where = Path(path)
-    try:
-        if where.is_file():
-            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
-        if is_store(where):
-            return "store"
-        if where.is_dir() and any(where.iterdir()):
-            return "samples" if holds_image(where) else "unknown"
-    except (OSError, UsageError):
-        return "unknown"
-    return "unknown" if is_url(path) else "nothing"
-
-
-class SourceDescription(Shown, dict[str, Any]):
-    """What is in a file or folder of another tool, and what to type to pack it."""
-
-    def in_words(self) -> list[Block]:
-        head = f"{text.plain(self['path'])}: {_NAMES[self['kind']]}"
-        head += f", {self['scheme']}" if "scheme" in self else ""
-        rows = []
-        if self["samples"] is not None:
-            rows.append(("samples", f"{self['samples']:,}"))
-            rows.append(("images", self["image"] or "image files"))
-            if self["classes"]:
-                rows.append(("classes", text.listed(self["classes"], 8)))
-            rows += [(text.plain(name), kind) for name, kind in self["fields"].items()]
-        blocks = [Block(head, rows)]
-        for entry, head in (("data_sets", "data sets"), ("features", "features")):
-            if entry in self:
-                found = [(text.plain(name), text.plain(what)) for name, what in self[entry].items()]
-                blocks.append(Block(head, found[:_MOST_DATA_SETS] or [("none", "")], len(found) - _MOST_DATA_SETS))
-        if self["pack"]:
-            blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
-        else:
-            blocks.append(Block(text.plain(self["problem"], lines=True)))
-        return blocks
-
-
-def describe_source(path: str) -> SourceDescription | None:
-    """What is at a path, as `rawpack inspect --json` prints it; None where it has no `_kind_of`. Raises UsageError."""
-    kind = _kind_of(Path(path))
-    if kind is None:
-        return None
-    about = SourceDescription(path=path, kind=kind)
-    data_sets = list[DataSet]()
-    if kind == "hdf5":
-        with LookAt(Path(path).absolute()) as look:
-            data_sets = look.data_sets()
-        about["data_sets"] = {one.name: one.why or f"{one.dtype} {one.shape}" for one in data_sets}
-    try:
-        about |= _samples(open_source(path, kind))
-    except UsageError as error:
-        if kind != "hdf5":
-            raise
-        about |= {"samples": None, "problem": str(error), "pack": _suggested(path, data_sets)}
-        return about
-    splits = KINDS[kind].splits(Path(path))
-    about["pack"] = [_command(path, *(["--splits", ",".join(splits)] if splits else []))]
-    return about
-
-
-def _samples(source: Source) -> dict[str, Any]:
-    info = source.info
-    image = None if info.image is None else _shown(info.image.dtype, info.image.shape)
-    scheme: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
-    if (features := getattr(source, "features", None)) is not None:  # of TFRecord files, which need an extra
-        scheme["features"] = features
-    return scheme | {
-        "samples": len(source),
-        "image": image,
-        "classes": None if info.classes is None else list(info.classes),
-        "fields": {name: _kind(kind) for name, kind in info.fields.items()},
-    }
-
-
-def _kind(kind: FieldKind) -> str:
-    return "texts" if kind.is_texts else "text" if kind.dtype == "str" else _shown(kind.dtype, kind.shape)
-
-
-def _shown(dtype: str, shape: Sequence[int | None]) -> str:
-    """ "float32", "uint8 32x32x3", "float32 ?x4"."""
-    return f"{dtype} {text.shape(shape)}".rstrip()
-
-
-def _suggested(path: str, data_sets: Sequence[DataSet]) -> list[str]:
-    """A command for each of the data sets that may be images, with the labels of its group."""
-    commands = []
-    for image in [one for one in data_sets if one.is_image][:_SUGGESTED]:
-        group = image.name.rpartition("/")[0]
-        labels = [
-            one.name
-            for one in data_sets
-            if one.is_label and one.shape[:1] == image.shape[:1] and one.name.rpartition("/")[0] == group
-        ]
-        named = f"image={image.name}" + (f",label={labels[0]}" if len(labels) == 1 else "")
-        commands.append(_command(path, "--array", named))
-    return commands
-
-
-def _command(path: str, *options: str) -> str:
-    return shlex.join(["rawpack", "pack", *options, path, "DST"])

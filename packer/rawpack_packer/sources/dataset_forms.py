@@ -69,6 +69,10 @@ class ColumnDataset:
         return self.columns.get("label")
 
 
+SLICEABLE = (list, tuple, np.ndarray, ColumnDataset)
+"""A worker gets a slice of these; of any other dataset, the whole."""
+
+
 def as_columns(source: Mapping[Any, Any]) -> Any:
     """A mapping as a dataset: a dict of columns as `ColumnDataset`; a mapping from 0, 1, ... to samples as it is.
 
@@ -450,11 +454,8 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
     """
     if isinstance(value, bytes | bytearray):
         return bytes(value)
-    if isinstance(value, str | os.PathLike):
-        try:
-            return Path(value).read_bytes()
-        except OSError as error:
-            raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from None
+    if isinstance(value := file_or_array(value), bytes):
+        return value
     if is_pillow(value):
         return pixels_of(value)
     array = as_array(value)
@@ -465,3 +466,13 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
             f"the image is a {type(value).__name__}; it must be an array, a file's bytes or path, or a PIL image{cure}",
         )
     return np.array(array)  # a dataset may fill the same array for the next sample, before this one is stored
+
+
+def file_or_array(value: Any) -> Any:
+    """The bytes of the file at a path; another value as it is. Raises DecodeError."""
+    if not isinstance(value, str | os.PathLike):
+        return value
+    try:
+        return Path(value).read_bytes()
+    except OSError as error:
+        raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from None

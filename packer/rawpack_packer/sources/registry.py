@@ -32,6 +32,7 @@ from rawpack_packer.sources.folder import (
     splits_in,
 )
 from rawpack_packer.sources.pairs import one_folder
+from rawpack_packer.sources.parquet import lists_paths
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -249,13 +250,13 @@ KINDS: dict[str, SourceKind] = {
     ),
     "listing": SourceKind(
         "a table of paths and fields: .csv, .tsv, .jsonl, .parquet, a list in .json; a plain .txt list; a folder with "
-        "a metadata.csv; img2dataset's folders of files",
+        "a metadata.csv; a folder of .parquet; img2dataset's folders of files",
         "video.source:open_listing",
         ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
         Look(r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
         Look(
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
-            holds=r"^[0-9]+\.parquet$", decides="listing.metadata:lists_images",
+            holds=r"\.parquet$", absent=True, decides="listing.metadata:lists_images",
         ),
         divides="listing.metadata:splits_of",
     ),
@@ -332,9 +333,11 @@ def _found(
         if kind == "folder" and images and "labels_file" not in given:
             refuse_above(path, names)
         raise DividedError(where, names, kind if images else "video")
+    tables = kind == "parquet"
+    kind = "listing" if tables and lists_paths(Path(path)) else kind
     if kind in KINDS and (names := KINDS[kind].splits(Path(path))):
         raise DividedError(where, names, kind)
-    if kind == "parquet" and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+    if tables and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         refuse_tables(path)
     try:
         source = opened(kind, detected=True, begun=begun)

@@ -112,17 +112,20 @@ class Pass:
         return self._looks
 
     def shows(self, look: Callable[[Iterable[Member]], bool]) -> bool:
-        """What `look` finds in the first members, which are part of the pass nevertheless; False where these are
-        damaged."""
-        k, found = next(self._looks)
-        ahead, found = tee(found)
+        """What `look` finds in the first members that there are, which are part of the pass nevertheless; False where
+        these are damaged."""
+        seen: list[tuple[int, Iterator[Any]]] = []
         try:
-            return look(member for member, _ in ahead)
+            for k, found in self._looks:
+                ahead, found = tee(found)
+                seen.append((k, found))
+                for first in ahead:  # of the first archive that is not empty
+                    return look(member for member, _ in chain([first], ahead))
         except (BadArchiveError, DecodeError, OSError):
-            found = self._found(k)  # the other one has ended: this one raises it again
-            return False
+            seen[-1] = k, self._found(k)  # the other one has ended: this one raises it again
         finally:
-            self._looks = chain([(k, found)], self._looks)
+            self._looks = chain(seen, self._looks)
+        return False
 
     @property
     def files(self) -> NamedFiles:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -34,7 +34,7 @@ from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
 from rawpack_packer.sources.files import UnreadableError, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY, problems_shown
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
-from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
+from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.text import listed, plain
@@ -88,76 +88,35 @@ class WebDatasetSource(TableSource):
         Raises UsageError where shards have no samples, or keys are not unique; UnreadableError where shards are
         damaged, all of which it names.
         """
-        where = source_name(path)
-        named, label = _named(fields)
-        look = begun or Pass(_files(path, spool), label.suffix if label else "")
+        where, look = source_name(path), begun or _pass(path, fields, spool)
         is_folder = os.path.isdir(path)  # noqa: PTH112
         if is_folder:
             _check_one_set(look.files, where)
-        said = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
-        others = {
-            name: replace(one, declared=said.get(name, one.declared))
-            for name, one in named.items()
-            if name != "image" and one is not label
-        }
-        shards, first = Shards(tuple(named.values()), label), None
-        for _ in _read(shards, look, progress):
-            if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
-                where_first = look.files.name(shards.shard[-1])
-                first = _first_values(shards, look.files, named.get("image"), others, where_first)
-        files, damaged = look.files, [*shards.unread.values()]
-        if damaged and not skip_unreadable:
-            raise UnreadableError(where, len(damaged), problems_shown(damaged))
-        if first is None:
-            first = _first_values(shards, files, named.get("image"), others, where)
-        suffixes, rows = shards.images(named.get("image"), where)
-        shards.check_together(rows, files)
-        keys = _keys(shards, rows, files, prefix, where)
-        kinds, columns = dict[str, FieldKind](), dict[str, Column]()
-        labels, problems = None, problems_shown(damaged)
-        if label is not None and (label is not _CLS or any(one is not None for one in shards.labels)):
-            labels = _labels(shards, rows, label, classes, where)
-            if labels.names is None:
-                labels, unnamed_classes = _names_beside(files, labels)
-                problems += unnamed_classes
-        elif classes is not None:
-            raise UsageError(
-                f"{opt.classes} names the labels of {where}, which has none: {opt.fields('label=MEMBER')} names them"
-            )
-        for name, values in first.items():
-            kinds[name] = values.kind
-            columns[name] = replace(values, spans=shards.spans(files, others[name].suffixes, rows))
-        used = {
-            *suffixes,
-            *(suffix for one in named.values() for suffix in one.suffixes),
-            *([label.suffix] if label else []),
-        }
-        unnamed = {
-            f".{suffix}": number
-            for suffix, number in shards.suffixes.items()
-            if suffix not in used and type_of(suffix) not in PICKLES
-        }
+        read = _read(look, *_named(fields), where, skip_unreadable, progress)
+        keys, damaged = _keys(read.shards, read.rows, read.files, prefix, where), [*read.shards.unread.values()]
+        labels, problems = read.labels(classes)
+        unnamed, columns = read.unnamed(), read.columns()
         options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
             root=where,
-            paths=(str(Path(path).absolute()),) if is_folder else files.on_disk,
-            fields=kinds,
+            paths=(str(Path(path).absolute()),) if is_folder else look.files.on_disk,
+            fields={name: column.kind for name, column in columns.items()},
             options=options,
             counts={
-                "no_image": len(shards) - len(rows),
-                **shards.counts,
+                "no_image": len(read.shards) - len(read.rows),
+                **read.shards.counts,
                 "unnamed_members": sum(unnamed.values()),
                 "problems": len(damaged),
                 **NO_COUNTS,
             },
             skipped=unnamed,
-            problems=problems,
+            problems=(*problems_shown(damaged), *problems),
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
-        super().__init__(info, keys, shards.spans(files, suffixes, rows), columns, state, labels=labels)
-        self._unread = np.flatnonzero(np.isin(rows, [*shards.unread]))
-        if labels is not None and damaged:
+        super().__init__(info, keys, read.spans(read.images), columns, state, labels=labels)
+        self._unread = np.flatnonzero(np.isin(read.rows, [*read.shards.unread]))
+        if labels is not None and damaged:  # what stands for the rest of a shard is not unlabelled
             counts = {**self.info.counts, UNLABELLED: self.info.counts[UNLABELLED] - len(damaged)}
             self.info = replace(self.info, counts=counts)
 
@@ -175,8 +134,7 @@ def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> 
     first members, for whoever opens them. fields: as the user gave them. Raises UsageError."""
     if split_path(os.fspath(path))[1]:
         return "archive", None
-    label = _named(fields)[1]
-    look = Pass(_files(path, spool), label.suffix if label else "")
+    look = _pass(path, fields, spool)
     return "webdataset" if fields or look.shows(is_shard) else "archive", look
 
 
@@ -199,6 +157,11 @@ def _named(fields: Fields) -> tuple[dict[str, NamedMember], NamedMember | None]:
     return named, label if label is not None and _is_class(label) else None
 
 
+def _pass(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> Pass:
+    label = _named(fields)[1]
+    return Pass(_files(path, spool), label.suffix if label else "")
+
+
 def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, DeclaredKind]:
     """What fields are, if an export next to the shards says it. Raises UsageError."""
     words = {name: one.declared for name, one in named.items() if name != "image" and not array_of(one.declared)[0]}
@@ -206,20 +169,84 @@ def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, Decl
     return exported_beside(shard).declared(words, given)
 
 
-def _read(shards: Shards, look: Pass, progress: Scanning) -> Iterator[None]:
-    """Add the samples of all shards; yields after each. Raises UsageError where one cannot be opened,
-    SourceChangedError where it changes meanwhile."""
+@dataclass(frozen=True, eq=False)
+class _ReadShards:
+    """Shards that were read, and what is packed of them."""
+
+    where: str
+    """The source, printable."""
+    files: NamedFiles
+    shards: Shards
+    named: Mapping[str, NamedMember]
+    """What the user named."""
+    label: NamedMember | None
+    """What is read at once."""
+    first: Mapping[str, MemberValues]
+    """What each field is, by its first value."""
+    images: tuple[str, ...]
+    """The suffixes of images."""
+    rows: Rows
+    """The samples with an image, and those that stand for what could not be read."""
+
+    def spans(self, suffixes: Iterable[str]) -> Spans:
+        """The members of samples with these suffixes."""
+        return self.shards.spans(self.files, suffixes, self.rows)
+
+    def columns(self) -> dict[str, MemberValues]:
+        """Those of the fields."""
+        return {name: replace(one, spans=self.spans(self.named[name].suffixes)) for name, one in self.first.items()}
+
+    def labels(self, classes: Classes | None) -> tuple[Labels | None, tuple[str, ...]]:
+        """Those of samples, and what is wrong with the names of their classes. Raises UsageError."""
+        if self.label is not None and (self.label is not _CLS or any(one is not None for one in self.shards.labels)):
+            labels = _labels(self.shards, self.rows, self.label, classes, self.where)
+            return _names_beside(self.files, labels) if labels.names is None else (labels, ())
+        if classes is not None:
+            cure = f"{opt.fields('label=MEMBER')} names them"
+            raise UsageError(f"{opt.classes} names the labels of {self.where}, which has none: {cure}")
+        return None, ()
+
+    def unnamed(self) -> dict[str, int]:
+        """The suffixes of members that are left out -> how often each occurs."""
+        used = {*self.images, *(suffix for one in self.named.values() for suffix in one.suffixes)}
+        used |= {self.label.suffix} if self.label else set()
+        others = {suffix for suffix in self.shards.suffixes if type_of(suffix) not in PICKLES} - used
+        return {f".{suffix}": number for suffix, number in self.shards.suffixes.items() if suffix in others}
+
+
+def _read(
+    look: Pass,
+    named: Mapping[str, NamedMember],
+    label: NamedMember | None,
+    where: str,
+    skip_unreadable: bool,
+    progress: Scanning,
+) -> _ReadShards:
+    """The samples of all shards. Raises UsageError where one cannot be opened, samples have no image, or lack what was
+    named; UnreadableError where some are damaged; SourceChangedError where one changes meanwhile."""
+    shards, first, image = Shards(tuple(named.values()), label), None, named.get("image")
+    said = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
+    others = {name: one for name, one in named.items() if name != "image" and one is not label}
+    fields = {name: replace(one, declared=said.get(name, one.declared)) for name, one in others.items()}
     for k, found in look:
-        where = look.files.name(k)
-        with reading(where):
+        shard = look.files.name(k)
+        with reading(shard):
             try:
-                for seen in shards.read(found, k, where):
+                for seen in shards.read(found, k, shard):
                     if seen % PROGRESS_EVERY == 0:
                         progress(seen)
             except (BadArchiveError, DecodeError) as error:
                 shards.cut(k, look.files, error.detail if isinstance(error, DecodeError) else str(error))
-        yield
+        if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
+            first = _first_values(shards, look.files, image, fields, shard)
     progress(shards.members)
+    if shards.unread and not skip_unreadable:
+        raise UnreadableError(where, len(shards.unread), problems_shown([*shards.unread.values()]))
+    if first is None:
+        first = _first_values(shards, look.files, image, fields, where)
+    images, rows = shards.images(image, where)
+    shards.check_together(rows, look.files)
+    return _ReadShards(where, look.files, shards, named, label, first, images, rows)
 
 
 def _first_values(

@@ -78,7 +78,10 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
     if not some:
         if seen.in_archive:
             return "save it as .csv, or name it metadata.parquet and its column of paths file_name"
-        return f"{command(seen.below(tables[0]))} packs the images that it lists, if it has a column 'path'"
+        told = command(seen.below(tables[0]))
+        if len(tables) > 1:
+            told = command("--source", "listing", seen.below(folder_of(tables[0])).rstrip("/") or ".")
+        return f"{told} packs the images that it lists, if it has a column 'path'"
     read = [_read(one, seen.images.head(one, HEAD)) for one in some]
     cells = {cell.strip() for one in read for row in one.rows for cell in row}
     found = seen.images.locate_all({_relative(seen, cell) for cell in cells if not _FRACTION.fullmatch(cell)})

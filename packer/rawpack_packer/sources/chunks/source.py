@@ -47,7 +47,7 @@ from rawpack_packer.sources.table.choose import (
     labels_of_column,
 )
 from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, files_at, first_at, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import ImageColumn, TableSource, unique_keys
 from rawpack_packer.text import plain
@@ -213,14 +213,11 @@ def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
 
 def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[ShardFile, ...]]:
     """The files of the shards, next to the index at `where`. Raises UsageError."""
-    shown, found, paths = source_name(where), list[ShardFile](), list[str]()
     head, mark, query = where.partition("?") if is_url(where) else (os.path.abspath(where), "", "")  # noqa: PTH100
     folder = head.rpartition("/")[0]
-    for choice in index.shards:
-        there = (one for one in choice if is_url(where) or os.path.isfile(f"{folder}/{one.name}"))  # noqa: PTH113
-        found.append(next(there, choice[0]))
-        paths.append(f"{folder}/{found[-1].name}{mark}{query}")
-    return files_at(paths, spool, f"{shown} names it: copy it too"), tuple(found)
+    paths = [[f"{folder}/{one.name}{mark}{query}" for one in choice] for choice in index.shards]
+    files, which = first_at(paths, spool, f"{source_name(where)} names it: copy it too")
+    return files, tuple(choice[k] for k, choice in zip(which, index.shards, strict=True))
 
 
 def _info(column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None) -> ColumnInfo:

@@ -78,6 +78,10 @@ class RobotInfo(msgspec.Struct):
         """The features that are pictures."""
         return [name for name, one in self.features.items() if one.dtype in (VIDEO, IMAGE)]
 
+    def feature(self, name: str) -> Feature:
+        """A feature; the text of tasks is none of the file."""
+        return self.features.get(name, Feature("string"))
+
     def is_video(self, name: str) -> bool:
         """Whether a feature is in videos."""
         return name in self.features and self.features[name].dtype == VIDEO

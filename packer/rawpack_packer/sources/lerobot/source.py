@@ -22,11 +22,12 @@ from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, WithBytes, film
+from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, film
 from rawpack_packer.sources.lerobot.meta import (
     IMAGE,
     Episode,
     Feature,
+    RobotFolder,
     RobotInfo,
     place_of,
     read_episodes,
@@ -38,7 +39,7 @@ from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, ope
 from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
-from rawpack_packer.sources.table.source import ImageColumn, TableSource
+from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
 from rawpack_packer.text import listed, plain
 
@@ -89,77 +90,40 @@ class LeRobotSource(TableSource):
         place, root = place_of(path, spool), source_name(path)
         info = read_info(place)
         image, others = _choose(info, named_columns(columns), image_column, root)
-        filmed = [name for name in (image, *others) if info.is_video(name)]
-        if filmed:
-            need("av", "lerobot", root)
-        found = read_episodes(place, info, filmed, episodes)
-        if not found:
-            raise UsageError(f"{root} has no frame: its episodes are empty")
-        cure = f"leave out its episodes by {opt.episodes}"
-        data = place.files([one.data for one in found], cure)[1]
-        read = [name for name in (image, *others) if name not in filmed and name in info.features]
-        rows = _scan(data, found, read, progress)
-        names, videos = place.files(
-            [one.videos[name][0] for name in filmed for one in found], f"{cure}, or its camera by {opt.columns}"
-        )
-        frames, counts, off = film(
-            found, rows.firsts, rows.frame, rows.seconds, filmed, videos, names, 1 / info.fps, progress
-        )
-        arrow, count = rows.arrow(read), len(rows.row)
-        kinds: dict[str, FieldKind] = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
-        values: dict[str, Column] = dict(
-            zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
-        )
-        field_of, problems = _field_names(others), list[str]()
+        read = _read(place, info, (image, *others), episodes, root, progress)
+        rows, names = read.rows, _field_names(others)
+        found = {name: read.field(name) for name in others}
+        stored = {names[name]: one for name, one in found.items() if one is not None}
+        becomes = {image: "image"} | {name: names[name] for name, one in found.items() if one is not None}
         self.features = {
-            name: _told(one, "image" if name == image else "left out") for name, one in info.features.items()
+            name: _told(info.feature(name), becomes.get(name, "left out"))
+            for name in dict.fromkeys([*info.features, *others])
         }
-        for name in others:
-            feature = info.features.get(name, Feature("string"))
-            column: Column = frames[name] if name in frames else ArrowImages(arrow, name, {})
-            kind: FieldKind | None
-            if name in frames:
-                kind = FieldKind("uint8", feature.pixels, image="picture")
-            elif feature.dtype == IMAGE:
-                pixels = first_pixels("image", name, column.value, range(count))
-                kind = replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2]))
-            elif name not in info.features:
-                kind, column = FieldKind("str"), rows.texts(read_tasks(place, info), place.named("meta"))
-            elif (kind := rows.kind(name, feature)) is not None:
-                column = ArrowColumn(arrow, name, kind)
-            else:
-                problems.append(f"feature {plain(name)} is left out: no field can store {_told(feature, '')}")
-                continue
-            kinds[field_of[name]], values[field_of[name]] = kind, column
-            self.features[name] = _told(feature, field_of[name])
-        left_out = len(problems)
-        if off:
-            problems.append(
-                f"{off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
-                "the closest were taken, where LeRobot refuses them without tolerance_s="
-            )
+        left_out = [
+            f"feature {plain(name)} is left out: no field can store {_told(info.feature(name), '')}"
+            for name, one in found.items()
+            if one is None
+        ]
         about = SourceInfo(
             kind="lerobot",
             root=root,
             paths=() if is_url(place.path) else (place.path,),
-            fields=kinds,
+            fields={name: FieldKind(dtype) for name, dtype in DTYPES.items()}
+            | {name: kind for name, (kind, _) in stored.items()},
             image=ImageKind("uint8", info.features[image].pixels, pictures=True),
             noun="frame",
-            video=bool(filmed),
+            video=bool(read.frames),
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
-            counts={"columns_left_out": left_out, **{name: counts[name] for name in OF_VIDEOS}},
-            problems=tuple(problems),
+            counts={"columns_left_out": len(left_out), **{name: read.counts[name] for name in OF_VIDEOS}},
+            problems=(*left_out, *read.strayed()),
         )
-        self._episodes = rows.episode
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
-        first: ImageColumn = frames[image] if image in frames else ArrowImages(arrow, image, {})
-        share = int(data.states[:, 0].sum() + videos.states[:, 0].sum()) // count
-        super().__init__(about, texts_of(keys), WithBytes(first, share), values)
-        states = np.concatenate([data.states, videos.states, [*place.read.values()]])
-        # Where there are as many as samples, the first are taken for those of their images.
-        of_rows = data.states[np.searchsorted(rows.starts, rows.row, "right") - 1 if len(states) >= count else []]
-        self._states: Rows = np.concatenate([of_rows, states])
-        self._states.flags.writeable = False
+        times: dict[str, Column] = dict(
+            zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
+        )
+        columns_of = times | {name: column for name, (_, column) in stored.items()}
+        super().__init__(about, texts_of(keys), read.images(image), columns_of)
+        self._episodes, self._states = rows.episode, read.states()
 
     def group(self, i: int, /) -> str:
         """The episode of a frame: its frames go into one split."""
@@ -172,6 +136,93 @@ class LeRobotSource(TableSource):
     def states(self) -> Rows:
         """(n, 2): of the files with rows, of the videos, and of what says where they are; see `Source.states`."""
         return self._states
+
+
+@dataclass(frozen=True, eq=False)
+class _ReadEpisodes:
+    """What was read of a dataset: its rows, and where their frames are."""
+
+    place: RobotFolder
+    info: RobotInfo
+    rows: _EpisodeRows
+    arrow: ArrowRows
+    """What workers read of the rows."""
+    data: NamedFiles
+    videos: NamedFiles
+    frames: Mapping[str, CameraFrames]
+    """Of the cameras that are in videos."""
+    counts: Mapping[str, int]
+    """Of videos."""
+    off: int
+    """Frames that are not at the times of their rows."""
+
+    def camera(self, name: str) -> CameraFrames | ArrowImages:
+        """The pictures of a camera."""
+        return self.frames[name] if name in self.frames else ArrowImages(self.arrow, name, {})
+
+    def images(self, name: str) -> WithBytes:
+        """The first camera's pictures."""
+        files = int(self.data.states[:, 0].sum() + self.videos.states[:, 0].sum())
+        return WithBytes(self.camera(name), files // len(self.rows.row))
+
+    def field(self, name: str) -> tuple[FieldKind, Column] | None:
+        """A feature as a field; None for what no field can store. Raises UsageError."""
+        feature = self.info.feature(name)
+        if name in self.frames:
+            return FieldKind("uint8", feature.pixels, image="picture"), self.frames[name]
+        if feature.dtype == IMAGE:
+            images = self.camera(name)
+            pixels = first_pixels("image", name, images.value, range(len(self.rows.row)))
+            return replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2])), images
+        if name not in self.info.features:
+            return FieldKind("str"), self.rows.texts(read_tasks(self.place, self.info), self.place.named("meta"))
+        kind = self.rows.kind(name, feature)
+        return None if kind is None else (kind, ArrowColumn(self.arrow, name, kind))
+
+    def strayed(self) -> list[str]:
+        """What the summary says of frames that are off."""
+        return [] if not self.off else [
+            f"{self.off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
+            "the closest were taken, where LeRobot refuses them without tolerance_s="
+        ]  # fmt: skip
+
+    def states(self) -> Rows:
+        """See `LeRobotSource.states`, after all fields were made."""
+        rows, data = self.rows, self.data.states
+        states = np.concatenate([data, self.videos.states, [*self.place.read.values()]])
+        # Where there are as many as samples, the first are taken for those of their images.
+        of_rows = data[np.searchsorted(rows.starts, rows.row, "right") - 1 if len(states) >= len(rows.row) else []]
+        found: Rows = np.concatenate([of_rows, states])
+        found.flags.writeable = False
+        return found
+
+
+def _read(
+    place: RobotFolder,
+    info: RobotInfo,
+    names: Sequence[str],
+    episodes: str | Sequence[int] | None,
+    root: str,
+    progress: Scanning,
+) -> _ReadEpisodes:
+    """Look through the rows and videos of some features. Raises UsageError; MissingExtraError without PyAV."""
+    filmed = [name for name in names if info.is_video(name)]
+    if filmed:
+        need("av", "lerobot", root)
+    found = read_episodes(place, info, filmed, episodes)
+    if not found:
+        raise UsageError(f"{root} has no frame: its episodes are empty")
+    cure = f"leave out its episodes by {opt.episodes}"
+    data = place.files([one.data for one in found], cure)[1]
+    read = [name for name in names if name not in filmed and name in info.features]
+    rows = _scan(data, found, read, progress)
+    paths, videos = place.files(
+        [one.videos[name][0] for name in filmed for one in found], f"{cure}, or its camera by {opt.columns}"
+    )
+    frames, counts, off = film(
+        found, rows.firsts, rows.frame, rows.seconds, filmed, videos, paths, 1 / info.fps, progress
+    )
+    return _ReadEpisodes(place, info, rows, rows.arrow(read), data, videos, frames, counts, off)
 
 
 @dataclass(frozen=True, eq=False)

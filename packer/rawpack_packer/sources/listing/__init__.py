@@ -2,12 +2,11 @@
 
 | file | holds |
 |---|---|
-| `reading.py` | a CSV, TSV or JSON-lines file as a source, or as fields for samples that are packed already |
-| `metadata.py` | a folder with a metadata.csv, which lists its images |
-| `lines.py` | its rows and cells: an entry of `READERS` for each kind of file |
-| `columns.py`, `paths.py` | its columns: what they hold, declared or inferred |
-| `faults.py` | what is wrong with it: the first fault, with its place |
-| `points.py` | columns of keypoints and polygons |
+| `reading.py` | a listing file as a source, or as fields for samples that are packed already |
+| `metadata.py`, `parts.py`, `img2dataset.py` | folders that are listings |
+| `lines.py` | its rows and cells: an entry of `READERS` for each kind; its paths, and what is wrong with it |
+| `columns.py` | its columns: what they hold, declared or inferred |
+| `captions.py`, `objects.py` | rows that are texts or boxes of one image |
 """
 
 from __future__ import annotations

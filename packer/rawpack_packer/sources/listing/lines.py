@@ -27,14 +27,16 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, PixelWord
-from rawpack_packer.sources.files import parsing
+from rawpack_packer.sources.files import UNKNOWN, parsing
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 Lines = NDArray[np.int64]
 """(n,): the line of each value of a column."""
 _SHOWN = 40
+_NAMED, _MISSING = 5, 1000
+"""Missing files that are named; and so many that no more are looked for."""
 
 
 class BadListingError(UsageError):
@@ -70,6 +72,13 @@ class CellPosition:
     def empty(self, value: Any) -> bool:
         """Whether a value is missing; so is a cell that has only blanks."""
         return value is None or value == "" or (self.cells and value.isspace())
+
+    def no_file(self, path: str, root: str) -> str:
+        """What is said of a path at which there is no file. root: see `PathParser`."""
+        if path[0] == "/":
+            return f"there is no file {path}"
+        bare = "" if os.path.splitext(path)[1] else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"  # noqa: PTH122
+        return f"there is no file {path} below {plain(root)} ({opt.images} names another folder{bare})"
 
     @property
     def keep_texts(self) -> str:
@@ -384,7 +393,7 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
 
 
 class PathParser:
-    """Takes the paths of images, first or further ones, or of masks."""
+    """Takes the paths of images, first or further ones, or of masks. Those of missing files are reported together."""
 
     def __init__(self, place: CellPosition, root: str, within: Sequence[str] = (), trusting: str = "") -> None:
         """root: the folder that relative paths start from. within: folders that paths must not lead out of; links are
@@ -394,14 +403,25 @@ class PathParser:
         self._below = os.path.join(root, "")  # noqa: PTH118
         self._paths: list[Texts] = []
         self._states: list[NDArray[np.int64]] = []
+        self._missing: list[tuple[str, int]] = []
 
     def add(self, values: Sequence[Any], lines: Lines) -> None:
-        found = [self._state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
+        found = [self.state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
         self._paths.append(texts_of(values))
         self._states.append(np.array(found, np.int64).reshape(-1, 2))
 
+    def check(self) -> None:
+        """Raise BadListingError where files are missing."""
+        if self._missing:
+            path, line = self._missing[0]
+            names = [one for one, _ in self._missing]
+            least = "at least " if len(names) == _MISSING else ""
+            more = f"; {least}{len(names):,} files are missing: {listed(names, _NAMED)}" if len(names) > 1 else ""
+            raise self.place.fault(line, self.place.no_file(path, self._root) + more)
+
     def files(self) -> Files:
-        """All of them."""
+        """All of them. Raises as `check`."""
+        self.check()
         return Files(self._root, joined(self._paths), np.concatenate(self._states))
 
     def finish(self, word: PixelWord) -> tuple[FieldKind, Files]:
@@ -413,8 +433,8 @@ class PathParser:
             raise self.place.fault(0, f"{files.paths.value(0)}: {error}") from None
         return kind, files
 
-    def _state(self, path: Any, line: int) -> tuple[int, int]:
-        """Size and mtime of a file."""
+    def state(self, path: Any, line: int) -> tuple[int, int]:
+        """Size and mtime of a file, `UNKNOWN` of a missing one. Raises BadListingError for what is no file."""
         if not isinstance(path, str) or not path or "\0" in path:
             what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
             raise self.place.fault(line, f"{what}: give the path of a file")
@@ -427,11 +447,10 @@ class PathParser:
         try:
             found = os.stat(path if path[0] == "/" else self._below + path)  # noqa: PTH116 - for each of a million
         except FileNotFoundError:
-            where = "" if path[0] == "/" else f" below {plain(self._root)}"
-            named = os.path.splitext(path)[1]  # noqa: PTH122
-            bare = "" if named else f"; {opt.path_column(repr('{}.jpg'))} adds an extension to names"
-            hint = f" ({opt.images} names another folder{bare})" if where else ""
-            raise self.place.fault(line, f"there is no file {path}{where}{hint}") from None
+            self._missing.append((path, line))
+            if len(self._missing) == _MISSING:
+                self.check()
+            return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)
             raise self.place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None

@@ -19,6 +19,7 @@ import xxhash
 
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.options import opt
+from rawpack_packer.sources import parquet
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
@@ -81,13 +82,15 @@ def has_metadata(folder: Path) -> bool:
 
 
 def lists_images(folder: Path) -> bool:
-    """Whether a folder has a table, or several, that list its images."""
-    return bool(tables_of_files(folder)) or has_metadata(folder)
+    """Whether a folder has a table, or several, that list its images; or a path names a split of such tables."""
+    return bool(tables_of_files(folder)) or has_metadata(folder) or parquet.lists_paths(folder)
 
 
 def splits_of(folder: Path) -> list[str]:
     """The names of the splits that such a folder is divided into; empty where it is not."""
-    return splits_in(folder) if has_metadata(folder) else []
+    if has_metadata(folder):
+        return splits_in(folder)
+    return parquet.splits_of(folder) if parquet.lists_paths(folder) else []
 
 
 def lists_files(file: Path) -> bool:

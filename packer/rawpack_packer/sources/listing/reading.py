@@ -98,6 +98,8 @@ class ListingFile:
     rows: RowReader
     others: tuple[Path, ...] = ()
     """Further files that it consists of."""
+    name: str = ""
+    """What messages call it, if not by its path."""
 
 
 class ListingSource(TableSource):
@@ -209,7 +211,7 @@ def _named(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) 
 
 def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _Listing:
     """A listing, see `_grouped`. said: by the user. names: of classes. Raises UsageError."""
-    where, exported = plain(os.fsencode(file.path)), exported_beside(file.path)
+    where, exported = file.name or plain(os.fsencode(file.path)), exported_beside(file.path)
     with reading(where), file.path.open("rb") as opened, long_cells():
         rows = file.rows(opened, where, file.root, said.declared)
         label, hot = _one_hot(said.label, rows.names, where)

@@ -67,7 +67,7 @@ class _Info(msgspec.Struct):
 
 
 def has_tables(folder: Path) -> bool:
-    """Whether a folder holds such files as samples; or a path names a split of such a folder."""
+    """Whether a folder holds such files, of samples or of paths; or a path names a split of such a folder."""
     try:
         return bool(_splits(folder)) and not tables_of_files(folder)
     except UsageError:  # whoever opens it reports this
@@ -76,11 +76,7 @@ def has_tables(folder: Path) -> bool:
 
 def tables_of_files(folder: Path) -> list[Path]:
     """The tables of a folder that img2dataset wrote as files: each has a folder of images with its number."""
-    try:
-        found = [one for one in folder.glob(f"*{PARQUET}") if one.stem.isdigit() and one.with_suffix("").is_dir()]
-    except OSError:
-        return []
-    return sorted(found)
+    return sorted(one for one in _at_top(folder) if one.stem.isdigit() and one.with_suffix("").is_dir())
 
 
 def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
@@ -93,6 +89,12 @@ def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
 
 def is_table(file: Path) -> bool:
     """Whether a Parquet or Arrow file is no listing of image files: with a column of paths, and none of images."""
+    return _holds(file) != "paths"
+
+
+def _holds(file: Path) -> str | None:
+    """What a file has columns of: "images", or else "paths"; "" for neither, None where it cannot be read, of which
+    whoever opens it says why."""
     from rawpack_packer.sources.listing.reading import PATH_NAMES
 
     try:
@@ -102,25 +104,42 @@ def is_table(file: Path) -> bool:
 
         types = {one.name: storage(one.type) for one in pq.read_schema(file)}
     except (OSError, ValueError, NotImplementedError, ImportError):
-        return True  # whoever opens it says why
-    lists_paths = any(name in types and is_text(types[name]) for name in PATH_NAMES)
-    return any(map(holds_image, types.values())) or not lists_paths
+        return None
+    if any(map(holds_image, types.values())):
+        return "images"
+    return "paths" if any(name in types and is_text(types[name]) for name in PATH_NAMES) else ""
+
+
+def lists_paths(folder: Path) -> bool:
+    """Whether the Parquet files of a folder, or of a split of one, are a listing in parts."""
+    try:
+        files = [file for files in _splits(folder).values() for file in files]
+    except UsageError:  # whoever opens it reports this
+        return False
+    seen = {*map(_holds, files[:_FEW])}
+    return "paths" in seen and "images" not in seen
+
+
+def listing_files(path: Path) -> list[Path]:
+    """The Parquet files of a listing in parts, which may be next to its images; empty where there are none."""
+    top = sorted(_at_top(path), key=lambda file: natural(file.name))
+    return top or [file for files in _splits(path).values() for file in files]
 
 
 def holds_images(folder: Path) -> bool | None:
-    """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, or
-    pyarrow is missing."""
+    """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, one
+    cannot be read, or pyarrow is missing."""
+    seen = {*map(_holds, sorted(_at_top(folder))[:_FEW])}
+    return True if "images" in seen else None if None in seen or not seen else False
+
+
+def _at_top(folder: Path) -> list[Path]:
     try:
-        import pyarrow.parquet as pq
-
-        from rawpack_packer.sources.parquet.tables import holds_image, storage
-
-        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == PARQUET)[:_FEW]
-        return any(holds_image(storage(type_)) for file in files for type_ in pq.read_schema(file).types) or (
-            False if files else None
-        )
-    except (OSError, ValueError, NotImplementedError, ImportError):
-        return None
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.name.lower().endswith(PARQUET)]
+    except (OSError, ValueError):
+        return []  # whoever opens it says why
+    return [folder / name for name in names if not name.startswith(".")]
 
 
 def splits_of(path: Path) -> list[str]:

@@ -183,11 +183,22 @@ def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> Nam
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
     """The files at these paths, or URLs. cure: what to do where one is missing, if no user named it. Raises as
     `named_files` does."""
-    if names and is_url(names[0]):
-        return _remote_files(names, spool, cure)
-    paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
-    states = np.array([_state(name, cure) for name in paths], np.int64).reshape(-1, 2)
-    return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
+    return first_at([(name,) for name in names], spool, cure)[0]
+
+
+def first_at(
+    choices: Sequence[Sequence[str]], spool: Spool | None = None, cure: str = ""
+) -> tuple[NamedFiles, tuple[int, ...]]:
+    """Of each of several paths, or URLs, the file at the first where there is one, and which that is. Otherwise as
+    `files_at`."""
+    if choices and is_url(choices[0][0]):
+        return _remote_files(choices, spool, cure)
+    paths = [[os.path.abspath(name) for name in names] for names in choices]  # noqa: PTH100 - keeps what pathlib would not
+    which = tuple(next((k for k, one in enumerate(names) if os.path.isfile(one)), 0) for names in paths)  # noqa: PTH113
+    states = [_state(names[k], names, cure) for k, names in zip(which, paths, strict=True)]
+    found = tuple(names[k] for k, names in zip(which, paths, strict=True))
+    folder = None if spool is None else spool.folder
+    return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
 
 
 def files_in(
@@ -225,23 +236,26 @@ def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
     return names
 
 
-def _remote_files(urls: Sequence[str], spool: Spool | None, cure: str) -> NamedFiles:
+def _remote_files(
+    choices: Sequence[Sequence[str]], spool: Spool | None, cure: str
+) -> tuple[NamedFiles, tuple[int, ...]]:
     if spool is None:
-        refuse_url(urls[0])
+        refuse_url(choices[0][0])
     assert spool is not None
 
-    def found(url: str) -> RemoteArchive:
-        try:
-            return spool.find(url)
-        except FileNotFoundError:
-            _check_bucket(url, spool)
-            todo = cure or "check the URL of the source"
-            raise UsageError(f"there is no file {plain(shown(url))}: {todo}") from None
+    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive]:
+        for k, url in enumerate(urls):
+            with suppress(FileNotFoundError):
+                return k, spool.find(url)
+        _check_bucket(urls[0], spool)
+        names = " or ".join(plain(shown(url)) for url in urls)
+        raise UsageError(f"there is no file {names}: {cure or 'check the URL of the source'}")
 
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
-        remotes = tuple(threads.map(found, urls))
+        which, remotes = zip(*threads.map(found, choices), strict=True)
     paths = tuple(str(spool.path(one)) for one in remotes)
-    return NamedFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool, spool.folder)
+    states = np.array([one.state for one in remotes], np.int64)
+    return NamedFiles(paths, states, (), remotes, spool, spool.folder), which
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
@@ -305,14 +319,15 @@ def _ranges(name: str) -> Iterator[str]:
         yield "".join(itertools.chain.from_iterable(itertools.zip_longest(pieces[::3], texts, fillvalue="")))
 
 
-def _state(path: str, cure: str) -> tuple[int, int]:
+def _state(path: str, names: Sequence[str], cure: str) -> tuple[int, int]:
+    """Size and mtime of a file. names: of those of which one is needed."""
     shown = plain(os.fsencode(path))
     try:
         with opened(path) as fd:
             found = os.fstat(fd)
     except FileNotFoundError:
         todo = f": {cure}" if cure else near_path(path) or ": check the path of the source"
-        raise UsageError(f"there is no file {shown}{todo}") from None
+        raise UsageError(f"there is no file {' or '.join(plain(os.fsencode(one)) for one in names)}{todo}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None

@@ -39,7 +39,7 @@ from rawpack_packer.sources.table.named_files import (
     natural,
     source_name,
 )
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
@@ -54,6 +54,8 @@ _BESIDE = frozenset({".json", ".txt", ".md", ".pbtxt", ".idx", ".index", ".csv",
 """Suffixes of other files in a folder of TFRecord files."""
 _MOST_FOLDERS = 20
 """A folder with more folders in it is not looked into for splits or versions."""
+_DEPTH = 2
+"""Folders may be in folders: version in configuration, or in data set."""
 _LEAST = 16
 """Bytes of a record without data."""
 
@@ -168,13 +170,13 @@ def _named(name: str) -> re.Match[str] | None:
     return found if found and (found["suffix"] or found["a"] or found["b"]) else None
 
 
-def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
+def _splits(path: Path, depth: int = _DEPTH) -> dict[str, list[Path]]:
     """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into.
 
     Raises UsageError where files are missing."""
     if not os.path.isdir(path):  # noqa: PTH112
         parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
-        return {"": parent[path.name]} if len(parent) > 1 and path.name in parent else {}
+        return {"": parent[path.name]} if path.name in parent else {}
     try:
         names = files_in(path, _named, _BESIDE)
         with os.scandir(path) as entries:
@@ -186,8 +188,11 @@ def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
         found = {entry.name: _splits(Path(entry.path), depth - 1) for entry in inner}
         if len(found) == 1:  # a version
             return next(iter(found.values()))
-        if all(map(is_split, found)) and all([*one] == [""] for one in found.values()):
-            return {name: found[name][""] for name in sorted(found, key=split_order)}
+        if all(map(is_split, found)) and all(len(one) == 1 for one in found.values()):
+            return {name: next(iter(found[name].values())) for name in sorted(found, key=split_order)}
+        if depth == _DEPTH and all(found.values()):
+            these, where = listed(sorted(found, key=natural), 5), plain(os.fsencode(path))
+            raise UsageError(f"{where} contains {len(found)} folders of TFRecord files ({these}): give the path of one")
         return {}
     files = [Path(name) for name in sorted(names, key=natural)]
     if not files:
@@ -198,8 +203,7 @@ def _splits(path: Path, depth: int = 2) -> dict[str, list[Path]]:
     divided: dict[str, list[Path]] = {}
     for file, name in zip(files, names, strict=True):
         divided.setdefault(name or file.name.partition(".")[0], []).append(file)
-    is_divided = any(names) and len(divided) > 1
-    return {name: divided[name] for name in sorted(divided, key=split_order)} if is_divided else {"": files}
+    return {name: divided[name] for name in sorted(divided, key=split_order)} if any(names) else {"": files}
 
 
 def _split(name: str, info: DatasetInfo | None) -> str:

@@ -16,7 +16,16 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.opened import CompressedSpans
 from rawpack_packer.sources.fields import FieldKind, as_text
-from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, Texts, ends_of, texts_of
+from rawpack_packer.sources.table.columns import (
+    Column,
+    Numbers,
+    RaggedColumn,
+    Rows,
+    TextLists,
+    Texts,
+    ends_of,
+    texts_of,
+)
 from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, data_of
 from rawpack_packer.text import plain
 
@@ -124,7 +133,8 @@ class FeatureValues:
                 f"{short}:mask as a mask"
             )
         if self.is_text and most > 1:
-            return f"a record has several texts; {opt.fields(f'{short}:str')} stores them as JSON text"
+            lists, one = opt.fields(f"{short}:str[?]"), f"{short}:str"
+            return f"a record has several texts; {lists} stores them as a list, {one} as JSON text"
         if self.is_text:
             return FieldKind("str")
         if self.kind not in _DTYPES:
@@ -146,14 +156,15 @@ class FeatureValues:
 
     def column(self, kind: FieldKind, sound: NDArray[np.bool_]) -> Column:
         """Its values as a field. Raises UsageError where they are of another kind."""
+        if (kind.is_texts and not self.is_text) or (kind.dtype != "str" and self.kind == BYTES):
+            declared = "texts were" if kind.is_texts else f"{kind.dtype} was"
+            raise UsageError(f"{self._where}: {plain(self.name)} contains {self.words(sound)}, and {declared} declared")
+        if kind.is_texts:
+            return TextLists.of(map(self.of_record, range(len(self.counts))))
         if kind.dtype == "str":
             rows = (self.of_record(row) for row in range(len(self.counts)))
             return texts_of([as_text(one[0] if len(one) == 1 else one or "") for one in rows], plain(self.name))
         values = self.numbers
-        if self.kind == BYTES:
-            raise UsageError(
-                f"{self._where}: {plain(self.name)} contains {self.words(sound)}, and {kind.dtype} was declared"
-            )
         found = values.astype(kind.dtype)
         if found.dtype.kind != "f" and not (found == values).all():
             raise self._wrong(0, f"and others have numbers that {kind.dtype} cannot represent")

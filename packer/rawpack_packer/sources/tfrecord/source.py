@@ -21,6 +21,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
+    ChosenColumns,
     Classes,
     ColumnChoice,
     ColumnInfo,
@@ -80,68 +81,45 @@ class TfrecordSource(TableSource):
         where, files = source_name(path), files_of(path, spool)
         beside = None if files.remotes else Path(files.paths[0])
         said = TableOptions(**options)
-        choice, classes = said.choice(), said.classes
-        declared = choice.declared
+        choice = said.choice()
         records = _Records(files, where, progress)
-        found, boxes = records.features, records.boxes
         shorts = {full: short for short, full in named_apart(records.plain_features).items()}
-        wanted = _wanted(choice, shorts)
-        if wanted.key is None:
-            wanted = replace(wanted, key=next((one for one in _KEYS if records.has_keys(one)), None))
-        known = {} if beside is None else _known_classes(beside, found)
-        kinds = _kinds(records, shorts, declared, {} if beside is None else kinds_beside(beside))
-        chosen = choose(
-            [records.info(name, kind, known.get(name)) for name, kind in kinds.items()], wanted, where, _HABITS
-        )
-        labels, of_boxes = None, None
-        if chosen.label is not None:
-            labels = records.labels(chosen.label, classes, known.get(chosen.label))
-        if boxes is not None and _BOXES in chosen.fields.values():
-            of_boxes = records.box_labels(boxes, None if labels else classes, known.get(boxes.label))
-        if classes is not None and labels is None and not (of_boxes and of_boxes.names):
-            raise UsageError(
-                f"{opt.classes} names labels, and {where} has no feature of labels: name it by {opt.label_column}"
-            )
-        fields_of, columns_of = dict[str, FieldKind](), dict[str, Column]()
+        known = {} if beside is None else _known_classes(beside, records.features)
+        kinds = _kinds(records, shorts, choice.declared, {} if beside is None else kinds_beside(beside))
+        infos = [records.info(name, kind, known.get(name)) for name, kind in kinds.items()]
+        chosen = choose(infos, _wanted(choice, shorts, records), where, _HABITS)
+        labels, of_boxes = records.all_labels(chosen, said.classes, known)
+        names_only = chosen.label == _LABEL and labels and labels.names and choice.fields is None
+        fields, columns = dict[str, FieldKind](), dict[str, Column]()
         for name, of in chosen.fields.items():
-            if of == _TEXT and chosen.label == _LABEL and labels and labels.names and choice.fields is None:
-                continue  # these are the names of the classes
-            kind, word = kinds[of], declared.get(name)
-            if of == _BOXES and boxes is not None and of_boxes is not None:
-                columns_of[name] = boxes.column(found, of_boxes.numbers, where)
-            elif kind is None or are_pixels(word):
-                columns_of[name] = further = records.images(of)
-                word = "image" if word == "image" else "mask"
-                kind = kind or first_pixels(word, name, further.value, range(len(records)))
-            else:
-                assert isinstance(kind, FieldKind)
-                kind = kind if of_boxes else replace(kind, follows=None)
-                columns_of[name] = found[of].column(kind, records.sound)
-            assert isinstance(kind, FieldKind)
-            fields_of[name] = kind
-        fields_of = with_arrays(fields_of, said.arrays, where)
+            if of != _TEXT or not names_only:  # else these are the names of the classes
+                word = choice.declared.get(name)
+                fields[name], columns[name] = records.field(name, of, kinds[of], word, of_boxes)
+        fields = with_arrays(fields, said.arrays, where)
         keys = None if chosen.key is None else records.keys(chosen.key, named=said.key_column is not None)
         info = SourceInfo(
             kind="tfrecord",
             root=where,
             paths=tuple(dict.fromkeys([str(Path(path).absolute()), *files.paths])) if beside else (),
-            fields=fields_of,
+            fields=fields,
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*chosen.left_out, *hints(fields_of, [*declared, _BOXES])),
+            problems=(*chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
         )
-        self.features = {name: one.words(records.sound) for name, one in found.items()}
+        self.features = {name: one.words(records.sound) for name, one in records.features.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
         images, numbers = records.images(chosen.image), RowNumbers(range(len(records)))
-        super().__init__(info, keys or numbers, images, columns_of, labels=labels, of_boxes=of_boxes)
+        super().__init__(info, keys or numbers, images, columns, labels=labels, of_boxes=of_boxes)
 
 
-def _wanted(said: ColumnChoice, shorts: Mapping[str, str]) -> ColumnChoice:
-    """What the user says of columns, who may write the last part of a name, too."""
+def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) -> ColumnChoice:
+    """What the user says of columns, who may write the last part of a name, too; and the keys, if some feature has
+    them."""
     full = {short: name for name, short in shorts.items()}
     image, label, key = (None if one is None else full.get(one, one) for one in (said.image, said.label, said.key))
     fields = None if said.fields is None else {shorts.get(one, one): full.get(one, one) for one in said.fields}
+    key = next((one for one in _KEYS if records.has_keys(one)), None) if key is None else key
     return replace(said, image=image, label=label, key=key, fields=fields)
 
 
@@ -274,6 +252,38 @@ class _Records:
             self._faults,
             self.features[name].spans,
         )
+
+    def all_labels(
+        self, chosen: ChosenColumns, classes: Classes | None, known: Mapping[str, tuple[str, ...]]
+    ) -> tuple[Labels | None, Labels | None]:
+        """Those of records and those of boxes. known: feature -> the names of its classes. Raises UsageError."""
+        labels, of_boxes = None, None
+        if chosen.label is not None:
+            labels = self.labels(chosen.label, classes, known.get(chosen.label))
+        if self.boxes is not None and _BOXES in chosen.fields.values():
+            of_boxes = self.box_labels(self.boxes, None if labels else classes, known.get(self.boxes.label))
+        if classes is not None and labels is None and not (of_boxes and of_boxes.names):
+            raise UsageError(
+                f"{opt.classes} names labels, and {self._where} has no feature of labels: name it by {opt.label_column}"
+            )
+        return labels, of_boxes
+
+    def field(
+        self, name: str, of: str, kind: FieldKind | str | None, word: DeclaredKind | None, of_boxes: Labels | None
+    ) -> tuple[FieldKind, Column]:
+        """A field. of: the feature, or the boxes. kind: None for images and masks. word: what the user says of it.
+        Raises UsageError."""
+        if of == _BOXES and self.boxes is not None and of_boxes is not None:
+            assert isinstance(kind, FieldKind)
+            return kind, self.boxes.column(self.features, of_boxes.numbers, self._where)
+        if kind is None or are_pixels(word):
+            images = self.images(of)
+            found = kind or first_pixels("image" if word == "image" else "mask", name, images.value, range(len(self)))
+            assert isinstance(found, FieldKind)
+            return found, images
+        assert isinstance(kind, FieldKind)
+        kind = kind if of_boxes else replace(kind, follows=None)
+        return kind, self.features[of].column(kind, self.sound)
 
     def labels(self, name: str, classes: Classes | None, known: tuple[str, ...] | None) -> Labels:
         """The label of each record. known: the names of its classes. Raises UsageError."""

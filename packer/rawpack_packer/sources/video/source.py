@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -299,21 +299,26 @@ def open_listing(
     path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Source:
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
-    `MetadataSource`. videos: see `ListingSource`.
+    `MetadataSource`, `PartsSource` and `Img2datasetSource`. videos: see `ListingSource`.
 
     options: those of `ListingSource`, and of videos those of `VideoSource`. Raises as these do.
     """
     # Here: who packs a folder of videos needs none of this.
     from rawpack_packer.sources.listing.img2dataset import Img2datasetSource
-    from rawpack_packer.sources.listing.metadata import MetadataSource
+    from rawpack_packer.sources.listing.metadata import MetadataSource, has_metadata
+    from rawpack_packer.sources.listing.parts import PartsSource
     from rawpack_packer.sources.listing.reading import ListingSource
-    from rawpack_packer.sources.parquet import tables_of_files
+    from rawpack_packer.sources.parquet import listing_files, tables_of_files
 
     selected = {name: options.pop(name) for name in _OPTIONS if name in options}
-    # Not Path.is_dir, which raises for a name that is too long.
-    kind: type[ListingSource] = MetadataSource if os.path.isdir(path) else ListingSource  # noqa: PTH112
-    if kind is MetadataSource and tables_of_files(Path(path)):
-        kind = Img2datasetSource
+    kinds: tuple[tuple[Callable[[Path], object], type[ListingSource]], ...] = (
+        (os.path.isfile, ListingSource),
+        (tables_of_files, Img2datasetSource),
+        (has_metadata, MetadataSource),
+        (listing_files, PartsSource),
+        (os.path.isdir, MetadataSource),  # which says what is wrong
+    )
+    kind = next((kind for shows, kind in kinds if shows(Path(path))), ListingSource)
     listing = kind(path, videos=videos, progress=progress, **options)
     where = listing.info.root
     if not listing.of_videos:
