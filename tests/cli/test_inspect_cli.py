@@ -113,6 +113,22 @@ def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) ->
         assert sum(told["sizes"].values()) == 75
 
 
+def test_the_size_per_image_is_that_of_the_whole_store(small: Callable[[str, str], Path]) -> None:
+    """The size, the size per image and the share of raw pixels count all files of the store, labels and keys too."""
+    for layout in ("memmap", "lmdb"):
+        store = small(layout, "24")
+        beside = ("store.json", "provenance.json", "provenance.npy")
+        total = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in beside)
+        told = json.loads(run_here("inspect", "--json", store).out)["bytes"]
+        assert told["store"] == total > 1.02 * told["shards"]
+        assert told["per_sample"] == pytest.approx(total / 40, abs=0.1)
+        assert told["of_raw"] == pytest.approx(total / (40 * 24 * 24 * 3), rel=1e-3)
+        shown = re.search(r"size +([\d.]+) kB in 1 shard, ([\d.]+) (k?B) per image", run_here("inspect", store).out)
+        assert shown is not None
+        assert float(shown[1]) == pytest.approx(total / 1000, rel=0.005)
+        assert float(shown[2]) * {"B": 1, "kB": 1000}[shown[3]] == pytest.approx(total / 40, rel=0.005)
+
+
 def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
     """Another folder, an unfinished store: exit code 1 and one line that says which; a missing folder: exit code 2."""
     (tmp_path / "unfinished" / ".rawpack").mkdir(parents=True)
