@@ -48,9 +48,9 @@ _reading_options = together(
 
 @click.command(cls=Subcommand)
 @option("--target", group="Goals", type=click.FloatRange(min=0, min_open=True), metavar="IMAGES/S",
-        help="Images per second that training consumes. The smallest store whose whole interval reaches it is "
-        "recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
-@option("--disk", group="Goals", metavar="BYTES", help="Disk space the store may take, such as 500GB.")
+        help="Images per second that training on one machine consumes. The smallest store whose whole interval reaches it "
+        "is recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
+@option("--disk", group="Goals", metavar="BYTES", help="Disk space the whole store may take, such as 500GB.")
 @option("--memory", group="Goals", metavar="BYTES",
         short="Memory that can cache files when training",
         help="Memory free for caching files on the training machine; a larger store counts as read from the disk. "
@@ -76,7 +76,7 @@ _reading_options = together(
 def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
-    Candidates are all combinations of format, size, quality, color and compression. Each of several rounds reads all
+    Candidates are all combinations of format, size, fit, quality, color and compression. Each of several rounds reads all
     of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept in
     a temporary folder, which is removed at the end.
 

@@ -98,9 +98,7 @@ def one_hot_name(label: str | None) -> tuple[str | None, bool]:
     return name or None, name != label
 
 
-def one_hot_numbers(
-    rows: NDArray[Any], where: str, row_name: Callable[[int], str] = lambda row: f"row {row}"
-) -> Rows:
+def one_hot_numbers(rows: NDArray[Any], where: str, row_name: Callable[[int], str] = lambda row: f"row {row}") -> Rows:
     """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. row_name: see `number_labels`. Raises
     UsageError for any other rows."""
     if rows.ndim != 2:
