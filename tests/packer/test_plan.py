@@ -448,7 +448,7 @@ def test_plan_knows_the_size_of_the_whole_set(planned: dict[str, Any], images: P
 
 
 def test_plan_tries_whole_images(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `--fit whole`, the trials, the predicted size and the command are those of images of which nothing is cut."""
+    """With `--fit whole`, the predicted size and the command are those of images of which nothing is cut."""
     monkeypatch.setattr(trial, "_LEAST", 75)
     monkeypatch.setattr(trial, "_LEAST_S", 1e9)
     fits = ("--fit", "cover", "--fit", "whole", "--image-size", "32")

@@ -108,8 +108,8 @@ def one_hot_numbers(rows: NDArray[Any], where: str, row_name: Callable[[int], st
     if len(wrong):
         shown = listed([*map(str, rows[wrong[0]].tolist())], 8)
         raise UsageError(
-            f"{where}: label {shown} of {row_name(int(wrong[0]))} is not one-hot, a single 1 among zeros: leave out {_ONE_HOT} to "
-            "keep all numbers"
+            f"{where}: label {shown} of {row_name(int(wrong[0]))} is not one-hot, a single 1 among zeros: leave out "
+            f"{_ONE_HOT} to keep all numbers"
         )
     return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
