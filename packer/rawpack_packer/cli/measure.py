@@ -49,7 +49,8 @@ _reading_options = together(
 @click.command(cls=Subcommand)
 @option("--target", group="Goals", type=click.FloatRange(min=0, min_open=True), metavar="IMAGES/S",
         help="Images per second that training on one machine consumes. The smallest store whose whole interval "
-        "reaches it is recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
+        "reaches it is recommended. [default: the smallest that reads at least half as fast as the "
+        "fastest]")  # fmt: skip
 @option("--disk", group="Goals", metavar="BYTES", help="Disk space the whole store may take, such as 500GB.")
 @option("--memory", group="Goals", metavar="BYTES",
         short="Memory that can cache files when training",
@@ -77,8 +78,8 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
     Candidates are all combinations of format, size, fit, quality, color and compression. Each of several rounds reads
-    all of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept in
-    a temporary folder, which is removed at the end.
+    all of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept
+    in a temporary folder, which is removed at the end.
 
     Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
     the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.

@@ -75,7 +75,7 @@ class _Suggesting:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__init__" in vars(cls) and cls.__module__.startswith("rawpack."):
-            cls.__init__ = suggests()(cls.__init__)  # type: ignore[misc]
+            cls.__init__ = suggests()(cls.__init__)  # type: ignore[method-assign]
 
 
 class Step(_Suggesting):
