@@ -112,17 +112,22 @@ class Pass:
         return self._looks
 
     def shows(self, look: Callable[[Iterable[Member]], bool]) -> bool:
-        """What `look` finds in the first members, which are part of the pass nevertheless; False where these are
-        damaged."""
-        k, found = next(self._looks)
-        ahead, found = tee(found)
+        """What `look` finds in the first members of the first archive where these are not damaged; they are part of the
+        pass nevertheless. False where there is none."""
+        begun = list[tuple[int, Iterator[Any]]]()
         try:
-            return look(member for member, _ in ahead)
-        except (BadArchiveError, DecodeError, OSError):
-            found = self._found(k)  # the other one has ended: this one raises it again
+            for k, found in self._looks:
+                ahead, found = tee(found)
+                begun.append((k, found))
+                try:
+                    return look(member for member, _ in ahead)
+                except (BadArchiveError, DecodeError, OSError, UsageError):
+                    begun[-1] = k, self._found(k)  # the other one has ended: this one raises it again
+                    if self._files.remotes:
+                        return False  # nobody waits for the others to be fetched
             return False
         finally:
-            self._looks = chain([(k, found)], self._looks)
+            self._looks = chain(begun, self._looks)
 
     @property
     def files(self) -> NamedFiles:

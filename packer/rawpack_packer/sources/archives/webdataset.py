@@ -31,8 +31,8 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, uns
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
-from rawpack_packer.sources.files import UnreadableError, text_of
-from rawpack_packer.sources.folder_scan import PROGRESS_EVERY, problems_shown
+from rawpack_packer.sources.files import noted, problems_shown, refuse, text_of
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
@@ -105,25 +105,30 @@ class WebDatasetSource(TableSource):
             if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
                 where_first = look.files.name(shards.shard[-1])
                 first = _first_values(shards, look.files, named.get("image"), others, where_first)
-        files, damaged = look.files, [*shards.unread.values()]
-        if damaged and not skip_unreadable:
-            raise UnreadableError(where, len(damaged), problems_shown(damaged))
+        files, damaged, wrong = look.files, [*shards.unread.values()], [*shards.wrong.values()]
+        unread = () if skip_unreadable else problems_shown(damaged)
+        if unread or wrong:
+            if first is not None:
+                _note_others(wrong, shards, files, named.get("image"), classes, prefix, where)
+            refuse(where, wrong, unread, len(damaged) * bool(unread))
         if first is None:
             first = _first_values(shards, files, named.get("image"), others, where)
         suffixes, rows = shards.images(named.get("image"), where)
-        shards.check_together(rows, files)
-        keys = _keys(shards, rows, files, prefix, where)
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         labels, problems = None, problems_shown(damaged)
-        if label is not None and (label is not _CLS or any(one is not None for one in shards.labels)):
-            labels = _labels(shards, rows, label, classes, where)
-            if labels.names is None:
-                labels, unnamed_classes = _names_beside(files, labels)
-                problems += unnamed_classes
-        elif classes is not None:
-            raise UsageError(
-                f"{opt.classes} names the labels of {where}, which has none: {opt.fields('label=MEMBER')} names them"
-            )
+        wrong = shards.scattered(rows, files)
+        with noted(wrong):
+            keys = _keys(shards, rows, files, prefix, where)
+        with noted(wrong):
+            if label is not None and (label is not _CLS or any(one is not None for one in shards.labels)):
+                labels = _labels(shards, rows, label, classes, where)
+            elif classes is not None:
+                cure = f"{opt.fields('label=MEMBER')} names them"
+                raise UsageError(f"{opt.classes} names the labels of {where}, which has none: {cure}")
+        refuse(where, wrong)
+        if labels is not None and labels.names is None:
+            labels, unnamed_classes = _names_beside(files, labels)
+            problems += unnamed_classes
         for name, values in first.items():
             kinds[name] = values.kind
             columns[name] = replace(values, spans=shards.spans(files, others[name].suffixes, rows))
@@ -207,19 +212,43 @@ def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, Decl
 
 
 def _read(shards: Shards, look: Pass, progress: Scanning) -> Iterator[None]:
-    """Add the samples of all shards; yields after each. Raises UsageError where one cannot be opened,
-    SourceChangedError where it changes meanwhile."""
+    """Add the samples of all shards; yields after each. Raises UsageError where something is wrong with the first one
+    and it is behind a URL: the others are not fetched then; SourceChangedError where one changes meanwhile."""
     for k, found in look:
-        where = look.files.name(k)
-        with reading(where):
+        where, cannot = look.files.name(k), list[UsageError]()
+        with noted(cannot), reading(where):
             try:
                 for seen in shards.read(found, k, where):
                     if seen % PROGRESS_EVERY == 0:
                         progress(seen)
             except (BadArchiveError, DecodeError) as error:
                 shards.cut(k, look.files, error.detail if isinstance(error, DecodeError) else str(error))
+        for one in cannot:
+            shards.wrong[k, "shard"] = one
+        if k == 0 and look.files.remotes:
+            refuse(where, [*shards.wrong.values()])
         yield
     progress(shards.members)
+
+
+def _note_others(
+    wrong: list[UsageError],
+    shards: Shards,
+    files: NamedFiles,
+    image: NamedMember | None,
+    classes: Classes | None,
+    prefix: Prefix | None,
+    where: str,
+) -> None:
+    """Note what else is wrong with samples where shards are refused anyway, but nothing that they lack: that may be
+    where a shard is damaged."""
+    with noted(wrong):
+        rows = shards.images(image, where)[1]
+        wrong += shards.scattered(rows, files)
+        with noted(wrong):
+            _keys(shards, rows, files, prefix, where)
+        with noted(wrong):
+            number_labels(shards.labels, classes, where=where, row_name=lambda i: plain(shards.key(i)))
 
 
 def _first_values(

@@ -25,9 +25,9 @@ from rawpack.remote.reach import why_lost
 from rawpack.remote.transfer import TIMEOUT_S, Remote, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reason_of
-from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
+from rawpack_packer.sources.files import check_unchanged, noted, opened, read_unchanged, refuse
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
-from rawpack_packer.text import near_path, plain
+from rawpack_packer.text import count, near_path, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
@@ -186,7 +186,12 @@ def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -
     if names and is_url(names[0]):
         return _remote_files(names, spool, cure)
     paths = [os.path.abspath(name) for name in names]  # noqa: PTH100 - keeps what pathlib would not
-    states = np.array([_state(name, cure) for name in paths], np.int64).reshape(-1, 2)
+    found, wrong = list[tuple[int, int]](), list[UsageError]()
+    for path in paths:
+        with noted(wrong):
+            found.append(_state(path, cure))
+    _refuse(wrong, len(paths))
+    states = np.array(found, np.int64).reshape(-1, 2)
     return NamedFiles(tuple(paths), states, kept_in=None if spool is None else spool.folder)
 
 
@@ -230,18 +235,28 @@ def _remote_files(urls: Sequence[str], spool: Spool | None, cure: str) -> NamedF
         refuse_url(urls[0])
     assert spool is not None
 
-    def found(url: str) -> RemoteArchive:
+    missing = list[UsageError]()
+
+    def found(url: str) -> RemoteArchive | None:
         try:
             return spool.find(url)
         except FileNotFoundError:
             _check_bucket(url, spool)
             todo = cure or "check the URL of the source"
-            raise UsageError(f"there is no file {plain(shown(url))}: {todo}") from None
+            missing.append(UsageError(f"there is no file {plain(shown(url))}: {todo}"))
+            return None
 
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
-        remotes = tuple(threads.map(found, urls))
+        remotes = tuple(one for one in threads.map(found, urls) if one is not None)
+    _refuse(sorted(missing, key=str), len(urls))
     paths = tuple(str(spool.path(one)) for one in remotes)
     return NamedFiles(paths, np.array([one.state for one in remotes], np.int64), (), remotes, spool, spool.folder)
+
+
+def _refuse(wrong: Sequence[UsageError], files: int) -> None:
+    """Raise one error for all files that are missing or cannot be read; for the first alone if none is there: then the
+    path is wrong."""
+    refuse(count(files, "file"), wrong[:1] if len(wrong) == files else wrong)
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
