@@ -100,10 +100,10 @@ def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
     larger = f"{plan['candidates'][0]['store_bytes'] / file_bytes:.1f}"
     sentence = (
         f"On {plan['machine']['cpus']} CPU cores, with all files in memory, rawpack serves raw pixels {against}. "
-        f"Cropped at random, flipped and normalized, which takes its time in either case, they come **{augmented} "
-        f"times** as fast. Raw pixels take {larger} times the space of the files. The smallest store "
-        f"(`{smallest['name']}`, {smallest['psnr_db']:.1f} dB) takes {smallest['store_bytes'] / file_bytes:.0%} of it, "
-        f"and is {small} times as fast as those processes."
+        f"With random crops, flips and normalizing, which cost the same either way, it is **{augmented} times** as "
+        f"fast. Raw pixels take {larger} times the space of the files. The smallest store (`{smallest['name']}`, "
+        f"{smallest['psnr_db']:.1f} dB) takes {smallest['store_bytes'] / file_bytes:.0%} of it, and is {small} times "
+        "as fast as those processes."
     )
     return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
 
@@ -118,8 +118,8 @@ def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], fil
         rows.append((f"`{name}`", contains, f"{one['store_bytes'] / 1e6:,.1f} MB", rounded(best_rate(one)), loss))
     way = "torch" if "torch" in files else "pool"
     told = (
-        f"The {plan['samples']:,} photographs take {file_bytes / 1e6:,.1f} MB as files, of which "
-        f"{'a `DataLoader` reads' if way == 'torch' else 'plain workers read'} {rounded(files[way][1])} a second ([all "
+        f"The {plan['samples']:,} files: {file_bytes / 1e6:,.1f} MB, {rounded(files[way][1])} images/s by "
+        f"{'a `DataLoader`' if way == 'torch' else 'plain workers'} ([all "
         "stores](docs/explanation/performance.md#size-against-speed))."
     )
     shown = markdown(("store", "contains", "whole set", "images/s", "loss of the resized image"), rows)

@@ -177,7 +177,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "videos": lambda: videos.videos(work, asked.videos, made),
         "small videos": lambda: videos.videos(work, None, small_made),
         "cameras": lambda: videos.videos(work, None, cameras),
-        "videos twice": lambda: videos.linked(work, videos.videos(work, asked.videos, made), 2),
+        "videos ten times": lambda: videos.linked(work, videos.videos(work, asked.videos, made), 10),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

@@ -48,8 +48,8 @@ class Table:
 
     name: str
     images: Literal[
-        "photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "videos twice", "small videos",
-        "cameras", "none",
+        "photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "videos ten times",
+        "small videos", "cameras", "none",
     ]  # fmt: skip
     settings: Settings
     entries: tuple[Entry, ...]
@@ -377,7 +377,7 @@ def tables(
         Table("passing", "copies", replace(packing, workers=2), PASSING, PASSING_BARS, "from the disk"),
         Table("scan", "tiny", replace(photos, shape=(8, 8, 1), **once), SCAN, SCAN_BARS, "in memory"),
         Table("tiny", "tiny", replace(packing, shape=(8, 8, 3), workers=2), TINY, (), "in memory"),
-        Table("frames", "videos twice", replace(packing, workers=2), FRAMES, (), "images are frames"),
+        Table("frames", "videos ten times", replace(packing, workers=2), FRAMES, (), "images are frames"),
         Table("augment-256", "photos", _larger(photos, 256), AUGMENT_256, (), "shuffled, warm"),
         Table("augment-540x960", "packing", _wide(photos), AUGMENT_540, (), "shuffled, warm"),
         Table("augment-28", "small", replace(small, batch=512, consumer="grid"), AUGMENT_28, (), "shuffled, warm"),
