@@ -3,7 +3,6 @@
 
     scripts/draw.py results.json                             print the tables
     scripts/draw.py results.json --out docs/explanation      update the pages and plots there
-    scripts/draw.py bench.json --again --out ...             add tables that were measured again
 
 The pages are compared.md for `python scripts/compare`; performance.md, and growth.svg, for the benchmark.
 """
@@ -24,13 +23,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("results", type=Path, help="the JSON file of either")
     parser.add_argument("--out", type=Path, help="folder of the pages and plots")
-    parser.add_argument("--again", action="store_true", help="of the benchmark: keep its tables, and put these below")
     asked = parser.parse_args()
     if not asked.results.is_file():
         parser.error(f"{asked.results} does not exist: name the file that --json wrote")
     result: Result = json.loads(asked.results.read_text())
     if "tables" in result:
-        draw_benchmark(result, asked.out, "bench-again" if asked.again else "bench")
+        draw_benchmark(result, asked.out)
     else:
         draw_comparison(result, asked.out)
 
@@ -49,15 +47,14 @@ def draw_comparison(result: Result, out: Path | None) -> None:
         plots.draw_disk(result, out / "compared-disk.svg")
 
 
-def draw_benchmark(result: Result, out: Path | None, block: str) -> None:
+def draw_benchmark(result: Result, out: Path | None) -> None:
     text = benchmark(result)
     print(text)
     if out:
         plots.draw_growth(result, out / "growth.svg")
         # A result of nothing but curves does not replace the rows of the others.
         if any(not table["table"].startswith("growth") for table in result["tables"]):
-            # Headings of a page differ.
-            replace(out / "performance.md", block, text.replace("### ", "### Again: ") if "again" in block else text)
+            replace(out / "performance.md", "bench", text)
 
 
 if __name__ == "__main__":
