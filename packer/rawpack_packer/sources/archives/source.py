@@ -305,8 +305,8 @@ class _Index:
 
 
 def _zipped(members: Images | None, images: int) -> tuple[list[str], int]:
-    """The images that are encrypted, or compressed in a way that is not read: a line for each way, and how many. images:
-    how many there are in all."""
+    """The images that are encrypted, or compressed in a way that is not read: a line for each way, and how many.
+    images: how many there are in all."""
     if not isinstance(members, Spans):
         return [], 0
     found = Counter(detail for _, detail in members.faults.values())
