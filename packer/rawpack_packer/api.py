@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from rawpack_packer.inspect.describe import Description
     from rawpack_packer.inspect.describe_source import SourceDescription
     from rawpack_packer.inspect.doctor import Examined
-    from rawpack_packer.inspect.verify import Problems
+    from rawpack_packer.inspect.verify import Problem, Problems
     from rawpack_packer.inspect.warm import Warmed
     from rawpack_packer.job.append import Append
     from rawpack_packer.job.derive import Choice, Prefix
@@ -442,7 +442,7 @@ def verify(
 
     path = store_folder(os.fspath(store))
     tick = begin(checks.work_of(path)) if begin is not None else lambda size: None
-    return checks.Problems(checks.verify(path, quick=quick, tick=tick), quick=quick)
+    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick)
 
 
 @takes_paths
@@ -509,7 +509,16 @@ def changed_files(path: Path) -> Problems:
     from rawpack_packer.inspect import verify as checks
 
     then = f"; next, to check everything: `rawpack inspect --verify {plain(shlex.quote(str(path)))}`"
-    return checks.Problems(checks.changed_files(path), quick=True, then=then)
+    return _problems(path, checks.changed_files(path), quick=True, then=then)
+
+
+def _problems(path: Path, found: Iterable[Problem], *, quick: bool, then: str = "") -> Problems:
+    """What is wrong with a store, and what to do about it."""
+    from rawpack_packer.inspect.repair import repairs
+    from rawpack_packer.inspect.verify import Problems
+
+    problems = [*found]
+    return Problems(problems, repairs(path, problems), quick=quick, then=then)
 
 
 def run_warm(

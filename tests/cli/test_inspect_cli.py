@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -111,6 +112,22 @@ def test_inspect_json_is_for_programs(packed: Packed, layout: str, size: str) ->
     assert (told["sizes"] is None) == (size != "keep")
     if size == "keep":
         assert sum(told["sizes"].values()) == 75
+
+
+def test_the_size_per_image_is_that_of_the_whole_store(small: Callable[[str, str], Path]) -> None:
+    """The size, the size per image and the share of raw pixels count all files of the store, labels and keys too."""
+    for layout in ("memmap", "lmdb"):
+        store = small(layout, "24")
+        beside = ("store.json", "provenance.json", "provenance.npy")
+        total = sum(path.stat().st_size for path in store.rglob("*") if path.is_file() and path.name not in beside)
+        told = json.loads(run_here("inspect", "--json", store).out)["bytes"]
+        assert told["store"] == total > 1.02 * told["shards"]
+        assert told["per_sample"] == pytest.approx(total / 40, abs=0.1)
+        assert told["of_raw"] == pytest.approx(total / (40 * 24 * 24 * 3), rel=1e-3)
+        shown = re.search(r"size +([\d.]+) kB in 1 shard, ([\d.]+) (k?B) per image", run_here("inspect", store).out)
+        assert shown is not None
+        assert float(shown[1]) == pytest.approx(total / 1000, rel=0.005)
+        assert float(shown[2]) * {"B": 1, "kB": 1000}[shown[3]] == pytest.approx(total / 40, rel=0.005)
 
 
 def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
@@ -295,6 +312,59 @@ def test_a_broken_column_hides_no_other_damage(small: Callable[[str, str], Path]
     assert (ran.code, ran.out.count("columns-1/label.npy  "), ran.out.count("shard-00000.npy  ")) == (1, 1, 1)
     told = json.loads(run_here("inspect", "--verify", "--json", store).out)
     assert {one["where"] for one in told["problems"]} == {"columns-1/label.npy", "shard-00000.npy"}
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "changed"])
+def test_what_to_do_about_a_damaged_store(images: Path, tmp_path: Path, harm: str) -> None:
+    """`inspect`, with and without a check, says which samples are lost; the command that it shows makes a store of all
+    others, bit for bit; and `pack --restart` makes the store that was there."""
+    command = ["pack", "--quiet", "--size", "16", "--shard-size", 1, images]
+    sound, store = tmp_path / "sound", tmp_path / "a store"
+    for folder in (sound, store):
+        assert run_here(*command, folder).code == 0
+    reader, shard = Reader(sound), store / "shard-00001.npy"
+    data, lost = shard.read_bytes(), [*range(64, 75)]
+    if harm == "gone":
+        shard.unlink()
+    elif harm == "cut":
+        shard.write_bytes(data[:-1])
+    else:
+        shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        lost = [74]
+        assert run_here("inspect", store).code == 0  # no size has changed
+    for option in ([] if harm == "changed" else [()]) + [("--verify",)]:
+        ran = run_here("inspect", *option, store)
+        assert ran.code == 1
+        numbers = f"{lost[0]} to {lost[-1]}" if len(lost) > 1 else str(lost[0])
+        assert re.search(rf"\n  lost +{len(lost)} of 75 samples: index {numbers}\n", ran.out), ran.out
+        told = json.loads(run_here("inspect", "--json", *option, store).out)
+        assert told["problems"][-1]["samples"] == [lost[0], lost[-1] + 1]
+        assert [*told["repairs"]] == ["lost", "restore", "pack again", "keep others"]
+    (shown,) = re.findall(r"keep others +`rawpack (.*)` makes a store of the others", ran.out)
+    words = [str(tmp_path / "rest") if word == "NEW" else word for word in shlex.split(shown)]
+    assert run_here(*words, "--quiet").code == 0
+    kept, rest = [i for i in range(75) if i not in lost], Reader(tmp_path / "rest", verify=True)
+    assert [*rest.column("key")] == [reader.column("key")[i] for i in kept]
+    for k, i in enumerate(kept):
+        np.testing.assert_array_equal(rest[k]["image"], reader[i]["image"])
+    assert run_here(*command, store, "--restart").code == 0
+    assert shard.read_bytes() == data
+
+
+def test_what_to_do_where_no_image_is_lost(small: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """A file too many is to be removed; where labels are damaged, nothing else is made of the store."""
+    store = tmp_path / "store"
+    shutil.copytree(small("memmap", "24"), store)
+    (store / "notes.txt").write_text("mine")
+    assert json.loads(run_here("inspect", "--verify", "--json", store).out)["repairs"] == {
+        "remove": "notes.txt: no reader needs it"
+    }
+    label = store / "columns-1" / "label.npy"
+    data = label.read_bytes()
+    label.write_bytes(data[:-8] + bytes(8))
+    told = json.loads(run_here("inspect", "--verify", "--json", store).out)["repairs"]
+    assert [*told] == ["remove", "lost", "restore", "pack again"]
+    assert told["lost"] == "of all samples, what is in columns-1/label.npy"
 
 
 def test_a_missing_shard_is_told_once(small: Callable[[str, str], Path], tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_the_packer_uses_nothing_private_of_a_reader() -> None:
     assert {name: names for name, names in found.items() if names} == {}
 
 
+def test_plan_shows_its_bar_at_once() -> None:
+    """`rawpack plan` loads what it measures with, which takes seconds from a cold disk, only when its bar is there."""
+    loaded = loaded_by("from rawpack_packer.cli.measure import _planning\nwith _planning(quiet=False): pass")
+    assert "rawpack_packer.progress" in loaded
+    assert not loaded & {"numpy", "cv2", "rawpack_packer.api", "rawpack_packer.job", "rawpack_packer.tune.plan"}
+
+
 def test_help_is_light() -> None:
     """`rawpack pack --help` loads no library for images or stores, and little of the packer."""
     loaded = loaded_by(

@@ -63,7 +63,7 @@ def test_lists_in_a_parquet_file(tmp_path: Path, fixed: bool) -> None:
 @pytest.mark.parametrize(
     ("label", "error"),
     [
-        ("y:onehot", "is not one-hot, a single 1 among zeros"),
+        ("y:onehot", "label 1, 1 of line 1 is not one-hot, a single 1 among zeros"),
         ("y,z:onehot", "has no column 'z'"),
         ("ragged:onehot", "one-hot labels are lists of one length, or columns of 0 and 1"),
         ("y,ragged:onehot", "one-hot labels are lists of one length, or columns of 0 and 1"),

@@ -368,7 +368,7 @@ def test_parts_of_a_listing_that_do_not_fit(tmp_path: Path) -> None:
         f"img/{one}" for one in names
     ]
     (tmp_path / "data" / "img" / "2.jpg").unlink()
-    with pytest.raises(UsageError, match=rf"^{tmp_path}/data: line 3, column \(path\): there is no file img/2\.jpg"):
+    with pytest.raises(UsageError, match=rf"^{tmp_path}/data: row 2, column \(path\): there is no file img/2\.jpg"):
         open_source(tmp_path / "data", "listing")
     write(tmp_path / "data" / "p-1.parquet", {"path": ["img/1.jpg"], "age": [3]})
     with pytest.raises(UsageError, match=r"p-1\.parquet has other columns than p-0\.parquet: pack them separately"):

@@ -447,6 +447,21 @@ def test_plan_knows_the_size_of_the_whole_set(planned: dict[str, Any], images: P
         assert one["store_bytes"] == pytest.approx(whole, rel=0.05)
 
 
+def test_plan_tries_whole_images(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--fit whole`, the predicted size and the command are those of images of which nothing is cut."""
+    monkeypatch.setattr(trial, "_LEAST", 75)
+    monkeypatch.setattr(trial, "_LEAST_S", 1e9)
+    fits = ("--fit", "cover", "--fit", "whole", "--image-size", "32")
+    ran = run_here("plan", *QUICK, "--json", "--format", "memmap", *fits, "--tmp", tmp_path, images)
+    assert (ran.code, ran.err) == (0, ""), ran
+    cover, whole = json.loads(ran.out)["candidates"]
+    assert (cover["name"], whole["name"]) == ("memmap 32", "memmap 32 whole")
+    assert whole["options"][-2:] == ["--fit", "whole"]
+    store = pack(images, tmp_path / "whole", *whole["options"])
+    stored = sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
+    assert cover["store_bytes"] * 1.1 < whole["store_bytes"] == pytest.approx(stored, rel=0.05)
+
+
 def test_plan_recommends_the_smallest(planned: dict[str, Any], images: Path) -> None:
     """Of two that are fast enough the smaller, with the command that packs it, and why the other lost."""
     assert planned["recommended"] == min(planned["candidates"], key=lambda one: one["store_bytes"])["name"]
@@ -509,6 +524,8 @@ def test_plan_counts_what_cannot_be_packed(tmp_path: Path) -> None:
     [
         (["--budget", "soon"], "--budget 'soon'"),
         (["--size", "keep"], "--image-size"),
+        (["--fit", "whole"], "--fit whole: images of different sizes make no batch; give --image-size"),
+        (["--size", "keep", "--fit", "whole", "--image-size", "32"], "--fit applies to images that are resized"),
         (["--tmp", "/nowhere/at/all"], "--tmp /nowhere/at/all"),
         (["--tmp", "the source"], "--tmp"),
         (["--quality", "101"], "--quality"),

@@ -89,10 +89,29 @@ def test_a_dataframe_is_written_back(module: str, store: Path) -> None:
     assert Reader(store).column("label").tolist() == [0, 1, 0, 0, 0, 1, 1, 1, 2, 1]
     with pytest.raises(UsageError, match="the table has no column 'key' with the keys of the samples, only id, label"):
         rawpack.relabel(store, some)
-    with pytest.raises(
-        UsageError, match=r"line 1 is its first row\): line 2, column \(key\): 'a' is on line 1 already"
-    ):
+    with pytest.raises(UsageError, match=r"the table: row 1, column \(key\): 'a' is in row 0 already"):
         rawpack.relabel(store, table({"key": ["a", "a"], "label": ["dog", "cat"]}))
+
+
+def test_messages_count_lines_of_text_and_rows_of_tables(store: Path, tmp_path: Path) -> None:
+    """A fault is on a line of a text file, as editors count, and in a row of a table, as numpy counts: `relabel` and
+    `pack` say the same of one fault."""
+    pyarrow, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    import pyarrow.parquet as pq
+
+    table = pandas.DataFrame({"key": ["cat/1.png", "cat/2.png", "cat/3.png"], "score": [1, 2, None]}).astype(
+        {"score": "Int64"}
+    )
+    table.to_csv(tmp_path / "new.csv", index=False)
+    pq.write_table(pyarrow.Table.from_pandas(table), tmp_path / "new.parquet")
+    for new, place in (("csv", r"line 4, column 2 \(score\)"), ("parquet", r"row 2, column \(score\)")):
+        with pytest.raises(UsageError, match=rf"new\.{new}: {place}: is empty"):
+            rawpack.relabel(store, tmp_path / f"new.{new}")
+    with pytest.raises(UsageError, match=r"the table: row 2, column \(score\): is empty"):
+        rawpack.relabel(store, table)
+    images = [*np.zeros((3, 4, 4, 3), np.uint8)]
+    with pytest.raises(UsageError, match=r"the table: .* in row 2: fill it in"):
+        rawpack.pack(table.assign(image=images), tmp_path / "packed")
 
 
 def test_other_objects_than_frames_are_refused(store: Path) -> None:

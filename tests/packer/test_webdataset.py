@@ -600,6 +600,73 @@ def test_damaged_shards_are_all_named_and_can_be_left_out(tmp_path: Path) -> Non
     assert "is complete already" in run_here(*command, "--skip-unreadable").out
 
 
+def _faulty(folder: Path) -> dict[int, str]:
+    """Eight shards of which 0 is sound. The number of each other one -> what is wrong with it."""
+    members = {k: samples_of(3 * k, 3 * k + 3) for k in range(8)}
+    members[2] = members[0]
+    members[3].insert(1, members[3][0])
+    members[4] = [(name, b"\xff" if name.endswith(".cls") else data) for name, data in members[4]]
+    members[5] = [*members[5][:1], *members[5][4:6], *members[5][1:4], *members[5][6:]]
+    for k, some in members.items():
+        shard(folder / f"a-{k}.tar", some)
+    (folder / "a-1.tar").write_bytes((folder / "a-1.tar").read_bytes()[:3000])
+    (folder / "a-6.tar").write_bytes(b"\xfd7zXZ\0" + bytes(600))
+    (folder / "a-7.tar").write_bytes(b"")
+    return {
+        1: "a-1.tar cannot be read to its end",
+        2: "is there twice, in a-0 and a-2",
+        3: "a-3.tar has two members",
+        4: "a-4.tar: the label of",
+        5: "a-5.tar: members of the sample",
+        6: "a-6.tar: a member of a .xz archive",
+        7: "a-7.tar cannot be read to its end",
+    }
+
+
+@pytest.mark.parametrize("first", [0, 1, 6, 7])
+def test_all_that_is_wrong_with_shards_is_named_at_once(tmp_path: Path, first: int) -> None:
+    """Whatever is wrong: who fixes what one run names is told of nothing else by the next; whichever shard is first."""
+    wrong = _faulty(tmp_path)
+    order = [first, *(k for k in range(8) if k != first)]
+    command = ("pack", "--workers", 0, "--size", 16, "::".join(f"{tmp_path}/a-{k}.tar" for k in order), tmp_path / "s")
+    ran = run_here(*command)
+    assert (ran.code, "7 problems of " in ran.err) == (2, True), ran.err
+    lines = [line for line in ran.err.splitlines() if line.startswith("  ")]
+    assert len(lines) == 7
+    for what in wrong.values():
+        assert sum(what in line for line in lines) == 1, what
+    for k in wrong:
+        shard(tmp_path / f"a-{k}.tar", samples_of(3 * k, 3 * k + 3))
+    assert run_here(*command).code == 0
+    assert len(Reader(tmp_path / "s")) == 24
+
+
+def test_what_is_wrong_is_named_without_what_is_skipped(tmp_path: Path) -> None:
+    """`--skip-unreadable` leaves out damage, and nothing else; without damage, the error speaks of none."""
+    wrong = _faulty(tmp_path)
+    path = f"{tmp_path}/a-{{0..7}}.tar"
+    with pytest.raises(UsageError, match="5 problems of") as raised:
+        open_source(path, skip_unreadable=True)
+    assert [wrong[k] in str(raised.value) for k in range(1, 8)] == [False, True, True, True, True, True, False]
+    for k in (1, 7):
+        shard(tmp_path / f"a-{k}.tar", samples_of(3 * k, 3 * k + 3))
+    with pytest.raises(UsageError, match="5 problems of") as again:
+        open_source(path)
+    assert str(again.value) == str(raised.value)
+    assert "skip" not in str(again.value)
+
+
+def test_all_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    """Those of a range or a list; where none is there, the path is wrong, and one of them says so."""
+    for k in (0, 2):
+        shard(tmp_path / f"a-{k}.tar", samples_of(3 * k, 3 * k + 3))
+    with pytest.raises(UsageError, match="2 problems of 4 files") as raised:
+        open_source(f"{tmp_path}/a-{{0..3}}.tar")
+    assert [f"there is no file {tmp_path}/a-{k}.tar" in str(raised.value) for k in range(4)] == [False, True] * 2
+    with pytest.raises(UsageError, match=r"^there is no file .*/b-0\.tar"):
+        open_source(f"{tmp_path}/b-{{0..3}}.tar")
+
+
 def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
     """Whatever bytes change, opening and reading end with samples, DecodeError, UsageError or PackError."""
     data = shard(tmp_path / "whole.tar", samples_of(0, 3)).read_bytes()

@@ -122,6 +122,34 @@ def test_all_names_of_the_module_can_be_had() -> None:
     assert pickle.loads(pickle.dumps(module.CenterCrop(4))).size == module.CenterCrop(4).size
 
 
+@pytest.mark.parametrize(
+    ("step", "given", "nearest"),
+    [
+        ("RandomResizedCrop", "scales", "scale"),
+        ("RandomHorizontalFlip", "field", "fields"),  # whose arguments are those of the class that it derives from
+        ("Normalize", "stdev", "std"),
+        ("CutMix", "classes", "num_classes"),
+        ("BatchLambda", "function", ""),
+    ],
+)
+def test_a_wrong_keyword_of_a_step_names_the_nearest(step: str, given: str, nearest: str) -> None:
+    """By the name of the class that was written, whichever Python runs it."""
+    with pytest.raises(TypeError) as raised:
+        getattr(transforms, step)(**{given: 1})
+    hint = f". Did you mean {nearest!r}?" if nearest else ""
+    assert str(raised.value) == f"{step}() got an unexpected keyword argument {given!r}{hint}"
+
+
+def test_steps_of_users_take_what_they_take() -> None:
+    """Also keywords that only their class knows."""
+
+    class Own(transforms.Step):
+        def __init__(self, **settings: int) -> None:
+            self.settings = settings
+
+    assert Own(anything=3).settings == {"anything": 3}
+
+
 def test_torchvision_is_not_imported(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has none needs none, and who has it does not wait for it."""
     monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))

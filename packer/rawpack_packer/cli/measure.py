@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from rawpack_packer import api, text
+from rawpack_packer import text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
     end_unread,
@@ -48,9 +48,10 @@ _reading_options = together(
 
 @click.command(cls=Subcommand)
 @option("--target", group="Goals", type=click.FloatRange(min=0, min_open=True), metavar="IMAGES/S",
-        help="Images per second that training consumes. The smallest store whose whole interval reaches it is "
-        "recommended. [default: the smallest that reads at least half as fast as the fastest]")  # fmt: skip
-@option("--disk", group="Goals", metavar="BYTES", help="Disk space the store may take, such as 500GB.")
+        help="Images per second that training on one machine consumes. The smallest store whose whole interval "
+        "reaches it is recommended. [default: the smallest that reads at least half as fast as the "
+        "fastest]")  # fmt: skip
+@option("--disk", group="Goals", metavar="BYTES", help="Disk space the whole store may take, such as 500GB.")
 @option("--memory", group="Goals", metavar="BYTES",
         short="Memory that can cache files when training",
         help="Memory free for caching files on the training machine; a larger store counts as read from the disk. "
@@ -76,9 +77,9 @@ _reading_options = together(
 def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
     """Pack a sample of SRC into each candidate, read each back, and say what the whole set would take.
 
-    Candidates are all combinations of format, size, quality, color and compression. Each of several rounds reads all
-    of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept in
-    a temporary folder, which is removed at the end.
+    Candidates are all combinations of format, size, fit, quality, color and compression. Each of several rounds reads
+    all of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept
+    in a temporary folder, which is removed at the end.
 
     Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
     the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.
@@ -91,6 +92,8 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
       rawpack plan 'https://host/shards-{000..123}.tar'  four of the shards
     """  # fmt: skip
     with _planning(quiet=quiet) as say:
+        from rawpack_packer import api  # from a cold disk, that takes seconds
+
         planned = api.run_plan(src, say=say, **_listed(options))
     width = None if wide else shutil.get_terminal_size().columns
     click.echo(json.dumps(planned.as_dict(), indent=1) if as_json else _colored(planned.as_text(width)))
@@ -111,7 +114,7 @@ def _planning(*, quiet: bool) -> Iterator[Callable[[str, float], None]]:
     """Shows steps and the time left, from the first moment on; gives the function that is called with both."""
     began, told = time.monotonic(), set[str]()
     form = "{l_bar}{bar}| {elapsed}<{remaining}"
-    with bar("planning", unit="s", quiet=quiet, bar_format=form, smoothing=0, delay=0.0) as shown:
+    with bar("starting", unit="s", quiet=quiet, bar_format=form, smoothing=0, delay=0.0) as shown:
 
         def say(step: str, left: float) -> None:
             if not shown.disable:
@@ -162,6 +165,8 @@ def bench(dst: tuple[str, ...], html: Path | None, png: Path | None, as_json: bo
       rawpack bench store/
       rawpack bench --batch 64 --batch 512 memmap-store/ lmdb-store/
     """  # fmt: skip
+    from rawpack_packer import api
+
     with counting("measuring", unit="readings") as begin:
         done = api.run_bench(dst, begin=begin, **_listed(options))
     click.echo(json.dumps(done.as_dict(), indent=1) if as_json else done.as_text(shutil.get_terminal_size().columns))

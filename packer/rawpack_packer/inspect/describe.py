@@ -72,8 +72,7 @@ class Description(Shown, dict[str, Any]):
 def describe(store: Store) -> Description:
     """What is in a store, as `rawpack inspect --json` prints it."""
     manifest = store.manifest
-    stored = manifest.shard_bytes
-    columns = sum(record.bytes for part in manifest.columns for record in part.files)
+    stored = manifest.store_bytes
     raw, source, left = _raw_bytes(store), source_bytes(store), left_by(store.path)
     return Description(
         {
@@ -88,9 +87,9 @@ def describe(store: Store) -> Description:
             "sizes": _sizes(store, "image"),
             "shards": len(manifest.shards),
             "bytes": {
-                "shards": stored,
-                "columns": columns,
-                "store": manifest.store_bytes,
+                "store": stored,
+                "shards": manifest.shard_bytes,
+                "columns": sum(record.bytes for part in manifest.columns for record in part.files),
                 "per_sample": round(stored / max(1, manifest.samples), 1),
                 "raw": raw,
                 "of_raw": round(stored / raw, 4) if raw else None,
@@ -175,7 +174,7 @@ def counts_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def of_raw(described: Mapping[str, Any]) -> str:
-    """How much smaller than raw pixels the stored bytes are: ", 12% of raw pixels"; empty if they are about as many."""
+    """How much smaller than raw pixels the store is: ", 12% of raw pixels"; empty if they are about as many."""
     share = described["bytes"]["of_raw"]
     if not share or share >= _AS_MANY:
         return ""

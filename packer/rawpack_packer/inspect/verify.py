@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
 from rawpack_packer.recipe.tables import output_format
 
+STRAY = "is in the store's folder, and the manifest does not name it"
+"""What is wrong with a file that belongs to no store."""
 _BLOCK = 1 << 14
 """Rows that are read at once."""
 _REJECT_BYTES = 1 << 20
@@ -48,25 +50,28 @@ class Problem:
     where: str
     """The file, or "sample 17 (cats/1.jpg)"."""
     what: str
+    samples: tuple[int, int] | None = None
+    """Those that cannot be read because of it: the first, and the one after the last."""
 
 
 class Problems(text.Shown, list[Problem]):
     """What a check came to."""
 
-    def __init__(self, problems: Iterable[Problem], *, quick: bool, then: str = "") -> None:
-        """then: what to do next where there are some; safe to show."""
+    def __init__(self, problems: Sequence[Problem], repairs: text.Rows, *, quick: bool, then: str = "") -> None:
+        """repairs: what to do about them. then: what to do next where there are some. Both safe to show."""
         super().__init__(problems)
-        self._quick, self._then = quick, then
+        self._repairs, self._quick, self._then = repairs, quick, then
 
-    def in_words(self) -> text.Block:
+    def in_words(self) -> list[text.Block]:
         if not self:
             whole = "every checksum matches and every sample reads: the store is sound"
-            return text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}")
+            return [text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}")]
         rows = [(text.plain(one.where), text.plain(one.what)) for one in self[:_SHOWN]]
-        return text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
+        found = text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
+        return [found, text.Block("what to do", self._repairs)]
 
     def as_dict(self) -> dict[str, Any]:
-        return {"problems": [asdict(one) for one in self]}
+        return {"problems": [asdict(one) for one in self], "repairs": dict(self._repairs)}
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
@@ -83,6 +88,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
             return
     broken, refused = list(_check_heads(path, manifest)), set[str]()
     broken += _check_column_heads(path, manifest, {problem.what for problem in broken}, refused)
+    shards = _samples_of(manifest)
     store = None
     try:
         store = Store(path)
@@ -90,7 +96,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     except RawpackError as error:
         if not broken:
             broken.append(Problem("columns", str(error)))
-    yield from dict.fromkeys(broken)
+    yield from (replace(one, samples=shards.get(one.where)) for one in dict.fromkeys(broken))
     told = refused | {problem.where for problem in broken}
     if not quick:
         changed = list(_check_files(path, manifest, told, tick))
@@ -110,10 +116,10 @@ def changed_files(path: Path) -> Iterator[Problem]:
     """The files of a store that are missing, or have another size than was packed; of one in a cache, those that are
     there. Raises StoreError without a manifest."""
     manifest, _ = load(path)
-    cached = is_cached_store(path)
+    cached, shards = is_cached_store(path), _samples_of(manifest)
     for name, what in wrong_sizes(path, manifest):
         if not cached or os.path.lexists(path / name):
-            yield Problem(name, what)
+            yield Problem(name, what, shards.get(name))
 
 
 def work_of(path: Path) -> int:
@@ -131,7 +137,7 @@ def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
         if cached and is_coming(name):
             continue
         if name not in known and name.removesuffix("-lock") not in known:
-            yield Problem(name, "is in the store's folder, and the manifest does not name it")
+            yield Problem(name, STRAY)
 
 
 def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
@@ -232,8 +238,9 @@ def _check_columns(store: Store) -> Iterator[Problem]:
                     try:
                         read(name, np.array([row]))
                     except RawpackError as why:
-                        problems.append(Problem(_sample(store, int(row)), str(why)))
-                yield from problems or [Problem(f"samples {rows[0]} to {rows[-1]}", str(error))]
+                        problems.append(Problem(_sample(store, int(row)), str(why), (int(row), int(row) + 1)))
+                several = int(rows[0]), int(rows[-1]) + 1
+                yield from problems or [Problem(f"samples {rows[0]} to {rows[-1]}", str(error), several)]
 
 
 def _check_labels(store: Store) -> Iterator[Problem]:
@@ -301,7 +308,7 @@ def _check_shard(
             reader = store.reader(number, name)
         except RawpackError as error:
             if where not in told:
-                yield Problem(where, str(error))
+                yield Problem(where, str(error), (first, first + shard.rows))
             try:
                 reader = _trusting(store, number).reader(number, name)
             except RawpackError:
@@ -323,7 +330,7 @@ def _check_shard(
             except RawpackError as error:
                 problem = str(error)
             if problem:
-                yield Problem(_sample(store, first + row), problem)
+                yield Problem(_sample(store, first + row), problem, (first + row, first + row + 1))
             tick(share)
 
 
@@ -334,6 +341,15 @@ def _trusting(store: Store, number: int) -> Store:
     shards[number] = msgspec.structs.replace(shards[number], files=files)
     trusting.manifest = msgspec.structs.replace(store.manifest, shards=tuple(shards))
     return trusting
+
+
+def _samples_of(manifest: Manifest) -> dict[str, tuple[int, int]]:
+    """The samples in each file of a shard, the first and the one after the last, by its name."""
+    found, first = dict[str, tuple[int, int]](), 0
+    for shard in manifest.shards:
+        found |= {file.name: (first, first + shard.rows) for file in shard.files}
+        first += shard.rows
+    return found
 
 
 def _sample(store: Store, row: int) -> str:

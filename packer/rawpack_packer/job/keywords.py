@@ -46,11 +46,12 @@ class MeasuringKeywords(TypedDict, total=False):
 class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     """What is asked for, and what is tried.
 
-    target: images per second that training consumes. disk: how much disk space the store may take, as "500GB".
+    target: images per second that training on one machine consumes. disk: how much disk space the whole store may take,
+        as "500GB".
     memory: how much memory files may take where the training runs. Default: most of what is free here.
-    format, size, quality, jpeg_tables, color, compression: as of `pack`, one value or a list of those to try. Default:
-        all formats, size 256, quality [75, 90, 95], "jpegli", "rgb", ["none", "zstd"]. What JPEG loses is the mean over
-        all pictures of a sample.
+    format, size, fit, quality, jpeg_tables, color, compression: as of `pack`, one value or a list of those to try.
+        Default: all formats, size 256, "cover", quality [75, 90, 95], "jpegli", "rgb", ["none", "zstd"]. What JPEG
+        loses is the mean over all pictures of a sample.
     batch: samples in a batch. Default: 256. workers: how many to read with. Default: as many as CPUs.
     budget: about how long planning may take: 60, "45s", "5min". Default: "60s".
     seed: of the sample. tmp: the folder for trial stores, on the disk to be measured.
@@ -61,6 +62,7 @@ class PlanKeywords(SourceKeywords, MeasuringKeywords, total=False):
     memory: int | str | None
     format: str | list[str] | None
     size: int | tuple[int, int] | Literal["keep"] | Mapping[str, Any] | list[Any] | None
+    fit: Literal["cover", "stretch", "whole"] | list[str] | None
     quality: int | Literal["keep"] | list[Any] | None
     jpeg_tables: Literal["jpegli", "standard"] | list[str] | None
     color: Literal["rgb", "gray", "ycgco420"] | list[str] | None

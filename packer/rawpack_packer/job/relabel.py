@@ -154,7 +154,7 @@ class _Change:
         self.lines = np.full(len(store), -1, np.int64)
         """(samples,): which line each sample gets its values from; -1 for none."""
         if "key" not in store.fields:
-            raise UsageError(f"{store.path} has no keys, by which lines could find their samples")
+            raise UsageError(f"{store.path} has no keys, by which new values could find their samples")
         for first in range(0, len(store), _BLOCK):
             rows = np.arange(first, min(first + _BLOCK, len(store)))
             self.lines[rows] = [lines.pop(key, -1) for key in store.columns.text("key", rows)]
@@ -209,7 +209,7 @@ class _Change:
                 else f"is {old.dtype} {old.shape} there, and {field.dtype} {field.shape} here"
             )
             raise UsageError(
-                f"{where}: {name} {what}, so every sample needs a line: {count(len(left), 'sample')} have none, such "
+                f"{where}: {name} {what}, so every sample needs a value: {count(len(left), 'sample')} have none, such "
                 f"as {self._key(int(left[0]))!r}"
             )
         return field
@@ -226,7 +226,7 @@ class _Change:
             if old is None and "label" in self._store.fields and (self.lines_of("label") < 0).any():
                 raise UsageError(
                     f"{given.where}: labels are class names here, and {self._store.path} has no classes: every sample "
-                    "needs a line"
+                    "needs one"
                 )
             known = list(old or ())
             self.new_classes = tuple(name for name in given.names if name not in {*known, _NONE})

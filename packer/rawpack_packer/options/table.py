@@ -67,7 +67,8 @@ RECIPE: tuple[Option, ...] = (
         name="fit", choices=FITS, short="Keep proportions and cut, distort, or neither",
         help="cover: keep proportions and cut out the center. stretch: distort to the size. whole: keep proportions "
         "and cut nothing, so that images differ in size: --size 256 is the shorter side.",
-        default="cover", kept="cover", parse=one_of(*FITS), initial="cover", annotation=_literal(FITS),
+        default="cover", kept="cover", tried=("Fit (whole: nothing is cut)", "cover"), parse=one_of(*FITS),
+        initial="cover", annotation=_literal(FITS),
         doc='"cover" keeps proportions and cuts to the center, "stretch" distorts, "whole" keeps proportions and cuts '
         "nothing: the size is then that of the shorter side, and images differ in size.",
     ),

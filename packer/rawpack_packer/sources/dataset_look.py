@@ -63,7 +63,7 @@ _BOX = 4
 class _SampleFile(CellPosition):
     """The name of an image file in a sample."""
 
-    def fault(self, line: int, what: str) -> BadListingError:
+    def fault(self, line: int | None, what: str) -> BadListingError:
         where = f"{self.where}: {plain(self.name)} of sample {line}"
         return BadListingError(f"{where}: {plain(what)}; correct the path, or leave the sample out")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.errors import is_no_fault_of_data, reason_of, stop_if_of_any_file
+from rawpack_packer.errors import AdvisedError, is_no_fault_of_data, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Column, Images, Item, check_part, check_sample, named_value
 from rawpack_packer.text import again, near_path, plain
 
+MAX_PROBLEMS = 100
+"""Of a source, that a message names."""
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
 _PIECE = 1 << 20
@@ -43,6 +45,38 @@ class UnreadableError(PackError):
             f"it out of the source, and run {again()} again; {opt.skip_unreadable} packs the rest (in Python: "
             "skip_unreadable=True)"
         )
+
+
+def problems_shown(problems: Sequence[str], total: int = 0) -> tuple[str, ...]:
+    """A line each, up to `MAX_PROBLEMS`. total: how many there are, if more than these."""
+    more = max(total, len(problems)) - MAX_PROBLEMS
+    return (*problems[:MAX_PROBLEMS], *([f"... and {more:,} more"] if more > 0 else []))
+
+
+def refuse(root: str, wrong: Sequence[UsageError], unreadable: Sequence[str] = (), count: int = 0) -> None:
+    """Raise one error for all that is wrong with a source, so that nobody fixes one thing to hear of the next; nothing
+    where nothing is. root, unreadable: see `UnreadableError`. count: of the latter, if more."""
+    count = max(count, len(unreadable))
+    if count and not wrong:
+        raise UnreadableError(root, count, unreadable)
+    if len(wrong) == 1 and not count:
+        raise wrong[0]
+    if wrong:
+        lines = "\n".join(f"  {line}" for line in (*unreadable, *problems_shown([*map(str, wrong)])))
+        skipped = f"; {opt.skip_unreadable} leaves out only what cannot be read" if count else ""
+        raise AdvisedError(
+            f"{count + len(wrong):,} problems of {root}, and nothing was written:\n{lines}\nFix all of them, or take "
+            f"out what they are about, and run {again()} again{skipped}"
+        )
+
+
+@contextmanager
+def noted(wrong: list[UsageError]) -> Iterator[None]:
+    """Note what is wrong in this block, for `refuse`."""
+    try:
+        yield
+    except UsageError as error:
+        wrong.append(error)
 
 
 def missing(path: str) -> UsageError:

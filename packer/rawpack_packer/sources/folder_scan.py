@@ -29,19 +29,20 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
+    MAX_PROBLEMS,
     NOT_SCANNED,
     UNKNOWN,
     FolderPart,
     SourceChangedError,
-    UnreadableError,
     bad_name,
     opened,
+    problems_shown,
+    refuse,
     text_of,
 )
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.text import again, composed, count, plain
 
-MAX_PROBLEMS = 100
 PROGRESS_EVERY = 1000
 _EXTENSIONS = 3
 """How many extensions of other files an error names."""
@@ -94,12 +95,6 @@ class Wanted:
     """Extensions of another kind of file, which is left out and counted."""
     others_name: str
     """The name of that count."""
-
-
-def problems_shown(problems: Sequence[str], total: int = 0) -> tuple[str, ...]:
-    """What could not be read, a line each, up to `MAX_PROBLEMS`. total: how many there are, if more than these."""
-    more = max(total, len(problems)) - MAX_PROBLEMS
-    return (*problems[:MAX_PROBLEMS], *([f"... and {more} more"] if more > 0 else []))
 
 
 class FolderScan:
@@ -184,14 +179,14 @@ class FolderScan:
             empty_classes=empty,
             flat=not self.classes,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
-            problems=(*self._shown_problems(), *self._respelled[:MAX_PROBLEMS]),
+            problems=(*self.shown_problems(), *self._respelled[:MAX_PROBLEMS]),
             skipped=dict(self.beside.suffixes),
         )
 
     def check(self, root: str, *, skip_unreadable: bool) -> None:
         """Raise UnreadableError where something could not be looked into. root: as messages name it."""
-        if self.counts["problems"] and not skip_unreadable:
-            raise UnreadableError(root, self.counts["problems"], self._shown_problems())
+        if not skip_unreadable:
+            refuse(root, (), self.shown_problems(), self.counts["problems"])
 
     def instead(self) -> str:
         """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""
@@ -219,7 +214,8 @@ class FolderScan:
         except OSError:
             return b""
 
-    def _shown_problems(self) -> tuple[str, ...]:
+    def shown_problems(self) -> tuple[str, ...]:
+        """What could not be looked into, a line each, up to `MAX_PROBLEMS`."""
         return problems_shown(sorted(self._problems), self.counts["problems"])
 
     def _enter(self, folder: bytes) -> None:

@@ -231,7 +231,7 @@ def keyed_rows(frame: Any) -> tuple[ListingRows, dict[str, FieldKind]] | None:
         for name, one in columns.items()
         if isinstance(one, np.ndarray) and one.ndim == 1 and one.dtype.kind == "f" and name != LABEL
     }
-    return ListingRows(False, [*found], enumerate(zip(*found.values(), strict=True), 1)), kinds
+    return ListingRows(False, [*found], enumerate(zip(*found.values(), strict=True)), "row"), kinds
 
 
 def _listed(column: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What `plan` and `bench` are asked: the candidates of a plan, all sensible combinations of format, size, quality,
+"""What `plan` and `bench` are asked: the candidates of a plan, all sensible combinations of format, size, fit, quality,
 color and compression; and what is read with, `--image-size` and `--transform`, parsed without executing it."""
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from rawpack.errors import UsageError
 from rawpack.formats.codecs import zstd
 from rawpack.transforms.plan import as_steps
 from rawpack_packer.options import opt
-from rawpack_packer.options.option import JPEG_TABLES, Names, parse_size
+from rawpack_packer.options.option import FITS, JPEG_TABLES, Names, parse_size
 from rawpack_packer.recipe import FORMATS, Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
 
 _TRIED: Mapping[str, Sequence[str]] = {
     "format": FORMATS,
     "size": ("256",),
+    "fit": FITS[:1],
     "color": ("rgb",),
     "quality": ("75", "90", "95"),
     "jpeg_tables": JPEG_TABLES[:1],
     "compression": ("none", "zstd"),
 }
 """Options of `pack` -> what is tried, unless the user names other values."""
-_USUAL = {"color": "rgb", "jpeg_tables": JPEG_TABLES[0], "compression": "none"}
+_USUAL = {"fit": FITS[0], "color": "rgb", "jpeg_tables": JPEG_TABLES[0], "compression": "none"}
 """Values that need no mention."""
 _OF_FORMATS = ("quality", "jpeg_tables", "compression")
 """Options that only some formats have."""
@@ -56,8 +57,8 @@ class Candidate:
 
     @property
     def group(self) -> tuple[object, ...]:
-        """Size and color: equal for candidates with the same pixels, except for what is lost of them."""
-        return self.recipe.size, *self.recipe.sizes.items(), self.recipe.pixels
+        """Size, fit and color: equal for candidates with the same pixels, except for what is lost of them."""
+        return self.recipe.size, *self.recipe.sizes.items(), self.recipe.fit, self.recipe.pixels
 
     @property
     def raw_recipe(self) -> Recipe:
@@ -94,7 +95,8 @@ def untried(named: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _combinations(tried: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
-    for format, size, color in itertools.product(tried["format"], tried["size"], tried["color"]):
+    of_all = ("format", "size", "fit", "color")
+    for format, size, fit, color in itertools.product(*(tried[name] for name in of_all)):
         written = output_format(format)
         if color not in written.colors:
             continue
@@ -102,7 +104,13 @@ def _combinations(tried: Mapping[str, Sequence[str]]) -> Iterator[Candidate]:
         for values in itertools.product(*(tried[name] for name in names)):
             if dict(zip(names, values, strict=True)).get("compression", "none") not in ("none", *written.compressions):
                 continue
-            every = {"format": format, "size": size, "color": color, **dict(zip(names, values, strict=True))}
+            every = {
+                "format": format,
+                "size": size,
+                "fit": fit,
+                "color": color,
+                **dict(zip(names, values, strict=True)),
+            }
             given = {name: value for name, value in every.items() if value != _USUAL.get(name)}
             words = [f"q{value}" if name == "quality" else value.replace(",", ", ") for name, value in given.items()]
             options = [(f"--{name.replace('_', '-')}", value) for name, value in given.items()]

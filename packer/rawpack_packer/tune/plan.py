@@ -356,9 +356,11 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
         named=named,
     )
     for candidate in asked.candidates:
-        if candidate.recipe.target is None and asked.setting.image_size is None and not asked.setting.transform:
+        if candidate.recipe.shape is None and asked.setting.image_size is None and not asked.setting.transform:
+            differing = opt.size("keep") if candidate.recipe.target is None else opt.fit("whole")
             raise UsageError(
-                f"{opt.size('keep')}: images of different sizes make no batch; give {opt.image_size}, such as 224"
+                f"{differing}: images of different sizes make no batch; give {opt.image_size}, such as 224, or "
+                f"{opt.transform}, such as 'RandomResizedCrop(224)'"
             )
     return asked
 

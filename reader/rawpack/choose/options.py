@@ -64,7 +64,9 @@ class Workers:
 
     number: 0 does the work in this process; None chooses by the CPUs available to this process and the store.
     backend: "process" or "thread"; None uses threads where workers only copy rows, processes where they decode.
-    timeout: seconds without progress after which a worker is considered dead, and replaced; None means 120.
+    timeout: seconds without progress after which a worker is considered dead, and replaced; None means 120. Steps of
+        your own count for all samples of a slice together: of a batch or a part of it, and where small samples are made
+        many at a time, of several batches, up to 12 MB.
     max_held: the most batches that may be held at once, 2 or more; None for any number.
     """
 

@@ -79,16 +79,17 @@ def suggests(now: Callable[[Mapping[str, Any]], str | None] = lambda given: None
     """
 
     def decorate(function: Call) -> Call:
-        code = function.__code__
+        code, is_init = function.__code__, function.__name__ == "__init__"
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
         @functools.wraps(function)
         def called(*args: Any, **given: Any) -> Any:
             for name in given:
                 if name not in known:
+                    shown = type(args[0]).__name__ if is_init else function.__qualname__
                     if (line := now(given)) is not None:
-                        raise TypeError(f"{function.__qualname__}(): {line}")
-                    raise unknown_keyword(function.__qualname__, name, known)
+                        raise TypeError(f"{shown}(): {line}")
+                    raise unknown_keyword(shown, name, known)
             return function(*args, **given)
 
         return called  # type: ignore[return-value] # it takes and gives the same

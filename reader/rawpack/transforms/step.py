@@ -10,6 +10,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.system.user import suggests
 from rawpack.transforms.randomness import Random, Randoms
 
 Array = NDArray[Any]
@@ -68,7 +69,16 @@ class Move:
     shift_x: float = 0.0
 
 
-class Step:
+class _Suggesting:
+    """What is made with a wrong keyword names the nearest one: the classes of this package, not those of users."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls) and cls.__module__.startswith("rawpack."):
+            cls.__init__ = suggests()(cls.__init__)  # type: ignore[method-assign]
+
+
+class Step(_Suggesting):
     """One step of a transform: derive from it and override what differs.
 
     An instance is sent to the workers by cloudpickle and used there by several threads at once: it holds settings,
@@ -244,7 +254,7 @@ class CropStep(Step):
         return self.finish_mask(mask[y : y + height, x : x + width], drawn, out)
 
 
-class BatchStep:
+class BatchStep(_Suggesting):
     """A step that works on whole batches: at the end of a transform, with one worker for each batch."""
 
     refuses: tuple[str, ...] = ()

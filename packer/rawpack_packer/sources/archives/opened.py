@@ -112,20 +112,23 @@ class Pass:
         return self._looks
 
     def shows(self, look: Callable[[Iterable[Member]], bool]) -> bool:
-        """What `look` finds in the first members that there are, which are part of the pass nevertheless; False where
-        these are damaged."""
-        seen: list[tuple[int, Iterator[Any]]] = []
+        """What `look` finds in the first members of the first archive that has some and is not damaged there; they are
+        part of the pass nevertheless. False where there is none."""
+        begun = list[tuple[int, Iterator[Any]]]()
         try:
             for k, found in self._looks:
                 ahead, found = tee(found)
-                seen.append((k, found))
-                for first in ahead:  # of the first archive that is not empty
-                    return look(member for member, _ in chain([first], ahead))
-        except (BadArchiveError, DecodeError, OSError):
-            seen[-1] = k, self._found(k)  # the other one has ended: this one raises it again
+                begun.append((k, found))
+                try:
+                    for first in ahead:
+                        return look(member for member, _ in chain([first], ahead))
+                except (BadArchiveError, DecodeError, OSError, UsageError):
+                    begun[-1] = k, self._found(k)  # the other one has ended: this one raises it again
+                    if self._files.remotes:
+                        return False  # nobody waits for the others to be fetched
+            return False
         finally:
-            self._looks = chain(seen, self._looks)
-        return False
+            self._looks = chain(begun, self._looks)
 
     @property
     def files(self) -> NamedFiles:

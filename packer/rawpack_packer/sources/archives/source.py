@@ -24,10 +24,10 @@ from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
 from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import UnreadableError, opened
+from rawpack_packer.sources.files import MAX_PROBLEMS, noted, opened, refuse
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
-from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, PROGRESS_EVERY
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
 from rawpack_packer.text import count, listed, plain
@@ -115,6 +115,8 @@ class ArchiveSource(FolderSource):
         shown = archives.name(0)
         if len(archives) > 1:
             shown += f" and {len(archives) - 1:,} more"
+        if tree.find(os.fsencode(inside)) is None:
+            refuse(shown, index.wrong, () if skip_unreadable else [*index.problems.values()])
         folder = _folder(tree, os.fsencode(inside), shown)
         root = f"{shown}/{plain(folder)}" if folder else shown
         scan = TreeScan(tree, folder, wanted_images(), spans.head)
@@ -122,16 +124,19 @@ class ArchiveSource(FolderSource):
         scan.add_outside()
         for name, problem in index.problems.items():
             scan.add_problem(name, problem)
-        scan.check(root, skip_unreadable=skip_unreadable)
+        if scan.samples:
+            self._all = scan.files_in(spans)
+        if skip_unreadable:
+            refuse(root, index.wrong)
+        else:
+            lines, images = _zipped(self._all.members, scan.samples) if scan.samples else ([], 0)
+            refuse(root, index.wrong, (*scan.shown_problems(), *lines), scan.counts["problems"] + images)
         if not scan.samples:
             raise UsageError(f"no image in {root}: {scan.instead()}")
         info = scan.info("archive", root)
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
         self.info = replace(info, paths=archives.on_disk, problems=problems)
-        self._all = scan.files_in(spans)
-        if not skip_unreadable:
-            _check_zipped(self._all.members, root)
         if detected and labels_file is None:
             packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
             refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
@@ -159,11 +164,14 @@ class _Index:
     def __init__(self, look: Pass, inside: bytes, progress: Scanning) -> None:
         """inside: the folder that is packed, as the user named it, or b"".
 
-        Raises UsageError for what is no archive, MissingExtraError for a compressed one that nothing can read.
+        Raises MissingExtraError for a compressed one that nothing can read; UsageError for the first one if it is no
+        archive and behind a URL: the others are not fetched then.
         """
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
+        self.wrong: list[UsageError] = []
+        """What are no archives, or of another kind than the first."""
         self.archives = look.files
         self._progress, self._seen = progress, 0
         self._nested = False
@@ -172,7 +180,10 @@ class _Index:
         """The first archive with members, and whether it is a zip archive: then all are."""
         for k, found in look:
             shown = self.archives.name(k)
-            self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
+            with noted(self.wrong):
+                self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
+            if self.wrong and self.archives.remotes and k == 0:
+                raise self.wrong[0]
         self.archives = look.files
         if self._nested:
             self._add_nested(inside)
@@ -293,19 +304,19 @@ class _Index:
         self.problems[b"%d/%s" % (k, path)] = f"{outer}/{plain(path)} {why}"
 
 
-def _check_zipped(members: Images | None, root: str) -> None:
-    """Raise UnreadableError where images are encrypted, or compressed in a way that is not read."""
+def _zipped(members: Images | None, images: int) -> tuple[list[str], int]:
+    """The images that are encrypted, or compressed in a way that is not read: a line for each way, and how many.
+    images: how many there are in all."""
     if not isinstance(members, Spans):
-        return
+        return [], 0
     found = Counter(detail for _, detail in members.faults.values())
     known = {detail: n for detail, n in found.items() if detail == ENCRYPTED or detail.startswith(OTHER_METHOD)}
-    if known:
-        cures = ("unpack it with its password", "unpack it, or make it again with deflate")
-        problems = [
-            f"{count(n, 'image')} of {len(members):,} cannot be read: {detail}: {cures[detail != ENCRYPTED]}"
-            for detail, n in known.items()
-        ]
-        raise UnreadableError(root, sum(known.values()), problems)
+    cures = ("unpack it with its password", "unpack it, or make it again with deflate")
+    lines = [
+        f"{count(n, 'image')} of {images:,} cannot be read: {detail}: {cures[detail != ENCRYPTED]}"
+        for detail, n in known.items()
+    ]
+    return lines, sum(known.values())
 
 
 def _inside(tree: Tree, folder: bytes, spans: Spans, file: str) -> bytes | None:

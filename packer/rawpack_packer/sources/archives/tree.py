@@ -17,8 +17,8 @@ import numpy as np
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
-from rawpack_packer.sources.files import NOT_SCANNED, FolderPart
-from rawpack_packer.sources.folder_scan import MAX_PROBLEMS, Entry, FolderScan, Identity, Wanted
+from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, FolderPart
+from rawpack_packer.sources.folder_scan import Entry, FolderScan, Identity, Wanted
 from rawpack_packer.sources.table.columns import Fault, Spans
 
 _MOST_HOPS = 40

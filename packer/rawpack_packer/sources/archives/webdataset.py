@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -31,8 +31,8 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, uns
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
-from rawpack_packer.sources.files import UnreadableError, text_of
-from rawpack_packer.sources.folder_scan import PROGRESS_EVERY, problems_shown
+from rawpack_packer.sources.files import noted, problems_shown, refuse, text_of
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
@@ -92,9 +92,13 @@ class WebDatasetSource(TableSource):
         is_folder = os.path.isdir(path)  # noqa: PTH112
         if is_folder:
             _check_one_set(look.files, where)
-        read = _read(look, *_named(fields), where, skip_unreadable, progress)
-        keys, damaged = _keys(read.shards, read.rows, read.files, prefix, where), [*read.shards.unread.values()]
-        labels, problems = read.labels(classes)
+        read = _read(look, *_named(fields), where, classes, prefix, skip_unreadable, progress)
+        damaged, wrong = [*read.shards.unread.values()], read.shards.scattered(read.rows, read.files)
+        with noted(wrong):
+            keys = _keys(read.shards, read.rows, read.files, prefix, where)
+        with noted(wrong):
+            labels, problems = read.labels(classes)
+        refuse(where, wrong)
         unnamed, columns = read.unnamed(), read.columns()
         options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
         info = SourceInfo(
@@ -219,34 +223,70 @@ def _read(
     named: Mapping[str, NamedMember],
     label: NamedMember | None,
     where: str,
+    classes: Classes | None,
+    prefix: Prefix | None,
     skip_unreadable: bool,
     progress: Scanning,
 ) -> _ReadShards:
-    """The samples of all shards. Raises UsageError where one cannot be opened, samples have no image, or lack what was
-    named; UnreadableError where some are damaged; SourceChangedError where one changes meanwhile."""
+    """The samples of all shards. Raises UsageError where some cannot be opened, samples have no image, or lack what was
+    named; UnreadableError where shards are damaged; SourceChangedError where one changes meanwhile."""
     shards, first, image = Shards(tuple(named.values()), label), None, named.get("image")
     said = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
     others = {name: one for name, one in named.items() if name != "image" and one is not label}
     fields = {name: replace(one, declared=said.get(name, one.declared)) for name, one in others.items()}
+    for _ in _add_all(shards, look, progress):
+        if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
+            first = _first_values(shards, look.files, image, fields, look.files.name(shards.shard[-1]))
+    damaged, wrong = [*shards.unread.values()], [*shards.wrong.values()]
+    unread = () if skip_unreadable else problems_shown(damaged)
+    if unread or wrong:
+        if first is not None:
+            _note_others(wrong, shards, look.files, image, classes, prefix, where)
+        refuse(where, wrong, unread, len(damaged) * bool(unread))
+    if first is None:
+        first = _first_values(shards, look.files, image, fields, where)
+    images, rows = shards.images(image, where)
+    return _ReadShards(where, look.files, shards, named, label, first, images, rows)
+
+
+def _add_all(shards: Shards, look: Pass, progress: Scanning) -> Iterator[None]:
+    """Add the samples of all shards; yields after each. Raises UsageError where something is wrong with the first one
+    and it is behind a URL: the others are not fetched then; SourceChangedError where one changes meanwhile."""
     for k, found in look:
-        shard = look.files.name(k)
-        with reading(shard):
+        where, cannot = look.files.name(k), list[UsageError]()
+        with noted(cannot), reading(where):
             try:
-                for seen in shards.read(found, k, shard):
+                for seen in shards.read(found, k, where):
                     if seen % PROGRESS_EVERY == 0:
                         progress(seen)
             except (BadArchiveError, DecodeError) as error:
                 shards.cut(k, look.files, error.detail if isinstance(error, DecodeError) else str(error))
-        if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
-            first = _first_values(shards, look.files, image, fields, shard)
+        for one in cannot:
+            shards.wrong[k, "shard"] = one
+        if k == 0 and look.files.remotes:
+            refuse(where, [*shards.wrong.values()])
+        yield
     progress(shards.members)
-    if shards.unread and not skip_unreadable:
-        raise UnreadableError(where, len(shards.unread), problems_shown([*shards.unread.values()]))
-    if first is None:
-        first = _first_values(shards, look.files, image, fields, where)
-    images, rows = shards.images(image, where)
-    shards.check_together(rows, look.files)
-    return _ReadShards(where, look.files, shards, named, label, first, images, rows)
+
+
+def _note_others(
+    wrong: list[UsageError],
+    shards: Shards,
+    files: NamedFiles,
+    image: NamedMember | None,
+    classes: Classes | None,
+    prefix: Prefix | None,
+    where: str,
+) -> None:
+    """Note what else is wrong with samples where shards are refused anyway, but nothing that they lack: that may be
+    where a shard is damaged."""
+    with noted(wrong):
+        rows = shards.images(image, where)[1]
+        wrong += shards.scattered(rows, files)
+        with noted(wrong):
+            _keys(shards, rows, files, prefix, where)
+        with noted(wrong):
+            number_labels(shards.labels, classes, where=where, row_name=lambda i: plain(shards.key(i)))
 
 
 def _first_values(

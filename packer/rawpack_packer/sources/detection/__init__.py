@@ -124,7 +124,7 @@ def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
 class _Listed(CellPosition):
     """The position of an image's name, which is not a line. name: as `what` of `listed_files`."""
 
-    def fault(self, line: int, what: str) -> BadListingError:
+    def fault(self, line: int | None, what: str) -> BadListingError:
         return fault(self.where, 0, 0, "", f"{self.name.format(line)}: {what}")
 
 

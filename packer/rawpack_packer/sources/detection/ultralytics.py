@@ -161,14 +161,14 @@ def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tup
     return [path.removeprefix(below) for path in paths], parser.files().states
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _ListLine(CellPosition):
     """A line of a list of images."""
 
     file: str
 
-    def fault(self, line: int, what: str) -> BadListingError:
-        return fault(self.where, int(line), 0, "", what, file=self.file)
+    def fault(self, line: int | None, what: str) -> BadListingError:
+        return fault(self.where, line or 0, 0, "", what, file=self.file)
 
 
 def _below(base: Path, entry: str) -> Path:

@@ -97,6 +97,10 @@ class RawColumn:
         """The error for the value of a row."""
         return self.place.fault(int(self.lines[row]), what)
 
+    def at(self, row: int) -> str:
+        """What messages call a row."""
+        return self.place.at(int(self.lines[row]))
+
     def converted(self, declared: FieldKind | None, *, labels: bool = False) -> tuple[FieldKind, Column]:
         """The column of a field. labels: see `_NumberColumn.converted`. Raises BadListingError."""
         if declared == TEXTS or (declared is None and self._begins_with_texts()):
@@ -158,9 +162,7 @@ class RawColumn:
                 return kind, held, None
             values = held.values
         try:
-            found = number_labels(
-                values, classes, where=self.place.where, row_name=lambda row: f"line {self.lines[row]}"
-            )
+            found = number_labels(values, classes, where=self.place.where, row_name=self.at)
         except UsageError as error:
             raise BadListingError(str(error)) from None
         return LABEL_KIND, Numbers(found.numbers), found
@@ -211,7 +213,8 @@ def read_columns(rows: ListingRows, where: str) -> ListedRows:
         for kept, values in zip(blocks, zip(*(row for _, row in some), strict=True), strict=True):
             kept.append(pickle.dumps(values, -1))
     of_rows = np.concatenate([np.empty(0, np.int64), *lines])
-    places = [CellPosition(where, name, i if rows.cells else 0, rows.cells) for i, name in enumerate(rows.names, 1)]
+    numbered = ((i if rows.cells else 0, name) for i, name in enumerate(rows.names, 1))
+    places = [CellPosition(where, name, i, rows.cells, rows.unit) for i, name in numbered]
     raw = {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
     return ListedRows(of_rows, raw)
 
@@ -223,7 +226,8 @@ def one_hot_column(raw: Mapping[str, RawColumn], names: Sequence[str], where: st
     arrays = [one.values for one in columns if isinstance(one, Numbers)]
     if len(arrays) < len(names) or (len(names) > 1 and any(one.ndim > 1 for one in arrays)):
         raise UsageError(f"{where}: {', '.join(names)}: one-hot labels are lists of one length, or columns of 0 and 1")
-    numbers = one_hot_numbers(arrays[0] if len(names) == 1 else np.stack(arrays, 1), where).tolist()
+    found = one_hot_numbers(arrays[0] if len(names) == 1 else np.stack(arrays, 1), where, raw[names[0]].at)
+    numbers = found.tolist()
     values = numbers if len(names) == 1 else [None if number < 0 else names[number] for number in numbers]
     return replace(raw[names[0]].of_json(), blocks=[pickle.dumps(values, -1)])
 

@@ -61,7 +61,7 @@ class Img2datasetSource(ListingSource):
         files = next(name for name in (*PATH_NAMES, "") if name not in names)
 
         def rows(*_: Any) -> ListingRows:
-            return ListingRows(False, [files, *names], enumerate(_rows(parquet, tables, names, counts), 1))
+            return ListingRows(False, [files, *names], enumerate(_rows(parquet, tables, names, counts)), "row")
 
         listing = ListingFile(tables[0], os.fspath(root), files, rows, tuple(tables[1:]))
         super().__init__(path, key_column=key_column, progress=progress, found=listing, **options)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import numpy as np
@@ -33,7 +33,10 @@ from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
 Lines = NDArray[np.int64]
-"""(n,): the line of each value of a column."""
+"""(n,): the line or row of each value of a column, as `Unit` counts them."""
+Unit = Literal["line", "row"]
+"""What messages count: the lines of a text file from 1, as editors do, with that of the names; or the rows of a Parquet
+file or of a table in memory from 0, as everywhere else."""
 _SHOWN = 40
 _NAMED, _MISSING = 5, 1000
 """Missing files that are named; and so many that no more are looked for."""
@@ -43,11 +46,11 @@ class BadListingError(UsageError):
     """A listing has a fault and cannot be packed."""
 
 
-def fault(where: str, line: int, column: int, name: str, what: str, *, file: str = "") -> BadListingError:
-    """The error for a fault. where: the listing, printable. line, column: counted from 1; 0 for none. name: of the
-    column. file: if it is not the listing itself."""
+def fault(where: str, line: int | str, column: int, name: str, what: str, *, file: str = "") -> BadListingError:
+    """The error for a fault. where: the listing, printable. line: counted from 1, or "row 7"; 0 or "" for none.
+    column: counted from 1; 0 for none. name: of the column. file: if it is not the listing itself."""
     place = [plain(file)] if file else []
-    place += [f"line {line}"] if line else []
+    place += [line if isinstance(line, str) else f"line {line}"] if line else []
     place += [f"column {column}" if column else "column"] if column or (name and line) else []
     label = ", ".join(place) + (f" ({plain(name)})" if name else "")
     return BadListingError(f"{where}: {label}: {plain(what)}" if label else f"{where}: {plain(what)}")
@@ -64,10 +67,15 @@ class CellPosition:
     """Counted from 1; 0 where columns have only names."""
     cells: bool
     """Whether values are the texts of cells, rather than of JSON's types."""
+    unit: Unit = "line"
 
-    def fault(self, line: int, what: str) -> BadListingError:
-        """The error for a value of this column."""
-        return fault(self.where, int(line), self.number, self.name, what)
+    def at(self, line: int) -> str:
+        """What messages call a line or row: "line 7"."""
+        return f"{self.unit} {line}"
+
+    def fault(self, line: int | None, what: str) -> BadListingError:
+        """The error for a value of this column; None for the column itself."""
+        return fault(self.where, "" if line is None else self.at(line), self.number, self.name, what)
 
     def empty(self, value: Any) -> bool:
         """Whether a value is missing; so is a cell that has only blanks."""
@@ -118,7 +126,9 @@ class ListingRows:
     names: Sequence[str]
     """The names of the columns."""
     rows: Iterable[tuple[int, Sequence[Any]]]
-    """Each row once: its first line, counted from 1, and a value for each of `names`. Raises BadListingError."""
+    """Each row once: its number, of a text file that of its first line, and a value for each of `names`. Raises
+    BadListingError."""
+    unit: Unit = "line"
 
 
 def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
@@ -293,7 +303,7 @@ def read_parquet(file: BinaryIO, where: str) -> ListingRows:
             for batch in parquet.iter_batches(_BATCH_ROWS):
                 yield from zip(*batch.to_pydict().values(), strict=True)
 
-    return ListingRows(False, parquet.schema_arrow.names, enumerate(rows(), 1))
+    return ListingRows(False, parquet.schema_arrow.names, enumerate(rows()), "row")
 
 
 USUAL = {".csv": ",", ".tsv": "\t"}
@@ -430,7 +440,7 @@ class PathParser:
         try:
             kind = first_pixels(word, self.place.name, files.value, range(len(files.paths)))
         except UsageError as error:
-            raise self.place.fault(0, f"{files.paths.value(0)}: {error}") from None
+            raise self.place.fault(None, f"{files.paths.value(0)}: {error}") from None
         return kind, files
 
     def state(self, path: Any, line: int) -> tuple[int, int]:

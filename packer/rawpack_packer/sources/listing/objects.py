@@ -228,7 +228,7 @@ def object_lists(
     declared = kind.boxes if isinstance(kind, FieldKind) else None
     if not isinstance(some, dict) or named_in(some, BOX_NAMES) is None or (kind is not None and declared is None):
         return None
-    lists = ObjectLists(name, column.place.where, lambda row: f"line {column.lines[row]}")
+    lists = ObjectLists(name, column.place.where, column.at)
     for block in column:
         lists.add(block)
     return lists.finish(declared, classes, None, taken)

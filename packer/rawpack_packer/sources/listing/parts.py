@@ -19,7 +19,7 @@ from rawpack_packer.text import plain
 
 
 class PartsSource(ListingSource):
-    """The rows of such files, in the order of the files' names, by the rules of a listing in one file. Lines are
+    """The rows of such files, in the order of the files' names, by the rules of a listing in one file. They are
     counted over all files."""
 
     def __init__(
@@ -61,4 +61,4 @@ def _rows(files: Sequence[Path], first: BinaryIO, *_: Any) -> ListingRows:
                 order = [part.names.index(name) for name in head.names]
                 yield from ([row[k] for k in order] for _, row in part.rows)
 
-    return replace(head, rows=enumerate(rows(), 1))
+    return replace(head, rows=enumerate(rows()))

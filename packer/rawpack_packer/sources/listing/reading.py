@@ -137,8 +137,9 @@ class ListingSource(TableSource):
         said = ColumnChoice(path_column or file.path_column, label_column, key_column, declared=given)
         listing = _read(file, said, names, classes)
         paths = listing.paths(progress)
-        self.images, self.lines = paths.files(), listing.rows.lines
-        """Of lines, (n,): that of each row."""
+        of_lines = paths.place.unit == "line"
+        self.images, self.lines = paths.files(), listing.rows.lines * of_lines
+        """Of lines, (n,): that of each row; 0 where there are none."""
         self.of_videos = names_video(self.images.paths.value(0)) if videos is None else videos
         """Whether the paths are those of videos."""
         chosen, declared = listing.choice[1], listing.wanted.declared
@@ -192,8 +193,9 @@ class _Listing:
     def paths(self, progress: Scanning) -> PathParser:
         """Those of the images. Raises BadListingError for one that is no file."""
         (template, chosen), raw, lines = self.choice, self.rows.raw, self.rows.lines
-        made = CellPosition(self.where, str(opt.path_column), 0, cells=False)
-        paths = PathParser(made if template else raw[chosen.image].place, self.file.root)
+        place = raw[template.columns[0] if template else chosen.image].place
+        made = replace(place, name=str(opt.path_column), number=0, cells=False)
+        paths = PathParser(made if template else place, self.file.root)
         for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
             paths.add(block, lines[row : row + len(block)])
             progress(row + len(block))
@@ -340,7 +342,7 @@ def read_keyed(
     """
     with ExitStack() as stack:
         if isinstance(path, ListingRows):
-            rows, where, of_rows = path, "the table", "the table (line 1 is its first row)"
+            rows, where = path, "the table"
         else:
             where, suffix = plain(os.fsencode(path)), Path(path).suffix.lower()
             if suffix not in NAMED_READERS:
@@ -348,7 +350,7 @@ def read_keyed(
             stack.enter_context(reading(where))
             opened = stack.enter_context(Path(path).open("rb"))
             stack.enter_context(long_cells())
-            rows, of_rows = NAMED_READERS[suffix](opened, where), where
+            rows = NAMED_READERS[suffix](opened, where)
         names = rows.names
         found = key or next((name for name in ("key", *PATH_NAMES) if name in names), None)
         if found is None or found not in names:
@@ -357,12 +359,12 @@ def read_keyed(
                 f"it with {opt.key_column('COLUMN')}"
             )
         chosen = _choose(names, names, ColumnChoice(found, declared=declared), where)
-        read = read_columns(rows, of_rows)
+        read = read_columns(rows, where)
     lines, raw = read.lines, read.raw
     if not chosen.fields and chosen.label is None:
         raise UsageError(f"{where} has keys, and no field")
     if not len(lines):
-        raise UsageError(f"{where} names no sample: there is no line after the names of the columns")
+        raise UsageError(f"{where} names no sample: it has the names of its columns only")
     wanted = {name: kind for name, kind in {**known, **declared}.items() if name in names}
     for name, kind in wanted.items():
         if isinstance(kind, str) or kind.is_pixels or kind.boxes or kind.follows:
@@ -382,7 +384,8 @@ def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> 
     """Raise BadListingError for a key that occurs twice."""
     if (repeated := repeated_key(keys)) is not None:
         first, row = repeated
-        what = f"{keys.value(row)!r} is on line {lines[first]} already, and keys must be unique: {cure}"
+        before = f"{'on' if place.unit == 'line' else 'in'} {place.at(int(lines[first]))}"
+        what = f"{keys.value(row)!r} is {before} already, and keys must be unique: {cure}"
         raise place.fault(int(lines[row]), what)
 
 
@@ -453,7 +456,7 @@ def _made_paths(template: PathTemplate, raw: Mapping[str, RawColumn]) -> Iterato
             except ValueError as error:
                 first = columns[0]
                 line = int(first.lines[row + len(paths)])
-                raise fault(first.place.where, line, 0, "", f"{opt.path_column}: {error}") from None
+                raise fault(first.place.where, first.place.at(line), 0, "", f"{opt.path_column}: {error}") from None
         yield row, paths
         row += len(paths)
 

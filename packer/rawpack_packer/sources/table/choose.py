@@ -98,8 +98,9 @@ def one_hot_name(label: str | None) -> tuple[str | None, bool]:
     return name or None, name != label
 
 
-def one_hot_numbers(rows: NDArray[Any], where: str) -> Rows:
-    """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. Raises UsageError for any other rows."""
+def one_hot_numbers(rows: NDArray[Any], where: str, row_name: Callable[[int], str] = lambda row: f"row {row}") -> Rows:
+    """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. row_name: see `number_labels`. Raises
+    UsageError for any other rows."""
     if rows.ndim != 2:
         raise UsageError(f"{where}: labels of shape {rows.shape[1:]} are not one-hot, (classes,)")
     ones = rows == 1
@@ -107,8 +108,8 @@ def one_hot_numbers(rows: NDArray[Any], where: str) -> Rows:
     if len(wrong):
         shown = listed([*map(str, rows[wrong[0]].tolist())], 8)
         raise UsageError(
-            f"{where}: label {shown} of row {wrong[0]} is not one-hot, a single 1 among zeros: leave out {_ONE_HOT} to "
-            "keep all numbers"
+            f"{where}: label {shown} of {row_name(int(wrong[0]))} is not one-hot, a single 1 among zeros: leave out "
+            f"{_ONE_HOT} to keep all numbers"
         )
     return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
