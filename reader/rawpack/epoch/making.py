@@ -6,7 +6,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -299,8 +298,11 @@ class PoolCache:
 def _close(worker_sets: list[WorkerSet], process: int) -> None:
     """In the process that started them. Several threads may do so at once: each set is closed by one of them."""
     while os.getpid() == process and worker_sets:
-        with suppress(IndexError):  # another thread took the last one
-            worker_sets.pop().close()
+        try:
+            worker_set = worker_sets.pop()
+        except IndexError:
+            return  # another thread took the last one
+        worker_set.close()
 
 
 def _close_taken(taken: dict[SlotPool, WorkerSet], process: int) -> None:
