@@ -206,7 +206,7 @@ def test_a_label_in_parquet_that_is_declared_as_text(tmp_path: Path) -> None:
 def test_a_first_sample_without_a_label(tmp_path: Path) -> None:
     """It is rejected, as any other without one, and does not decide what labels are."""
     samples = [{"image": PIXELS[i], "label": None if i == 0 else i} for i in range(N)]
-    with pytest.raises(PackError, match="00000000: a value is NoneType"):
+    with pytest.raises(PackError, match="00000000: label is NoneType"):
         packed(samples, tmp_path)
     assert values(packed(samples, tmp_path, max_rejects=1), "label") == [1, 2, 3, 4, 5]
 

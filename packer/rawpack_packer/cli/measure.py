@@ -48,6 +48,7 @@ _reading_options = together(
 
 @click.command(cls=Subcommand)
 @option("--target", group="Goals", type=click.FloatRange(min=0, min_open=True), metavar="IMAGES/S",
+        short="Images per second that one machine trains on",
         help="Images per second that training on one machine consumes. The smallest store whose whole interval "
         "reaches it is recommended. [default: the smallest that reads at least half as fast as the "
         "fastest]")  # fmt: skip
