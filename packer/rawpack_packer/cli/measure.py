@@ -52,7 +52,8 @@ _reading_options = together(
         help="Images per second that training on one machine consumes. The smallest store whose whole interval "
         "reaches it is recommended. [default: the smallest that reads at least half as fast as the "
         "fastest]")  # fmt: skip
-@option("--disk", group="Goals", metavar="BYTES", help="Disk space the whole store may take, such as 500GB.")
+@option("--disk", group="Goals", metavar="BYTES", short="Disk space the store may take, such as 500GB",
+        help="Disk space the whole store may take, such as 500GB.")  # fmt: skip
 @option("--memory", group="Goals", metavar="BYTES",
         short="Memory that can cache files when training",
         help="Memory free for caching files on the training machine; a larger store counts as read from the disk. "
