@@ -110,8 +110,8 @@ def test_what_it_does_not_go_with(photos: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 5000), (5000, 1)])
 def test_lines_of_pixels_are_rejected(tmp_path: Path, shape: tuple[int, int]) -> None:
-    """A line is not made so many times larger that memory runs out: images and masks of more pixels than allowed are
-    rejects."""
+    """An image of one line does not exhaust memory when it is enlarged: images and masks of more pixels than allowed
+    are rejects."""
     line, size = picture(*shape, 1), "x".join(map(str, shape[::-1]))
     samples = [{"image": picture(60, 80, 0)}, {"image": line}]
     rawpack_packer.pack(samples, tmp_path / "s", size=SIDE, fit="whole", max_pixels=100_000, max_rejects=1, workers=0)

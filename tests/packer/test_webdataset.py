@@ -625,7 +625,7 @@ def _faulty(folder: Path) -> dict[int, str]:
 
 @pytest.mark.parametrize("first", [0, 1, 6, 7])
 def test_all_that_is_wrong_with_shards_is_named_at_once(tmp_path: Path, first: int) -> None:
-    """Whatever is wrong: who fixes what one run names is told of nothing else by the next; whichever shard is first."""
+    """One run names all faults, whichever shard comes first: once they are fixed, the next run finds no other."""
     wrong = _faulty(tmp_path)
     order = [first, *(k for k in range(8) if k != first)]
     command = ("pack", "--workers", 0, "--size", 16, "::".join(f"{tmp_path}/a-{k}.tar" for k in order), tmp_path / "s")

@@ -343,9 +343,10 @@ def test_close_comes_next_where_a_thread_never_rests(store: Path, way: str) -> N
 
     thread = threading.Thread(target=read)
     thread.start()
-    reads.wait()
+    assert reads.wait(60)
     batches.close()
-    thread.join()
+    thread.join(60)
+    assert not thread.is_alive()
     assert not any(late)
 
 

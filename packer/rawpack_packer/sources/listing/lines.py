@@ -39,7 +39,7 @@ Unit = Literal["line", "row"]
 file or of a table in memory from 0, as everywhere else."""
 _SHOWN = 40
 _NAMED, _MISSING = 5, 1000
-"""Missing files that are named; and so many that no more are looked for."""
+"""How many missing files a message names, and how many are counted before the search for others ends."""
 
 
 class BadListingError(UsageError):
