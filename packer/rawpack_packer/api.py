@@ -20,7 +20,7 @@ from rawpack.former import reader_now
 from rawpack.remote.url import is_url, local_path, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.folder import one_store, store_folder, store_folders
+from rawpack_packer.destination.folder import THEN_COPY, one_store, store_folder, store_folders
 from rawpack_packer.job import opening
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.keyword_types import SourceKeywords
@@ -144,11 +144,9 @@ def append_job(
     run_options, source_options, recipe = by_group(options)
     if recipe:
         raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
-    where = os.fspath(destination)
-    if is_url(where):
-        raise UsageError(f"{shown(where)} is a URL: append to a store in a folder, then copy it there, store.json last")
-    store = open_store(Path(where), opening.paths_of(source))
-    run_options, other = run_options.connected(), ("rawpack", "append", "SRC", where)
+    where = destinations.local_folder(destination, f"append to a store in a folder, {THEN_COPY}")
+    store = open_store(where, opening.paths_of(source))
+    run_options, other = run_options.connected(), ("rawpack", "append", "SRC", os.fspath(destination))
     opened = opening.open_addition(source, source_options, run_options, store, other=other, scan=scan)
     return Append(opened, store, run_options, skip_existing=skip_existing, other_libraries=other_libraries)
 
@@ -171,15 +169,15 @@ def derived_job(
     run_options, _, recipe = by_group(options)
     if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
         raise UsageError("merge needs two or more stores; `rawpack convert` copies one")
-    for store in stores:
-        destinations.check_apart(Path(destination), store_folder(os.fspath(store)))
-    destinations.check(Path(destination))
+    place = destinations.local_folder(destination, f"make the store in a folder, {THEN_COPY}")
+    paths = [store_folder(os.fspath(store)) for store in stores]
+    destinations.check(place, paths)
     run_options = run_options.connected()
     if merge:
-        return Job(*merging(stores, recipe, prefix, scan), destination, run_options, checked=True)
-    source = StoreSource(stores[0], progress=scan)
+        return Job(*merging(paths, recipe, prefix, scan), place, run_options, checked=True)
+    source = StoreSource(paths[0], progress=scan)
     samples = source if choice is None else chosen(source, choice)
-    return Job(samples, recipe_as_before(source, recipe), destination, run_options, checked=True)
+    return Job(samples, recipe_as_before(source, recipe), place, run_options, checked=True)
 
 
 # ---------------------------------------------------------------------------------------------- in Python
@@ -407,9 +405,10 @@ def export_job(
     from rawpack_packer.sources import StoreSource
 
     path = store_folder(os.fspath(store))
-    destinations.check_apart(Path(folder), path)
+    place = destinations.local_folder(folder, "export into a folder, then copy it there")
+    destinations.check_apart(place, path)
     run = parse_run_options(workers, max_rejects, progress=progress)
-    return Export(StoreSource(path, progress=scan), Path(folder), to, run, **options)
+    return Export(StoreSource(path, progress=scan), place, to, run, **options)
 
 
 @takes_paths

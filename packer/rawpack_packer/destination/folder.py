@@ -14,7 +14,7 @@ from rawpack.disk.manifest import NAME, Manifest
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
-from rawpack.remote.url import local_path, refuse_url
+from rawpack.remote.url import is_url, local_path, refuse_url, shown
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
@@ -23,6 +23,8 @@ from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, is_o
 from rawpack_packer.text import listed, near_path
 
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
+THEN_COPY = "then copy it there, store.json last"
+"""The end of a cure where a store was to be made or changed at a URL."""
 _CLEARING = "clearing"
 """In WORK while a store is removed."""
 _BEFORE_JOB = {*LOCKS, SPOOL, f"{JOB}.tmp", f"{APPEND}.tmp"}
@@ -222,6 +224,13 @@ def _existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
+
+
+def local_folder(given: str | os.PathLike[str], cure: str) -> Path:
+    """The folder that a path or a file:// URL names. Raises UsageError, with the cure, for any other URL."""
+    if is_url(given):
+        raise UsageError(f"{shown(str(given))} is a URL: {cure}")
+    return local_path(given)
 
 
 def store_folder(dst: str) -> Path:

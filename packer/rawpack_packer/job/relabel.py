@@ -26,6 +26,7 @@ from rawpack.errors import UsageError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import WORK
+from rawpack_packer.destination.folder import THEN_COPY, local_folder
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
 from rawpack_packer.job.append import open_store
@@ -93,7 +94,7 @@ def relabel_store(
 
     Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one.
     """
-    path, of_floats = Path(store), dict[str, FieldKind]()
+    path, of_floats = local_folder(store, f"relabel a store in a folder, {THEN_COPY}"), dict[str, FieldKind]()
     if not isinstance(new, str | os.PathLike):
         if (rows := keyed_rows(new)) is None:
             raise UsageError(

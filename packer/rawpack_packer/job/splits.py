@@ -166,10 +166,8 @@ def splits_job(
     """The jobs of `rawpack.pack_splits`, checked and not begun."""
     run_options, source_options, recipe = by_group(options)
     recipe = parse_options(recipe)
-    if isinstance(destination, str) and is_url(destination):
-        raise UsageError(
-            f"{shown_url(destination)}: splits are packed into folders; pack each to a URL of its own, or copy them"
-        )
+    cure = "splits are packed into folders; pack each to a URL of its own, or copy them"
+    where = destinations.local_folder(destination, cure)
     names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
     amounts = [holdout] if isinstance(holdout, str) else holdout
     amounts = draws.parse_holdout(amounts) if isinstance(amounts, list | tuple) else amounts
@@ -177,7 +175,6 @@ def splits_job(
         raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
     if amounts is not None and not isinstance(amounts, Mapping):
         raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
-    where = Path(destination)
 
     def opened(one: Any, split: str | None = None, named: str = "") -> Source:
         about = source_options
