@@ -352,6 +352,21 @@ def test_restart_begins_anew_and_removes_nothing_else(source: Path, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("quiet")
+def test_a_run_that_cannot_take_its_locks_holds_none(source: Path, tmp_path: Path) -> None:
+    """The disk is full when the second lock is made: once there is space, the same process packs."""
+    opened = os.open
+
+    def full(path: Any, *args: Any, **kwargs: Any) -> int:
+        if os.fspath(path).endswith("workers.lock"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        return opened(path, *args, **kwargs)
+
+    with mock.patch.object(os, "open", full):
+        ran = run_here("pack", "--workers", 0, *SMALL, source, tmp_path / "store")
+        assert (ran.code, "No space left on device" in ran.err) == (1, True), ran
+    pack(source, tmp_path / "store", *SMALL)
+
+
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
 def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
     """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""

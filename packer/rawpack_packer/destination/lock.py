@@ -51,9 +51,11 @@ class Lock:
             end_token(self._folder.parent)
             self.workers = lock_file(self._folder / _WORKERS_LOCK, wait_s=_WORKERS_END_S)
             _flock(self.workers, alone=False)
-        except BlockingIOError:
+        except BaseException as error:  # also of a full disk, or Ctrl-C: this process may try again
             self._close()
-            raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
+            if isinstance(error, BlockingIOError):
+                raise UsageError(f"another run is packing into {self._folder.parent} right now") from None
+            raise
         return self
 
     def __exit__(
