@@ -115,6 +115,8 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path) -> None:
         (["--splits", "train,flat"], root, "has no classes, and another split has"),
         (["--splits", "train", "--holdout", "val=0.1"], root, "give one of them"),
         (["--seed", "3"], flat, "--seed applies to --holdout only"),
+        (["--holdout", "val=1", "--seed", 1 << 63], flat, "must be a whole number between"),
+        (["--holdout", "val=1", "--tmp", root], flat, "--tmp applies to a store at a URL"),
         (["--holdout", "val"], flat, "NAME=SHARE or NAME=NUMBER"),
         (["--holdout", "val=1.5"], flat, "a share below 1"),
         (["--holdout", "val=0.5,test=0.5"], flat, "nothing remains"),
@@ -194,6 +196,31 @@ def test_a_number_is_of_each_class(tmp_path: Path) -> None:
     source = many(tmp_path / "source", {"a": 2, "b": 3, "c": 4, "d": 50})
     sets = packed(source, tmp_path / "sets", "--holdout", "val=3")
     assert Counter(held(sets, "val").values()) == {"a": 1, "b": 2, "c": 3, "d": 3}
+
+
+@pytest.mark.parametrize(("amount", "drawn"), [(1 / 3, 4), (1 / 7, 2), (0.5, 6), (5e-05, 0)])
+def test_any_share_is_one_in_python(tmp_path: Path, amount: float, drawn: int) -> None:
+    """Whatever digits a float has, of twelve samples."""
+    images = np.zeros((12, 8, 8, 3), np.uint8)
+    if not drawn:
+        with pytest.raises(UsageError, match="0.00005 takes nothing"):
+            rawpack_packer.pack_splits(images, tmp_path / "sets", holdout={"val": amount}, workers=0)
+        return
+    rawpack_packer.pack_splits(images, tmp_path / "sets", holdout={"val": amount}, workers=0)
+    assert len(Reader(tmp_path / "sets", split="val")) == drawn
+
+
+def test_a_seed_is_a_whole_number(tmp_path: Path) -> None:
+    """Nothing is written for any other; a number of numpy is one, and the set opens."""
+    images, sets = np.zeros((12, 8, 8, 3), np.uint8), tmp_path / "sets"
+    seeds: list[Any] = [1.5, True, "1", 1 << 63]
+    for seed in seeds:
+        with pytest.raises(UsageError, match="seed=.* must be a whole number"):
+            rawpack_packer.pack_splits(images, sets, holdout={"val": 3}, seed=seed, workers=0)
+    assert not sets.exists()
+    number: Any = np.int64(3)
+    rawpack_packer.pack_splits(images, sets, holdout={"val": 3}, seed=number, workers=0)
+    assert len(Reader(sets, split="val")) == 3
 
 
 def test_a_class_that_is_too_small_is_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rawpack.errors import UsageError
 from rawpack_packer import text
 from rawpack_packer.cli.command import Subcommand, UserPath, option, path_argument, together
 from rawpack_packer.cli.options import (
@@ -110,6 +111,8 @@ def pack(
 
     out = take_output(options)
     if holdout or any(one is not None for one in (splits, seed, group_by, split_by)):
+        if tmp is not None:
+            raise UsageError("--tmp applies to a store at a URL, and splits are packed into folders: leave it out")
         with scanning(quiet=out.quiet) as scan:
             jobs = splits_job(
                 src, dst, splits=splits, holdout=holdout or None, seed=seed, group_by=group_by, split_by=split_by,

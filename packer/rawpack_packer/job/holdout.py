@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -32,7 +33,8 @@ from rawpack_packer.text import listed, plain
 VERSION = 1
 """Of the rules of the draw."""
 TRAIN = "train"
-_AMOUNT = re.compile(r"\d{1,15}(\.\d{1,15})?%?|\.\d{1,15}%?")
+_AMOUNT = re.compile(r"\d{1,15}(\.\d{1,30})?%?|\.\d{1,30}%?")
+"""Python writes 17 digits of 1 / 7, and more of smaller shares."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
             f"{opt.holdout} {','.join(f'{name}={amount}' for name, amount in found.items())}: nothing remains"
         )
     return found
+
+
+def as_text(amount: float | str) -> str:
+    """An amount as `parse_holdout` takes it: 0.00005, which Python writes as 5e-05."""
+    return f"{Decimal(str(amount)):f}" if isinstance(amount, float) else str(amount)
 
 
 def share(amount: str) -> Fraction:

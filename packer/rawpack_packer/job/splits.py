@@ -16,6 +16,7 @@ from rawpack.disk.manifest import Manifest
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import SplitSet, is_split_name, read_splits
 from rawpack.errors import StoreError, UsageError
+from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, join
 from rawpack.remote.url import shown as shown_url
 from rawpack_packer.destination import files, journal
@@ -43,6 +44,8 @@ from rawpack_packer.text import listed, plain
 
 _SHOWN = 20
 _TEMPORARY = f"{SPLITS}.tmp"
+_SEEDS = -(1 << 63), (1 << 63) - 1
+"""The least and the greatest that `splits.json` holds."""
 
 
 def set_of(
@@ -61,10 +64,10 @@ def set_of(
             raise UsageError(f"{option} applies to {opt.holdout} only")
     if amounts is None:
         return SplitSet(splits=_checked(names or (), str(opt.splits)))
-    shares = draws.parse_holdout(f"{name}={amount}" for name, amount in amounts.items())
+    shares = draws.parse_holdout(f"{name}={draws.as_text(amount)}" for name, amount in amounts.items())
     splits = _checked([draws.TRAIN, *shares], str(opt.holdout))
-    groups = msgspec.UNSET if group_by is None else group_by
-    return SplitSet(splits=splits, holdout=shares, seed=seed or 0, draw=draws.VERSION, group_by=groups)
+    groups, seed = msgspec.UNSET if group_by is None else group_by, whole_number("seed", seed or 0, *_SEEDS)
+    return SplitSet(splits=splits, holdout=shares, seed=seed, draw=draws.VERSION, group_by=groups)
 
 
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
