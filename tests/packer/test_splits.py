@@ -203,7 +203,7 @@ def test_any_share_is_one_in_python(tmp_path: Path, amount: float, drawn: int) -
     """Whatever digits a float has, of twelve samples."""
     images = np.zeros((12, 8, 8, 3), np.uint8)
     if not drawn:
-        with pytest.raises(UsageError, match="0.00005 takes nothing"):
+        with pytest.raises(UsageError, match="holdout={'val': '0.00005'} takes nothing"):
             rawpack_packer.pack_splits(images, tmp_path / "sets", holdout={"val": amount}, workers=0)
         return
     rawpack_packer.pack_splits(images, tmp_path / "sets", holdout={"val": amount}, workers=0)

@@ -63,9 +63,8 @@ def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{opt.holdout(repr(text))}: {what}")
         found[name] = amount
     if sum(share(amount) for amount in found.values() if share(amount) < 1) >= 1:
-        raise UsageError(
-            f"{opt.holdout} {','.join(f'{name}={amount}' for name, amount in found.items())}: nothing remains"
-        )
+        amounts = ",".join(f"{name}={amount}" for name, amount in found.items())
+        raise UsageError(f"{opt.holdout(amounts)}: nothing remains")
     return found
 
 
@@ -119,7 +118,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | 
     empty = [name for name, found in rows.items() if not len(found)]
     if empty:
         raise UsageError(
-            f"{opt.holdout(empty[0])}={holdout[empty[0]]} takes nothing: the largest class of {source.info.root} has "
+            f"{opt.holdout(f'{empty[0]}={holdout[empty[0]]}')} takes nothing: the largest class of {source.info.root} has "
             f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
         )
     too_few = {name: tuple(labels) for name, labels in short.items()}
