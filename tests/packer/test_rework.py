@@ -24,7 +24,7 @@ from pictures import picture, save
 from running import Ran, run_here
 
 import rawpack_packer
-from rawpack import Reader
+from rawpack import Reader, UsageError
 from rawpack.disk import manifest as manifests
 from rawpack_packer.sources import SourceChangedError, StoreSource
 from rawpack_packer.sources.store import StorePart, _opened
@@ -684,6 +684,14 @@ def test_a_subset_that_cannot_be_is_refused(
     ran = run("subset", *options, zoo, "made")
     assert (ran.code, words in ran.err, len(ran.err.splitlines())) == (2, True, 1), ran
     assert not Path("made").exists()
+
+
+@pytest.mark.parametrize("given", [{"every": 2.5}, {"limit": 0}, {"per_class": "3"}, {"limit": 3, "seed": 1.5}])
+def test_a_number_of_a_subset_is_a_whole_one(zoo: Path, tmp_path: Path, given: Any) -> None:
+    """In Python, too; the message names the keyword."""
+    with pytest.raises(UsageError, match=f"{[*given][-1]}=.* must be a whole number"):
+        rawpack_packer.subset(zoo, tmp_path / "made", workers=0, **given)
+    assert not (tmp_path / "made").exists()
 
 
 def test_a_store_without_classes_has_subsets_too(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.order.shuffled import Shuffled
 from rawpack.store.selection import positions_where
 from rawpack.store.stores import Stores
@@ -125,9 +126,9 @@ class Choice:
 
 def chosen(source: StoreSource, choice: Choice) -> View:
     """The chosen samples. Raises UsageError for what the store does not have, and if nothing is left."""
-    for option, count in ((opt.every, choice.every), (opt.per_class, choice.per_class), (opt.limit, choice.limit)):
-        if count is not None and count < 1:
-            raise UsageError(f"{option(count)}: must be 1 or more")
+    for name, least in (("every", 1), ("per_class", 1), ("limit", 1), ("seed", None)):
+        if (number := getattr(choice, name)) is not None:
+            whole_number(name, number, least)
     if choice.seed is not None and choice.limit is None and choice.per_class is None:
         raise UsageError(f"{opt.seed} says which samples {opt.limit} or {opt.per_class} takes; give one of them")
     left, classes, known = np.ones(len(source), np.bool_), None, source.info.classes or ()

@@ -117,8 +117,9 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | 
     rows = {name: np.flatnonzero(of_split == k) for k, name in enumerate(splits)}
     empty = [name for name, found in rows.items() if not len(found)]
     if empty:
+        none = f"{empty[0]}={holdout[empty[0]]}"
         raise UsageError(
-            f"{opt.holdout(f'{empty[0]}={holdout[empty[0]]}')} takes nothing: the largest class of {source.info.root} has "
+            f"{opt.holdout(none)} takes nothing: the largest class of {source.info.root} has "
             f"{np.bincount(np.unique(classes, return_inverse=True)[1]).max()} to choose from, and one stays in {TRAIN}"
         )
     too_few = {name: tuple(labels) for name, labels in short.items()}
