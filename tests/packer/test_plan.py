@@ -32,6 +32,7 @@ from rawpack_packer.tune import measure, trial
 from rawpack_packer.tune.candidates import Candidate, candidates, parse_steps, untried
 from rawpack_packer.tune.loss import Loss, psnr, ssim
 from rawpack_packer.tune.measure import Rate, Reading, Setting, read_in_turn
+from rawpack_packer.tune.plan import _words
 from rawpack_packer.tune.recommend import Goals, recommend, trades
 from rawpack_packer.tune.system import scratch_folder
 from rawpack_packer.tune.trial import Trial, draw
@@ -92,6 +93,24 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
 
 
 # ---------------------------------------------------------------------------------------------- the sample
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"images": {"target": "clean/"}}, "--images target=clean/"),
+        ({"array": {"image": "train/x", "label": "y"}}, "--array image=train/x --array label=y"),
+        ({"fields": {"score": "float32", "box": ("float32", (None, 5))}}, "--field score:float32 --field box:float32[?,5]"),
+        ({"fields": ["txt", "a:str"], "columns": ["x", "y"]}, "--field txt --field a:str --columns x,y"),
+        ({"episodes": [0, 3], "limit": 5}, "--episodes 0,3 --limit 5"),
+        ({"kind": "listing", "skip_unreadable": True, "path_column": "p", "images": Path("in")},
+         "--source listing --skip-unreadable --path p --images in"),
+        ({"images": (), "columns": None, "skip_unreadable": False}, ""),
+    ],
+)  # fmt: skip
+def test_keywords_are_written_as_the_command_takes_them(given: dict[str, Any], words: str) -> None:
+    """Also dicts and lists of Python, of which the last one would count otherwise."""
+    assert _words(given) == words.split()
 
 
 def test_a_sample_is_spread_over_the_whole(images: Path) -> None:

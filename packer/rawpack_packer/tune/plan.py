@@ -397,13 +397,27 @@ def _seconds(written: str) -> float:
 
 def _words(source_options: Mapping[str, Any]) -> list[str]:
     """The words of a command line that describe the source so."""
-    words, flags = list[str](), {one.name: one.flag for one in SOURCE}
+    words, rows = list[str](), {one.name: one for one in SOURCE}
     for name, value in source_options.items():
-        if isinstance(value, bool):
-            words += [flags[name]] if value else []
-            continue
-        if isinstance(value, Mapping):
-            value = [f"{key}:{_written(one)}" for key, one in value.items()]
-        for one in value if isinstance(value, tuple | list) else () if value is None else (value,):
-            words += [flags[name], str(one)]
+        row, values = rows[name], _values(name, value)
+        if row.is_flag:
+            words += [row.flag] if value else []
+        elif values:
+            words += [word for one in (values if row.multiple else [",".join(values)]) for word in (row.flag, one)]
     return words
+
+
+def _values(name: str, value: Any) -> list[str]:
+    """What a user said of a source, one or several of it, as the command has each."""
+    if isinstance(value, Mapping):
+        between = ":" if name == "fields" else "="
+        return [f"{key}{between}{_declared(one)}" for key, one in value.items()]
+    return [] if value is None else [*map(str, value if isinstance(value, tuple | list) else [value])]
+
+
+def _declared(value: Any) -> str:
+    """ "float32[4,?]" for ("float32", (4, None))."""
+    if not isinstance(value, tuple):
+        return str(value)
+    dtype, shape = value
+    return f"{dtype}[{','.join('?' if n is None else str(n) for n in shape)}]" if shape else str(dtype)
