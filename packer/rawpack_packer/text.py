@@ -59,6 +59,11 @@ def plain(text: str | bytes, *, lines: bool = False) -> str:
     return "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in text)
 
 
+def in_python(text: str) -> str:
+    """A text as code that a user copies: in double quotes, where it needs no escapes."""
+    return f'"{text}"' if text.isprintable() and not {'"', "\\"} & {*text} else repr(text)
+
+
 def composed(text: str) -> str:
     """One of the spellings that Unicode has for letters such as é: macOS may write another one (NFD)."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)

@@ -317,3 +317,26 @@ def test_masks_of_a_table_above_a_split_are_found(data: Callable[[Files], str]) 
     source = open_source(f"{path}/train")
     assert source[0].fields["mask_file_name"] == "0m.png"
     assert source.info.counts["not_listed"] == 0
+
+
+# ---------------------------------------------------------------------------------------------- of stores
+
+SAID = ("--workers", 0, "--size", 8)
+
+
+@pytest.mark.parametrize("name", ["my store", 'it\'s "mine"', "back\\slash", "$HOME", "tab\tname"])
+def test_what_a_summary_prints_finds_the_store(data: Callable[[Files], str], name: str) -> None:
+    """The line of Python and the command to look at the store, also of its splits, as they are copied; what a terminal
+    would obey is in the line of Python alone."""
+    source = data(BOTH)
+    said = run_here("pack", *SAID, source, name)
+    assert said.code == 0, said.err
+    (line,) = re.findall(r"batches = (rawpack.Reader\(.*\))\.batches", said.out)
+    assert len(eval(line, {"rawpack": rawpack})) == len(BOTH)
+    looks = re.findall(r"^  look +(.*)$", said.out + run_here("inspect", name).out, re.MULTILINE)
+    assert len(looks) == 2
+    if name.isprintable():
+        assert [shlex.split(look) for look in looks] == [["rawpack", "view", name]] * 2
+    drawn = run_here("pack", *SAID, "--holdout", "val=1", source, f"{name} drawn").out
+    lines = re.findall(r"^  (rawpack.Reader\(.*\))$", drawn, re.MULTILINE)
+    assert [len(eval(line, {"rawpack": rawpack})) for line in lines] == [len(BOTH) - 2, 2]

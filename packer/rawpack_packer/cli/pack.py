@@ -204,5 +204,6 @@ def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
         rest = f"after {len(done)} of {len(jobs.jobs)} splits; the same command resumes"
         raise KeyboardInterrupt(rest) from error
     read_it = ["Read a split by its name:"]
-    read_it += [f'  rawpack.Reader("{text.plain(dst)}", split="{text.plain(name)}")' for name in jobs.chosen.splits]
+    place, names = text.in_python(dst), map(text.in_python, jobs.chosen.splits)
+    read_it += [f"  rawpack.Reader({place}, split={name})" for name in names]
     out.give({"destination": dst, "splits": done}, lambda: "\n".join(read_it))

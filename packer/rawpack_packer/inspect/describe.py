@@ -146,7 +146,8 @@ def rows_of(described: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("left over", f"{left}, and {again()} removes them"))
     if not described["rejects"]["count"]:
         rows.append(("rejects", "none"))
-    return [*rows, ("digest", described["digest"]), ("look", f"rawpack view {text.plain(described['path'])}")]
+    look = text.plain(shlex.join(["rawpack", "view", described["path"]]))
+    return [*rows, ("digest", described["digest"]), ("look", look)]
 
 
 def class_words(classes: Mapping[str, int], noun: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -278,11 +279,12 @@ class Summary(Shown):
         rows.append(
             (
                 "read it",
-                f'batches = rawpack.Reader("{path}").batches({min(_BATCH, manifest.samples or _BATCH)}{options})',
+                f"batches = rawpack.Reader({text.in_python(_place(self))})"
+                f".batches({min(_BATCH, manifest.samples or _BATCH)}{options})",
             )
         )
         rows.append(("each epoch", "for batch in batches: ..."))
-        rows.append(("look", f"rawpack view {path}"))
+        rows.append(("look", text.plain(shlex.join(["rawpack", "view", _place(self)]))))
         return Block("Packed.", rows)
 
 
@@ -383,5 +385,10 @@ def _classes(number: int) -> str:
 
 
 def _path(summary: Summary) -> str:
+    """See `_place`; safe to show."""
+    return text.plain(_place(summary))
+
+
+def _place(summary: Summary) -> str:
     """A folder as it is usually written; a URL as it is."""
-    return text.plain(summary.destination if is_url(summary.destination) else str(Path(summary.destination)))
+    return summary.destination if is_url(summary.destination) else str(Path(summary.destination))
