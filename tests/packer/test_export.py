@@ -29,6 +29,7 @@ from running import Ran, run_here, started
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
 from rawpack_packer.exporting.target import Names, check_names
+from rawpack_packer.job import NoProgress
 from rawpack_packer.sources import KINDS
 
 JPEG = ("--format", "lmdb", "--size", "keep", "--quality", "keep")
@@ -498,11 +499,13 @@ def test_a_dry_run_says_what_it_would_take(tmp_path: Path) -> None:
 
 
 def test_what_the_disk_refuses_is_one_line(tmp_path: Path) -> None:
-    """A file that cannot be written ends the run with its name and how to go on; then the same command does."""
-    store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)])
+    """A file that cannot be written ends the run with its name and how to go on, and the progress that is shown; then
+    the same command does."""
+    store, progress = packed(tmp_path / "store", [picture(8, 8, i) for i in range(3)]), mock.Mock(spec=NoProgress)
     with (
         mock.patch("rawpack_packer.exporting.run.Path.write_bytes", side_effect=OSError(28, "No space left on device")),
         pytest.raises(PackError, match="No space left"),
     ):
-        rawpack_packer.export(store, tmp_path / "out")
+        rawpack_packer.export(store, tmp_path / "out", progress=progress)
+    progress.end.assert_called()
     assert rawpack_packer.export(store, tmp_path / "out").written_now == 3

@@ -145,11 +145,13 @@ class Export:
                     f"the files need about {text.size(need)}, and {self.folder} has {text.size(free)} free: free some "
                     "space, or name a folder on another disk"
                 )
-        with files.refusals_named(self.folder):
-            destinations.make(self.folder)
-            with Lock(self.folder):
-                done = self._write(run)
-        run.progress.end()
+        try:
+            with files.refusals_named(self.folder):
+                destinations.make(self.folder)
+                with Lock(self.folder):
+                    done = self._write(run)
+        finally:
+            run.progress.end()
         reasons = Counter(reject.reason for reject in done.rejects)
         samples = len(self.source) - len(done.rejects)
         return Exported(
