@@ -215,6 +215,31 @@ def test_keys_that_exist_are_named_and_can_be_skipped(tmp_path: Path) -> None:
     assert run_here("inspect", "--verify", store).code == 0
 
 
+def test_a_rejected_image_of_a_listing_is_tried_again_once_it_changed(tmp_path: Path) -> None:
+    """As that of a folder, although the listing is a file of its source, too; so after an append, and where each image
+    has a partner."""
+    for kind in ("listing", "pairs"):
+        source = folder(tmp_path / kind / "photos", {"cat": 3})
+        (source / "cat" / "bad.png").write_text("no image")
+        shutil.copytree(source, tmp_path / kind / "partners")
+        options: list[object] = ["--images", f"target={tmp_path / kind / 'partners'}"]
+        if kind == "listing":
+            source, options = source.parent / "list.csv", []
+            source.write_text("path\n" + "".join(f"photos/cat/{name}.png\n" for name in ("000", "001", "bad")))
+        store = pack(source, tmp_path / kind / "store", *SMALL, *options, "--max-rejects", 1)
+        if kind == "listing":
+            with source.open("a") as file:
+                file.write("photos/cat/002.png\n")
+            told = json.loads(append(source, store, "--skip-existing", "--json", *options).out)
+            assert (told["added"], told["existing"], told["changed"]) == (1, 3, 0)
+        for place in ("photos", "partners"):
+            save(tmp_path / kind / place / "cat" / "bad.png", picture(16, 16, 77))
+            save(tmp_path / kind / place / "cat" / "000.png", picture(16, 16, 78))
+        told = json.loads(append(source, store, "--skip-existing", "--json", *options).out)
+        assert (told["added"], told["existing"], told["changed"], told["rejects"]) == (1, 3, 1, 1), kind
+        assert len(Reader(store)) == 4
+
+
 def test_rejects_and_counts_are_those_of_all_sources(tmp_path: Path) -> None:
     """The file of rejects lists those of every source in order; counts add up; limits are of the new samples alone."""
     first = folder(tmp_path / "a", {"cat": 2, "dog": 1})

@@ -167,8 +167,8 @@ def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
         except (OSError, RawpackError, KeyError, TypeError, ValueError):
             break
         # Else the samples do not have a file each.
-        if 0 <= first <= end and found.shape == (end - first, 2):
-            states[first:end] = found
+        if 0 <= first <= end and found.shape[1:] == (2,) and len(found) >= end - first:
+            states[first:end] = found[: end - first]  # see `Source.states`
     return states
 
 

@@ -299,7 +299,7 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
     numbers = {source.key(i): i for i in range(len(source))}
     had, changed = np.zeros(len(source), bool), np.zeros(len(source), bool)
     states = source.states()
-    aligned = len(states) == len(source)
+    aligned = len(states) >= len(source)  # then come those of a listing, or of further images
     for key, state, rejected in itertools.chain.from_iterable(map(journal.entries, stores)):
         i = numbers.get(key)
         if i is not None:
