@@ -387,6 +387,26 @@ def test_a_strangers_set_leads_nowhere(tmp_path: Path, name: str) -> None:
     assert run_here("inspect", sets).code == 1
 
 
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_a_file_of_that_name_by_another_program_is_none_of_a_set(tmp_path: Path, size: int) -> None:
+    """Next to a store, it keeps nobody from packing, reading, appending and exporting; in a destination, it is a file
+    like any other."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "splits.json").write_text(json.dumps({"train": ["x" * size], "val": []}, indent=1))
+    source, store = folder(tmp_path / "source", {"a": 3}), data / "train"
+    pack(source, store, *SMALL)
+    ran = run_here("pack", "--workers", 0, "--size", 8, source, store)
+    assert (ran.code, "the recipe differs" in ran.err) == (2, True), ran
+    ran = run_here("append", "--workers", 0, "--quiet", folder(tmp_path / "more", {"a": 2}, first=50), store)
+    assert (ran.code, ran.err) == (0, ""), ran
+    assert len(Reader(data, split="train")) == 5
+    assert run_here("export", "--quiet", "--to", "webdataset", store, tmp_path / "out").code == 0
+    for options in ([], ["--splits", "a"]):
+        ran = run_here("pack", "--workers", 0, *options, source, data)
+        assert (ran.code, "contains other files (splits.json" in ran.err) == (2, True), ran
+
+
 def test_a_link_is_no_split_to_be_packed(tmp_path: Path) -> None:
     """Packing and --restart touch nothing that a link in the set leads to."""
     source, outside = folder(tmp_path / "source", {"a": 3}), tmp_path / "outside"

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import NAME, Manifest
-from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, refuse_url, shown
@@ -42,7 +41,7 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     if not check_folder(destination):
         return
     names = sorted(path.name for path in destination.iterdir())
-    if SPLITS in names:
+    if read_splits(destination) is not None:
         raise UsageError(
             f"{destination} is a set of splits: give the same {opt.splits}, {opt.holdout} or {opt.split_by}, name one "
             "of the splits, or another folder"

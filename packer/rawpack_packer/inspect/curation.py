@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack import Reader
 from rawpack.disk.manifest import CURATED
-from rawpack.disk.splits import NAME as SPLITS
-from rawpack.disk.splits import split_names
+from rawpack.disk.splits import read_splits
 from rawpack.remote.url import is_url
 
 NEAR = 4
@@ -171,10 +170,10 @@ def _leaks(hashes: Hashes, path: Path) -> list[tuple[int, int]]:
 def _siblings(path: str) -> Iterator[tuple[str, Path]]:
     """The other splits of the set that the store at a path or URL is in."""
     store = Path(path).resolve()
-    if not is_url(path) and (store.parent / SPLITS).exists():
-        for name in split_names(store.parent):
-            if (split := store.parent / name) != store:
-                yield name, split
+    found = None if is_url(path) else read_splits(store.parent)
+    for name in () if found is None else found.splits:
+        if (split := store.parent / name) != store:
+            yield name, split
 
 
 def _extremes(reader: Reader, title: str, name: str, *, least: bool) -> Extremes:

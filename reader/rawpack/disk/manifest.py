@@ -256,6 +256,11 @@ def seal(text: bytes) -> bytes:
     return body + _SEAL + xxhash.xxh3_128_hexdigest(body).encode() + b'"\n}\n'
 
 
+def is_sealed(data: bytes) -> bool:
+    """Whether a file was written by rawpack, as a manifest is; see `unseal`."""
+    return _SEAL in data
+
+
 def unseal(data: bytes, where: str) -> tuple[bytes, str]:
     """The JSON object as it was before sealing, and its checksum. Raises DamagedStoreError where it does not match."""
     end = data.rfind(_SEAL)

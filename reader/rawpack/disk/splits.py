@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from rawpack.disk.manifest import NAME as MANIFEST
-from rawpack.disk.manifest import unseal
+from rawpack.disk.manifest import is_sealed, unseal
 from rawpack.errors import DamagedStoreError, UnfinishedStoreError, UsageError
 from rawpack.system.files import read_plain
 
@@ -43,11 +43,14 @@ class SplitSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_splits(path: Path) -> SplitSet | None:
-    """The set of splits in folder `path`; None where there is none. Raises DamagedStoreError for an invalid file."""
+    """The set of splits in folder `path`; None where there is none, such as where another program's file has its name.
+    Raises DamagedStoreError for an invalid file."""
     where = path / NAME
     try:
         data = read_plain(where, _MAX_BYTES)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, DamagedStoreError):
+        return None
+    if not is_sealed(data):
         return None
     text, _ = unseal(data, str(where))
     try:
