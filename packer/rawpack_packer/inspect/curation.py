@@ -16,6 +16,7 @@ from rawpack import Reader
 from rawpack.disk.manifest import CURATED
 from rawpack.disk.splits import read_splits
 from rawpack.remote.url import is_url
+from rawpack_packer.destination.folder import is_finished
 
 NEAR = 4
 """Bits of 64 in which the perceptual hashes of near duplicates differ, at most."""
@@ -172,7 +173,7 @@ def _siblings(path: str) -> Iterator[tuple[str, Path]]:
     store = Path(path).resolve()
     found = None if is_url(path) else read_splits(store.parent)
     for name in () if found is None else found.splits:
-        if (split := store.parent / name) != store:
+        if (split := store.parent / name) != store and is_finished(split):
             yield name, split
 
 
