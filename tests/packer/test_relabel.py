@@ -435,3 +435,17 @@ def test_killed_it_is_the_old(store: Path, tmp_path: Path) -> None:
     rawpack.relabel(store, table)
     assert Reader(store, verify=True).column("label").tolist() == [1] * 10
     assert not (store / ".rawpack").exists()
+
+
+def test_a_class_that_comes_to_two_splits_has_a_number_of_its_own_in_each(photos: Path, tmp_path: Path) -> None:
+    """As in an append: no number ever means two classes in one set of splits."""
+    sets = running.pack(photos, tmp_path / "sets", "--size", 8, "--holdout", "val=2")
+    for split, name in (("train", "ant"), ("val", "bee"), ("train", "bee")):
+        key = Reader(sets, split=split).column("key")[0]
+        ran = _relabel(sets / split, _table(tmp_path / "new.csv", {"key": key, "label": name}))
+        assert ran.code == 0, ran
+        reader = Reader(sets, split=split)
+        assert (reader.classes or ())[int(reader[0]["label"])] == name
+        assert ("new classes" in ran.out, name in ran.out) == (True, True), ran
+    assert Reader(sets, split="train").classes == Reader(sets, split="val").classes == ("cat", "dog", "ant", "bee")
+    assert running.run_here("inspect", "--verify", sets).code == 0

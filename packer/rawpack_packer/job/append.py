@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -255,7 +255,7 @@ def choose(
 ) -> Chosen:
     """Choose what to append. begun: the append to resume. digest: gives that of the source. Raises UsageError where the
     store has some of the samples and they are not to be skipped."""
-    others, drawn = _other_splits(store)
+    others, drawn = other_splits(store)
     # If splits were drawn from one source, no sample of one split may come into another.
     having, first = [store, *(others if drawn else ())], None
     if source.info.numbered and not skip_existing:
@@ -338,13 +338,19 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
 def _classes(
     store: Store, others: Sequence[Store], source: Source, begun: journal.AppendNote | None
 ) -> tuple[str, ...] | None:
-    """The store's classes, then the new ones in the order of the source.
-
-    A store that is one of several splits gets the classes of the others too: a label is the same class in all.
-    """
+    """The store's classes, then the new ones in the order of the source."""
     known = store.manifest.classes if begun is None else begun.classes
-    if known is None:
-        return None
+    return None if known is None else classes_with(source.info.classes or (), known, store, others)
+
+
+def classes_with(
+    new: Iterable[str], known: tuple[str, ...], store: Store, others: Sequence[Store]
+) -> tuple[str, ...]:
+    """The classes that a store has, and those of `new` that it has not.
+
+    A store that is one of several splits gets the classes of the others too: a label is the same class in all. others:
+    see `other_splits`. Raises UsageError where they number them differently.
+    """
     for other in others:
         classes = other.manifest.classes or ()
         if known != classes[: len(known)] and classes != known[: len(classes)]:
@@ -354,7 +360,7 @@ def _classes(
             )
         known = max(known, classes, key=len)
     had = set(known)
-    return (*known, *(name for name in source.info.classes or () if name not in had))
+    return (*known, *(name for name in new if name not in had))
 
 
 def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -370,7 +376,7 @@ def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np
     return numbering.add(videos.at(rows))
 
 
-def _other_splits(store: Store) -> tuple[list[Store], bool]:
+def other_splits(store: Store) -> tuple[list[Store], bool]:
     """The other splits of the set that a store belongs to, and whether they were drawn from one source."""
     folder = store.path.absolute()
     found = read_splits(folder.parent)

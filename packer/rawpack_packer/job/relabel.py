@@ -29,7 +29,7 @@ from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import THEN_COPY, local_folder
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit
-from rawpack_packer.job.append import open_store
+from rawpack_packer.job.append import classes_with, open_store, other_splits
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, of_run, packing_runs
 from rawpack_packer.sources.declared import declared_fields
@@ -229,9 +229,8 @@ class _Change:
                     f"{given.where}: labels are class names here, and {self._store.path} has no classes: every sample "
                     "needs one"
                 )
-            known = list(old or ())
-            self.new_classes = tuple(name for name in given.names if name not in {*known, _NONE})
-            self.classes = (*known, *self.new_classes)
+            self.new_classes = tuple(name for name in given.names if name not in {*(old or ()), _NONE})
+            self.classes = classes_with(self.new_classes, old or (), self._store, other_splits(self._store)[0])
             numbers = {_NONE: -1} | {name: number for number, name in enumerate(self.classes)}
             values = np.append([numbers[name] for name in given.names], -1)[values]
         elif old is not None and (wrong := np.flatnonzero((values < -1) | (values >= len(old)))).size:
