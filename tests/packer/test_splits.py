@@ -446,6 +446,21 @@ def test_inspect_warm_and_bench_take_all_splits(tmp_path: Path) -> None:
         Reader(sets, split="train")
 
 
+def test_classes_that_are_numbered_differently_are_told(tmp_path: Path) -> None:
+    """Without a check, too, as text and as JSON; a check ends with exit code 1."""
+    sets = tmp_path / "sets"
+    for name, classes in (("train", {"cat": 2, "dog": 2}), ("val", {"ant": 1, "dog": 1})):
+        pack(folder(tmp_path / name, classes), sets / name, *SMALL)
+    (sets / "splits.json").write_bytes(seal(json.dumps({"splits": ["train", "val"]}, indent=1).encode()))
+    for options, code in (([], 0), (["--verify-quick"], 1)):
+        ran = run_here("inspect", *options, sets)
+        assert (ran.code, "val: its classes are not numbered as those of train" in ran.out) == (code, True), ran
+        ran = run_here("inspect", "--json", *options, sets)
+        assert (ran.code, json.loads(ran.out)["problems"]) == (
+            code, [{"where": "val", "what": "its classes are not numbered as those of train"}]
+        )  # fmt: skip
+
+
 # ---------------------------------------------------------------------------------------------- stopped in the middle
 
 

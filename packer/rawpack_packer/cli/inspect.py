@@ -72,7 +72,7 @@ def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | N
             "path": dst,
             "splits": dict(zip(stores, (described for described, _ in found), strict=True)),
         }
-        if full or quick:
+        if full or quick or numbered:
             whole["problems"] = [{"where": where, "what": what} for where, what in numbered]
         click.echo(json.dumps(found[0][0] if "" in stores else whole, indent=1))
     else:
