@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -422,6 +424,28 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     assert f"  torch  {torch or 'not installed'}" in re.sub(" {2,}", "  ", ran.out)
     assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a script that runs")
+@pytest.mark.parametrize(
+    ("says", "code", "gpus"),
+    [
+        ("GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-1)\n", 0,
+         ["GPU 0: NVIDIA H100 (UUID: GPU-1)", "MIG 1g.10gb Device 0: (UUID: MIG-1)"]),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n\n", 9, []),
+        ("No devices were found\n", 6, []),
+    ],
+)  # fmt: skip
+def test_doctor_takes_no_error_for_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, code: int, gpus: list[str]
+) -> None:
+    """nvidia-smi prints what is wrong where it lists GPUs."""
+    script = tmp_path / "nvidia-smi"
+    script.write_text(f"#!/bin/sh\ncat {shlex.quote(str(tmp_path / 'says'))}\nexit {code}\n")
+    script.chmod(0o755)
+    (tmp_path / "says").write_text(says)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert json.loads(run_here("doctor", "--json").out)["gpu"] == gpus
 
 
 def test_doctor_says_what_is_wrong_with_a_chosen_decoder(run_cli: Callable[..., Ran]) -> None:

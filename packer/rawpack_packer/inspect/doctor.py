@@ -163,4 +163,5 @@ def _gpu() -> list[str]:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line.strip() for line in listed.stdout.splitlines() if line.strip()]
+    # What is wrong, such as with the driver, is on its standard output too.
+    return [line for line in map(str.strip, listed.stdout.splitlines()) if line.startswith(("GPU ", "MIG "))]
