@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -67,3 +70,27 @@ def test_a_store_at_a_file_url_is_read_and_changed(here: Path, tmp_path: Path) -
     assert Reader("store").column("score").tolist() == [0.5, 1.5, 2.5, 3.5]
     rawpack.append({"image": IMAGES, "score": np.ones(4)}, url, workers=0)
     assert len(Reader("store")) == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path, layout: str) -> None:
+    """Everything works in it: packing, checking, appending, new labels, another store, files, tables, and an LMDB as a
+    source."""
+    folder = tmp_path / os.fsdecode(b"st\xffore")
+    rawpack.pack(IMAGES, folder, format=layout, workers=1)
+    assert len(Reader(folder)) == 4
+    assert rawpack.verify(folder) == []
+    rawpack.append(IMAGES, folder, workers=1)
+    table = tmp_path / "scores.csv"
+    table.write_text("key,score\n" + "".join(f"{i:08d},{i}.5\n" for i in range(8)))
+    rawpack.relabel(folder, table, stale_copies=True)
+    assert len(rawpack.verify(folder)) == 0
+    below = folder.with_name(f"{folder.name} below")
+    assert rawpack.convert(folder, below / "made", format="lmdb", workers=1).manifest.samples == 8
+    assert rawpack.export(folder, below / "files").samples == 8
+    if find_spec("pyarrow"):
+        assert rawpack.export(folder, below / "tables", to="parquet").samples == 8
+    (shard,) = (below / "made").glob("*.lmdb")
+    shard.rename(below / "alone.lmdb")
+    assert rawpack.pack(below / "alone.lmdb", below / "again", workers=1).manifest.samples == 8

@@ -98,8 +98,9 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
         paths, data = ([f"{name}.{part}" for name in self.suffixes] for part in ("path", "bytes"))
         rows: list[dict[str, Any]] = []
         held = 0
-        with pq.ParquetWriter(
-            path, self._schema, compression=dict.fromkeys(small + paths, _SMALL) | dict.fromkeys(data, "none"),
+        # Opened here, because Arrow takes no name that is not UTF-8.
+        with path.open("wb") as file, pq.ParquetWriter(
+            file, self._schema, compression=dict.fromkeys(small + paths, _SMALL) | dict.fromkeys(data, "none"),
             use_dictionary=small, write_statistics=small,
         ) as writer:  # fmt: skip
 

@@ -64,7 +64,7 @@ class LmdbWriter:
         try:
             # lock=False: there is only one writer, and no lock file is left. The caller syncs the file before renaming.
             self._env = lmdb.open(
-                str(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
+                os.fsencode(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
             )
         except lmdb.Error as error:
             raise self._explained(error) from error
@@ -133,7 +133,7 @@ class LmdbWriter:
         every value are compared with the file at its offset. If the search found a copy in a stale page, this fails,
         and the search continues.
         """
-        env = lmdb.open(str(self._path), subdir=False, readonly=True, lock=False, readahead=False)
+        env = lmdb.open(os.fsencode(self._path), subdir=False, readonly=True, lock=False, readahead=False)
         try:
             with (
                 self._path.open("rb") as file,
@@ -181,7 +181,7 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
     """What differs between the shard as LMDB reads it and its index, or None. See `OutputFormat.compare`."""
     reader, rows = store.reader(number, name), store.manifest.shards[number].rows
     with (
-        lmdb.open(str(file), subdir=False, readonly=True, lock=False, readahead=False) as env,
+        lmdb.open(os.fsencode(file), subdir=False, readonly=True, lock=False, readahead=False) as env,
         env.begin(buffers=True) as txn,
     ):
         packed = rows * sum(field.in_shards for field in store.fields.values())
