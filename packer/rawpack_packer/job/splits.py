@@ -171,13 +171,7 @@ def splits_job(
     recipe = parse_options(recipe)
     cure = "splits are packed into folders; pack each to a URL of its own, or copy them"
     where = destinations.local_folder(destination, cure)
-    names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
-    amounts = [holdout] if isinstance(holdout, str) else holdout
-    amounts = draws.parse_holdout(amounts) if isinstance(amounts, list | tuple) else amounts
-    if names is not None and not isinstance(names, Sequence):
-        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
-    if amounts is not None and not isinstance(amounts, Mapping):
-        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
+    names, amounts = _asked(splits, holdout)
 
     def opened(one: Any, split: str | None = None, named: str = "") -> Source:
         about = source_options
@@ -201,11 +195,12 @@ def splits_job(
     if divided is not None:
         if names is not None or amounts is not None:
             raise UsageError("a dict has the splits already: leave out splits= and holdout=")
-    elif (names is None and amounts is None and seed is None and group_by is None) or (
+        names = list(divided)
+    elif all(one is None for one in (names, amounts, seed, group_by)) or (
         names is not None and not isinstance(source, str | os.PathLike)
     ):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
-    chosen = set_of(names if divided is None else list(divided), amounts, seed, group_by)
+    chosen = set_of(names, amounts, seed, group_by)
     check(where, opening.paths_of(source), chosen, restart=run_options.restart)
     run_options, drawn = run_options.connected(), None
     if divided is not None:
@@ -220,6 +215,20 @@ def splits_job(
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0, group_by)
         sources, drawn = {name: View(whole, rows) for name, rows in draw.rows.items()}, (whole, draw)
     return Splits(where, sources, chosen, made, run_options, drawn)
+
+
+def _asked(
+    splits: Sequence[str] | str | None, holdout: Mapping[str, float | int | str] | Sequence[str] | str | None
+) -> tuple[Sequence[str] | None, Mapping[str, float | int | str] | None]:
+    """The names of splits, and how much is drawn for each. Raises UsageError."""
+    names = [name.strip() for name in splits.split(",")] if isinstance(splits, str) else splits
+    amounts = [holdout] if isinstance(holdout, str) else holdout
+    amounts = draws.parse_holdout(amounts) if isinstance(amounts, list | tuple) else amounts
+    if names is not None and not isinstance(names, Sequence):
+        raise UsageError(f"splits={splits!r}: must be a list of names, such as ['train', 'val']")
+    if amounts is not None and not isinstance(amounts, Mapping):
+        raise UsageError(f"holdout={holdout!r}: must be a dict, such as {{'val': 0.1}}")
+    return names, amounts
 
 
 class Splits:
