@@ -94,26 +94,15 @@ def relabel_store(
 
     Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one.
     """
-    path, of_floats = local_folder(store, f"relabel a store in a folder, {THEN_COPY}"), dict[str, FieldKind]()
-    if not isinstance(new, str | os.PathLike):
-        if (rows := keyed_rows(new)) is None:
-            raise UsageError(
-                f"the new fields are a {type(new).__name__}: give a file, or a DataFrame of pandas or polars, or a "
-                "table of Arrow, with a column of keys"
-            )
-        new, of_floats = rows
+    path, (new, of_floats) = local_folder(store, f"relabel a store in a folder, {THEN_COPY}"), _rows_of(new)
     opened = open_store(path, [] if isinstance(new, ListingRows) else [Path(new)], "relabel")
     opened.columns.check_contents()
     if journal.read_note(path, journal.AppendNote) is not None:
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
     declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
-    known = {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
-    given = read_keyed(
-        new,
-        key_column,
-        declared,
-        {name: kind for name, kind in {**of_floats, **known}.items() if name not in ("key", "label")},
-    )
+    known = of_floats | {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
+    known = {name: kind for name, kind in known.items() if name not in ("key", "label")}
+    given = read_keyed(new, key_column, declared, known)
     change = _Change(opened, given, skip_unknown=skip_unknown)
     stale = tuple(change.columns) if opened.manifest.format == "hdf5" else ()
     if stale and not stale_copies:
@@ -121,18 +110,7 @@ def relabel_store(
             f"{path} is an hdf5 store, whose shards have copies of {', '.join(stale)} for other programs: allow these "
             f"to keep the old values with {opt.stale_copies}, or pack again"
         )
-    work = path / WORK
-    with files.refusals_named(path):
-        work.mkdir(exist_ok=True)
-        with Lock(path):
-            if manifests.load(path)[1] != opened.digest:
-                raise UsageError(f"another run has just changed {path}; give the command again")
-            try:
-                _commit(path, opened, change, given.where)
-            except (Exception, KeyboardInterrupt):
-                with contextlib.suppress(Exception):
-                    _withdraw(path, opened)
-                raise
+    _write(path, opened, change, given.where)
     return Relabeled(
         str(path),
         manifests.load(path)[1],
@@ -144,6 +122,33 @@ def relabel_store(
         change.skipped,
         stale,
     )
+
+
+def _rows_of(new: Any) -> tuple[str | os.PathLike[str] | ListingRows, dict[str, FieldKind]]:
+    """A file as it is named; of a table in memory, its rows, and its columns of floats. Raises UsageError."""
+    if isinstance(new, str | os.PathLike):
+        return new, {}
+    if (rows := keyed_rows(new)) is None:
+        raise UsageError(
+            f"the new fields are a {type(new).__name__}: give a file, or a DataFrame of pandas or polars, or a table "
+            "of Arrow, with a column of keys"
+        )
+    return rows
+
+
+def _write(path: Path, store: Store, change: _Change, where: str) -> None:
+    """Make the store the new one, unless another run has changed it. where: see `KeyedFields`."""
+    with files.refusals_named(path):
+        (path / WORK).mkdir(exist_ok=True)
+        with Lock(path):
+            if manifests.load(path)[1] != store.digest:
+                raise UsageError(f"another run has just changed {path}; give the command again")
+            try:
+                _commit(path, store, change, where)
+            except (Exception, KeyboardInterrupt):
+                with contextlib.suppress(Exception):
+                    _withdraw(path, store)
+                raise
 
 
 class _Change:
