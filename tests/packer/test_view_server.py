@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -535,6 +536,22 @@ def test_the_command_ends_with_ctrl_c(packed: Packed) -> None:
     assert (run.returncode, out) == (0, ""), err
     assert f"ssh -N -L {client.port}:127.0.0.1:{client.port}" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all addresses of 127.0.0.0/8")
+def test_the_tunnel_leads_to_where_it_listens(packed: Packed) -> None:
+    """The line for another machine has the address that was asked for."""
+    line = [*command(), "view", "--no-browser", "--host", "127.0.0.2", str(packed("memmap", "--size", 48))]
+    run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    assert run.stdout is not None
+    port = urlsplit(run.stdout.readline().strip()).port
+    connection = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
+    connection.request("GET", "/")
+    assert connection.getresponse().status == 403  # it serves, and the token is missing
+    connection.close()
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert f"ssh -N -L {port}:127.0.0.2:{port} " in err, err
 
 
 def test_splits_are_tabs(images: Path, tmp_path: Path) -> None:

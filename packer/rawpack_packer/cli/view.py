@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import webbrowser
+from urllib.parse import urlsplit
 
 import click
 
@@ -44,8 +45,8 @@ def view(stores: tuple[str, ...], host: str, port: int, no_browser: bool, state:
         click.echo(url)
         sys.stdout.flush()
         if not quiet:
-            note("Ctrl-C ends it. From another machine: "
-                 f"ssh -N -L {server.port}:127.0.0.1:{server.port} {socket.gethostname()}")  # fmt: skip
+            place = urlsplit(server.url).netloc  # where it listens, which may not be 127.0.0.1
+            note(f"Ctrl-C ends it. From another machine: ssh -N -L {server.port}:{place} {socket.gethostname()}")
         if not no_browser:
             webbrowser.open(url)
         try:
