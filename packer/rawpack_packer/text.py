@@ -59,6 +59,15 @@ def plain(text: str | bytes, *, lines: bool = False) -> str:
     return "".join(c if c.isprintable() or (lines and c == "\n") else _escaped(c) for c in text)
 
 
+_MOST = 10_000
+"""Characters of what the code of others says."""
+
+
+def storable(text: str) -> str:
+    """What the code of others says, as a file can hold it: its beginning, with what UTF-8 cannot encode escaped."""
+    return text[:_MOST].encode("utf-8", "backslashreplace").decode()
+
+
 def in_python(text: str) -> str:
     """A text as code that a user copies: in double quotes, where it needs no escapes."""
     return f'"{text}"' if text.isprintable() and not {'"', "\\"} & {*text} else repr(text)

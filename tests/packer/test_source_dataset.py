@@ -22,7 +22,7 @@ from reading import run_script, script
 from running import run_here
 
 import rawpack_packer
-from rawpack import PackError, Reader, UsageError
+from rawpack import PackError, Reader, UsageError, verify
 from rawpack_packer.sources import DatasetSource, FieldKind, ImageKind, Item, SourceInfo, open_source, registry
 
 
@@ -306,6 +306,25 @@ def test_a_sample_that_raises_is_rejected_with_the_exception(workers: int, tmp_p
         (3, "source_error", "RuntimeError: no sample 3 today"),
         (7, "source_error", "RuntimeError: no sample 7 today"),
     ]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_an_exception_says_does_not_spoil_the_store(workers: int, tmp_path: Path) -> None:
+    """Megabytes, and what is no UTF-8: the line has its beginning, the store is sound, and takes more."""
+
+    class Raising(Pairs):
+        def __getitem__(self, i: int) -> Any:
+            if i == 3:
+                raise RuntimeError("\udcff" + "x" * 2_000_000)
+            return super().__getitem__(i)
+
+    store = tmp_path / "s"
+    rawpack_packer.pack(Raising(20), store, workers=workers, max_rejects=1)
+    (one,) = rejects_of(store)
+    assert one["detail"].startswith("RuntimeError: \\udcffxxx")
+    assert verify(store) == []
+    rawpack_packer.append(Pairs(5), store, workers=workers, skip_existing=True, keys=[f"new {i}" for i in range(5)])
+    assert len(Reader(store)) == 24
 
 
 def test_labels_that_are_texts_are_names_of_classes(tmp_path: Path) -> None:

@@ -212,6 +212,16 @@ def test_a_picture_whose_file_is_cut_short_is_rejected(tmp_path: Path) -> None:
     assert (done.manifest.samples, done.manifest.rejects.reasons) == (4, {"source_error": 1})
 
 
+def test_what_a_sample_says_of_itself_may_be_no_utf_8(tmp_path: Path) -> None:
+    class Odd:
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError("\udcff")
+
+    given: list[Any] = [picture(4, 4, 0), Odd(), picture(4, 4, 2)]
+    done = rawpack_packer.pack(iter(given), tmp_path / "s", workers=0, max_rejects=1)
+    assert (done.manifest.samples, done.manifest.rejects.reasons) == (2, {"source_error": 1})
+
+
 def test_detection_targets_are_those_of_a_list(tmp_path: Path) -> None:
     """(image, dict of boxes and labels), as torchvision has them."""
 

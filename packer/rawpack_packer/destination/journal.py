@@ -16,7 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import NAME, Field, Manifest
-from rawpack.errors import RawpackError, StoreError, UsageError
+from rawpack.errors import DecodeError, RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack.system.files import open_plain
 from rawpack_packer.destination import files
@@ -25,6 +25,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
+from rawpack_packer.text import storable
 
 _BLOCK = 1 << 16
 _CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key-column", "--label-column", "--path")
@@ -223,6 +224,11 @@ class Reject(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """As an example in a message; `rejects.jsonl` has all of a long detail."""
         return f"{self.key}: {self.detail if len(self.detail) <= _LONGEST else f'{self.detail[:_LONGEST]}...'}"
+
+
+def rejected(sample: int, key: str, error: DecodeError) -> Reject:
+    """The line of a sample that cannot be packed, or is damaged. error: why, which a dataset may have said."""
+    return Reject(sample, key, error.reason, storable(error.detail))
 
 
 def typical(rejects: Iterable[Reject]) -> Reject | None:

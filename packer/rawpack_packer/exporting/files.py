@@ -12,7 +12,7 @@ from typing import Any
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.journal import Reject
+from rawpack_packer.destination.journal import Reject, rejected
 from rawpack_packer.exporting.target import (
     LISTING,
     ExportOptions,
@@ -113,7 +113,7 @@ class FileTarget(Target):
             try:
                 item = self._source[row]
             except DecodeError as error:
-                done.rejects.append(Reject(row, key, error.reason, error.detail))
+                done.rejects.append(rejected(row, key, error))
                 continue
             for name, data in contents(item, {name: self.suffixes[name] for name in missing}):
                 temporary = self._folder / WORK / f"{row}.{name}.tmp"

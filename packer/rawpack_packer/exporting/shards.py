@@ -21,7 +21,7 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.journal import Reject
+from rawpack_packer.destination.journal import Reject, rejected
 from rawpack_packer.exporting.target import ExportOptions, Target, Written, in_order
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.provenance import REJECTS
@@ -120,7 +120,7 @@ class ShardTarget(Target, Generic[Prepared]):
             try:
                 made.append(self._prepare(row, self._source[row]))
             except DecodeError as error:
-                made.append(Reject(row, self._source.key(row), error.reason, error.detail))
+                made.append(rejected(row, self._source.key(row), error))
         return made
 
     def _known_rejects(self, missing: Sequence[range]) -> list[Reject]:

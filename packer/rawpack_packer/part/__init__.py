@@ -21,7 +21,7 @@ from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
-from rawpack_packer.destination.journal import NOT_SCANNED, Reject
+from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected
 from rawpack_packer.options import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
 from rawpack_packer.recipe import Recipe, check_libraries
@@ -123,7 +123,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                     key = repr(task.samples.key(i))
                     message = f"{key}: {error} ({opt.strict} stops at the first)"
                     raise PackError(message)
-                rows.reject(Reject(task.first + i, task.samples.key(i), error.reason, error.detail))
+                rows.reject(rejected(task.first + i, task.samples.key(i), error))
             else:
                 writer.add(made.sample)
                 rows.add(made.key, made.sample, made.source)

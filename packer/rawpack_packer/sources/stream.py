@@ -40,7 +40,7 @@ from rawpack_packer.sources.dataset_forms import Names, as_dict, as_image
 from rawpack_packer.sources.fields import Boxes, as_array
 from rawpack_packer.sources.frames import class_names, named_features
 from rawpack_packer.sources.table.choose import LABEL, number_labels
-from rawpack_packer.text import again, count, plain
+from rawpack_packer.text import again, count, plain, storable
 
 _SAMPLES, _INDEX, _WHOLE = "samples", "index", "whole"
 _ENTRY = np.dtype([("end", "<i8"), ("sum", "<i8")])
@@ -343,7 +343,8 @@ def _encoded(sample: Any, names: Names | None) -> tuple[bytes, Any]:
         raise
     except Exception as error:  # such as of a PIL image whose file is cut short
         why = "source_error", f"{type(error).__name__}: {error}"
-    return msgspec.msgpack.encode({"": Ext(_NONE, msgspec.msgpack.encode(why))}), None
+    said = msgspec.msgpack.encode((why[0], storable(why[1])))
+    return msgspec.msgpack.encode({"": Ext(_NONE, said)}), None
 
 
 def _beside(value: Any) -> Any:
