@@ -36,6 +36,7 @@ from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_m
 from rawpack import PackError, Reader
 from rawpack_packer import recipe as recipes
 from rawpack_packer.destination import files
+from rawpack_packer.destination.lock import lock_file
 from rawpack_packer.engines import LocalEngine
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
@@ -367,6 +368,16 @@ def test_a_run_that_cannot_take_its_locks_holds_none(source: Path, tmp_path: Pat
     pack(source, tmp_path / "store", *SMALL)
 
 
+def test_who_may_write_into_the_folder_may_resume_in_it(tmp_path: Path) -> None:
+    """The locks of a killed run can be taken by whom the umask lets write, such as others of a group."""
+    before = os.umask(0o002)
+    try:
+        os.close(lock_file(tmp_path / "work" / "lock", wait_s=0))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "work" / "lock").stat().st_mode & 0o777 == 0o664
+
+
 @pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "tif"])
 def test_memory_that_runs_out_rejects_nothing(tmp_path: Path, suffix: str) -> None:
     """A decoder without memory says that the file is corrupt: the run stops instead, and goes on when there is some."""
@@ -557,6 +568,7 @@ def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: P
 def dying_main(deaths: str, *args: Any) -> None:
     """A worker that is killed when a shard is hashed; two are, and no more."""
     from rawpack_packer.destination import files
+from rawpack_packer.destination.lock import lock_file
     from rawpack_packer.engines.local import _main
 
     path, record = Path(deaths), files.record

@@ -111,7 +111,7 @@ def lock_file(path: Path, wait_s: float) -> int:
     until = time.monotonic() + wait_s
     while True:
         path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask, as all other files
         try:
             locked = _flock(descriptor, alone=True)
             # A run that has just ended may have removed the file: a lock on that would keep nobody out.
