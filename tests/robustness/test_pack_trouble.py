@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -366,6 +368,31 @@ def test_a_run_that_cannot_take_its_locks_holds_none(source: Path, tmp_path: Pat
         ran = run_here("pack", "--workers", 0, *SMALL, source, tmp_path / "store")
         assert (ran.code, "No space left on device" in ran.err) == (1, True), ran
     pack(source, tmp_path / "store", *SMALL)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
+def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_path: Path, number: int) -> None:
+    """As SMB on some systems; what it says of files, and any other error, still stops a run."""
+    synced, files_too = os.fsync, False
+
+    def refusing(descriptor: int) -> None:
+        if files_too or stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        synced(descriptor)
+
+    with (
+        mock.patch.object(os, "fsync", refusing),
+        mock.patch.object(files, "_of_linux", lambda name: lambda *args: (ctypes.set_errno(number), -1)[1]),
+    ):
+        pack(source, tmp_path / "store", *SMALL)
+        assert run_here("export", "--quiet", tmp_path / "store", tmp_path / "files").code == 0
+        files_too = True
+        assert run_here("pack", "--workers", 0, *SMALL, source, tmp_path / "other").code == 1
+    files_too = False
+    number = errno.EIO
+    with mock.patch.object(os, "fsync", refusing):
+        ran = run_here("pack", "--workers", 0, *SMALL, source, tmp_path / "third")
+        assert (ran.code, "Input/output error" in ran.err) == (1, True), ran
 
 
 def test_who_may_write_into_the_folder_may_resume_in_it(tmp_path: Path) -> None:

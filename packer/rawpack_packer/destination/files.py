@@ -32,6 +32,8 @@ TICKS = "tick-*"
 SPOOL = "spool"
 """In WORK: archives behind URLs, fetched to be packed, and what was found in archives."""
 
+_NO_CALL = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP}
+"""What file systems say, such as some of networks and virtual machines, that cannot sync a folder, or all files."""
 _MANY = 8
 """Files; fewer are synced one by one."""
 _SYNC_FILE_RANGE_WRITE = 2
@@ -70,9 +72,13 @@ def begin_sync(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Return when the names in the folder are on the disk."""
+    """Return when the names in the folder are on the disk, where the file system has a call for that."""
     if os.name != "nt":  # Windows syncs names with the file system's journal and offers no call
-        _sync(path, os.O_RDONLY)
+        try:
+            _sync(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno not in _NO_CALL:
+                raise
 
 
 def sync_all(paths: Sequence[Path]) -> None:
@@ -107,6 +113,8 @@ def _sync_file_system(path: Path) -> bool:
     try:
         if syncfs(descriptor):
             number = ctypes.get_errno()
+            if number in _NO_CALL:
+                return False
             raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
