@@ -199,6 +199,13 @@ def test_what_is_not_finite_does_not_darken_a_depth_map() -> None:
     assert thumbnail(np.full((2, 2, 1), np.nan, np.float32), 2).max() == 0
 
 
+def test_channels_that_come_first_are_seen_as_such() -> None:
+    """On the contact sheet and the pages of reports as on the page of `rawpack view`."""
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    np.testing.assert_array_equal(thumbnail(pixels.transpose(2, 0, 1), 30), pixels)
+    np.testing.assert_array_equal(thumbnail(pixels[..., :1].transpose(2, 0, 1), 30), pixels[..., :1])
+
+
 def test_a_notebook_shows_depths_with_infinity(tmp_path: Path) -> None:
     """A ramp is a ramp of gray, though one corner is infinitely far."""
     depth = np.tile(np.linspace(1, 3, 90, dtype=np.float32), (2, 60, 1))

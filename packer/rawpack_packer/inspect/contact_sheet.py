@@ -62,15 +62,25 @@ def image_names(reader: Reader) -> list[str]:
     return [name for name, field in reader.fields.items() if field.kind == "image"]
 
 
-def thumbnail(image: NDArray[Any], side: int, *, enlarge: bool = False) -> Pixels:
-    """An array of any shape and dtype as a picture (height, width, 1 or 3) of at most `side` pixels each way.
-
-    uint8 values stay as they are; others are scaled between their least and greatest finite value.
-    """
+def channels_last(image: NDArray[Any]) -> NDArray[Any]:
+    """An array of any shape as (height, width, channels): one that is (channels, height, width), or else its rows."""
+    if image.ndim == 2:
+        image = image[..., None]
     if image.ndim != 3:
-        image = image.reshape(image.shape[0] if image.ndim > 1 else 1, -1, 1)
-    image = np.ascontiguousarray(image[..., :3] if image.shape[2] >= 3 else image[..., :1])
-    image = visible(image)
+        image = image.reshape(image.shape[0] if image.ndim else 1, -1, 1)
+    return image.transpose(1, 2, 0) if image.shape[2] not in (1, 2, 3, 4) and image.shape[0] in (1, 3) else image
+
+
+def as_pixels(image: NDArray[Any]) -> Pixels:
+    """An array of any shape and dtype as a picture (height, width, 1 or 3). uint8 values stay as they are; others are
+    scaled from their least to their greatest finite one. Channels beyond the third are left out."""
+    image = channels_last(image)
+    return np.ascontiguousarray(visible(image[..., : 3 if image.shape[2] >= 3 else 1]))
+
+
+def thumbnail(image: NDArray[Any], side: int, *, enlarge: bool = False) -> Pixels:
+    """The picture of an array, see `as_pixels`, of at most `side` pixels each way."""
+    image = as_pixels(image)
     scale = side / max(image.shape[:2])
     if scale < 1 or enlarge:
         size = max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale))

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import PackError
-from rawpack.pixels.visible import visible
+from rawpack_packer.inspect.contact_sheet import as_pixels, channels_last
+from rawpack_packer.inspect.contact_sheet import thumbnail as shrunk
 
 Pixels = NDArray[np.uint8]
 Picture = tuple[str, bytes]
@@ -23,23 +24,8 @@ _PALETTE = cv2.cvtColor(_HUES, cv2.COLOR_HSV2RGB)[0]
 
 def size_of(image: NDArray[Any]) -> tuple[int, int]:
     """(height, width) of its picture."""
-    height, width, _ = _channels_last(image).shape
+    height, width, _ = channels_last(image).shape
     return height, width
-
-
-def _channels_last(image: NDArray[Any]) -> NDArray[Any]:
-    if image.ndim == 2:
-        image = image[..., None]
-    if image.ndim != 3:
-        image = image.reshape(image.shape[0] if image.ndim else 1, -1, 1)
-    return image.transpose(1, 2, 0) if image.shape[2] not in (1, 2, 3, 4) and image.shape[0] in (1, 3) else image
-
-
-def as_pixels(image: NDArray[Any]) -> Pixels:
-    """An image (H, W, C) or (C, H, W) of any dtype as (H, W, 1 or 3). uint8 values stay as they are; others are scaled
-    from their least to their greatest finite one. Channels beyond the third are left out."""
-    image = _channels_last(image)
-    return np.ascontiguousarray(visible(image[..., : 3 if image.shape[2] >= 3 else 1]))
 
 
 def png(image: NDArray[Any]) -> Picture:
@@ -49,15 +35,9 @@ def png(image: NDArray[Any]) -> Picture:
 
 def thumbnail(image: NDArray[Any], side: int) -> Picture:
     """A JPEG of at most `side` pixels each way; smaller images as they are, without loss."""
-    pixels = as_pixels(image)
-    scale = side / max(pixels.shape[:2])
-    if scale >= 1:
-        return png(pixels)
-    size = [max(1, round(length * scale)) for length in pixels.shape[1::-1]]
-    small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA)
-    return "image/jpeg", _encoded(
-        ".jpg", np.asarray(small, np.uint8).reshape(*size[::-1], -1), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY]
-    )
+    if max(size_of(image)) <= side:
+        return png(image)
+    return "image/jpeg", _encoded(".jpg", shrunk(image, side), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
 
 
 def mask_layer(mask: NDArray[Any]) -> Picture:
