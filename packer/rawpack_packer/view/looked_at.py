@@ -6,10 +6,9 @@ import os
 import re
 import secrets
 import warnings
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -67,8 +66,6 @@ class LookedAt:
     """The rows in the store of these samples; None for all of them in its order."""
     _opened: tuple[int, ...] | None = None
     """What its manifest was, see `_written`."""
-    _orders: OrderedDict[Question, Rows] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
 
     @classmethod
     def open(cls, name: str, path: str | os.PathLike[str], **options: Any) -> LookedAt:
@@ -167,17 +164,11 @@ class LookedAt:
         without = len(labels) - len(known)
         return [*zip(names, counts, strict=False), *([("", without)] if without else [])]
 
-    def rows(self, asked: Question) -> Rows:
-        """The numbers of the samples that a question means, in its order. Raises UsageError for a condition that does
-        not fit the store."""
-        if (known := self._orders.get(asked)) is not None:
-            return known
-        found = self._found(asked)
-        with self._lock:
-            self._orders[asked] = found
-            if len(self._orders) > _KEPT:
-                self._orders.popitem(last=False)
-        return found
+    @cached_property
+    def rows(self) -> Callable[[Question], Rows]:
+        """The numbers of the samples that a question means, in its order; the last answers are kept. Raises UsageError
+        for a condition that does not fit the store."""
+        return lru_cache(_KEPT)(self._found)
 
     def _found(self, asked: Question) -> Rows:
         rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
