@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pictures import picture, save
 
 import rawpack
 from rawpack import Reader, UsageError
@@ -94,3 +95,20 @@ def test_a_folder_whose_name_is_no_utf_8(tmp_path: Path, layout: str) -> None:
     (shard,) = (below / "made").glob("*.lmdb")
     shard.rename(below / "alone.lmdb")
     assert rawpack.pack(below / "alone.lmdb", below / "again", workers=1).manifest.samples == 8
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_of_images_whose_name_is_no_utf_8(tmp_path: Path) -> None:
+    """Named by an option, which the store records: the store is sound, and the same call finds it complete. A split
+    cannot be called so."""
+    folder = tmp_path / os.fsdecode(b"im\xffages")
+    for i in range(3):
+        save(folder / f"{i}.png", picture(8, 8, i))
+    table = tmp_path / "list.csv"
+    table.write_text("path\n0.png\n1.png\n2.png\n")
+    for already in (False, True):
+        done = rawpack.pack(table, tmp_path / "store", images=folder, size="keep", workers=0)
+        assert (done.manifest.samples, done.already) == (3, already)
+    assert rawpack.verify(tmp_path / "store") == []
+    with pytest.raises(UsageError, match="cannot be the name of a split"):
+        rawpack.pack_splits(tmp_path, tmp_path / "sets", splits=[folder.name], workers=0)

@@ -194,11 +194,16 @@ def numbered(i: int) -> str:
 
 
 def given_options(**options: object) -> dict[str, str]:
-    """The options of a source that were given, as a command line has them: "--max-frames" -> "3"."""
-    return {
-        f"--{name.replace('_', '-')}": ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    """The options of a source that were given, as a command line has them: "--max-frames" -> "3". What no file can hold
+    of them, such as of a path, is escaped."""
+    said = {
+        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         for name, value in options.items()
         if value is not None and value != ()
+    }
+    return {
+        f"--{name.replace('_', '-')}": value.encode("utf-8", "backslashreplace").decode()
+        for name, value in said.items()
     }
 
 

@@ -65,11 +65,11 @@ def read_splits(path: Path) -> SplitSet | None:
 
 def is_split_name(name: str) -> bool:
     """Whether a split can have this name: the plain name of a folder. Names may be untrusted."""
-    return (
-        bool(_PLAIN.fullmatch(name))
-        and name not in (NAME, MANIFEST)
-        and len(name.encode(errors="replace")) <= _MAX_NAME_BYTES
-    )
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # a byte that is no UTF-8, which `splits.json` cannot hold
+        return False
+    return bool(_PLAIN.fullmatch(name)) and name not in (NAME, MANIFEST) and size <= _MAX_NAME_BYTES
 
 
 def split_names(path: Path) -> Sequence[str]:
