@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 from pictures import picture, save
 from running import FORMATS, command, environment
 
-from rawpack_packer import pack
+from rawpack_packer import pack, pack_splits
 from rawpack_packer.destination import files
 from rawpack_packer.writers import memmap
 
@@ -176,6 +178,21 @@ def test_nothing_gets_its_name_before_the_disk_has_it(strace: str, tmp_path: Pat
         descriptor(arguments) for name, arguments, _ in calls(log.read_text("utf-8", "replace")) if name == "fsync"
     ]
     assert {str(store), str(store.parent), str(store.parent.parent)} <= set(synced)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_names_of_all_folders_of_a_set_are_synced(tmp_path: Path) -> None:
+    """Also of those that a set of splits is in, where this run made them."""
+    synced, sync = set[str](), os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    with mock.patch.object(os, "fsync", noting):
+        pack_splits(np.zeros((4, 8, 8, 3), np.uint8), tmp_path / "a" / "b" / "sets", holdout={"val": 1}, workers=0)
+    folders = [tmp_path, *(tmp_path / name for name in ("a", "a/b", "a/b/sets", "a/b/sets/train"))]
+    assert {*map(str, folders)} <= synced
 
 
 BROKEN = {

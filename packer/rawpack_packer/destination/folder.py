@@ -77,11 +77,18 @@ def check_folder(path: Path) -> bool:
 
 def make(destination: Path) -> None:
     """Make the folder of a store or an export, and the one in it that packing needs. Raises UsageError."""
-    missing = [folder for folder in (destination, *destination.parents) if not folder.exists()]
-    try:
-        (destination / WORK).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{destination} cannot be made: {error.strerror or error}") from None
+    with names_synced(destination):
+        try:
+            (destination / WORK).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{destination} cannot be made: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def names_synced(path: Path) -> Iterator[None]:
+    """After this block, which makes a folder, its name is on the disk, and the names of those that were made for it."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    yield
     for folder in missing:
         files.sync_folder(folder.parent)
 

@@ -301,7 +301,8 @@ class Splits:
         """Make the destination this set of splits."""
         destination, before = self.destination, read_splits(self.destination)
         with files.refusals_named(destination):
-            destination.mkdir(parents=True, exist_ok=True)
+            with destinations.names_synced(destination):
+                destination.mkdir(parents=True, exist_ok=True)
             if self._how.restart and before is not None:
                 for name in before.splits:
                     store = destination / name
@@ -313,7 +314,6 @@ class Splits:
             if before != self.chosen:
                 text = msgspec.json.format(msgspec.json.encode(self.chosen), indent=1)
                 files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
-                files.sync_folder(destination.absolute().parent)
             keep_found(destination / WORK / SPOOL)
 
 
