@@ -7,6 +7,7 @@ import itertools
 import re
 import subprocess
 import sys
+from collections import UserDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -213,11 +214,11 @@ def test_a_picture_whose_file_is_cut_short_is_rejected(tmp_path: Path) -> None:
 
 
 def test_what_a_sample_says_of_itself_may_be_no_utf_8(tmp_path: Path) -> None:
-    class Odd:
-        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    class Lazy(UserDict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
             raise RuntimeError("\udcff")
 
-    given: list[Any] = [picture(4, 4, 0), Odd(), picture(4, 4, 2)]
+    given: list[Any] = [{"image": picture(4, 4, 0)}, Lazy({"image": 0}), {"image": picture(4, 4, 2)}]
     done = rawpack_packer.pack(iter(given), tmp_path / "s", workers=0, max_rejects=1)
     assert (done.manifest.samples, done.manifest.rejects.reasons) == (2, {"source_error": 1})
 

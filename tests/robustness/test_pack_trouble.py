@@ -595,7 +595,6 @@ def test_a_worker_that_dies_while_it_finishes_a_shard_blames_no_sample(source: P
 def dying_main(deaths: str, *args: Any) -> None:
     """A worker that is killed when a shard is hashed; two are, and no more."""
     from rawpack_packer.destination import files
-from rawpack_packer.destination.lock import lock_file
     from rawpack_packer.engines.local import _main
 
     path, record = Path(deaths), files.record
