@@ -186,7 +186,7 @@ def test_the_names_of_all_folders_of_a_set_are_synced(tmp_path: Path) -> None:
     synced, sync = set[str](), os.fsync
 
     def noting(descriptor: int) -> None:
-        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.add(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         sync(descriptor)
 
     with mock.patch.object(os, "fsync", noting):

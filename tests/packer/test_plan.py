@@ -100,7 +100,7 @@ def test_the_recommended_command_packs_that_candidate(images: Path, tmp_path: Pa
     [
         ({"images": {"target": "clean/"}}, "--images target=clean/"),
         ({"array": {"image": "train/x", "label": "y"}}, "--array image=train/x --array label=y"),
-        ({"fields": {"score": "float32", "box": ("float32", (None, 5))}}, "--field score:float32 --field box:float32[?,5]"),
+        ({"fields": {"a": "float32", "b": ("float32", (None, 5))}}, "--field a:float32 --field b:float32[?,5]"),
         ({"fields": ["txt", "a:str"], "columns": ["x", "y"]}, "--field txt --field a:str --columns x,y"),
         ({"episodes": [0, 3], "limit": 5}, "--episodes 0,3 --limit 5"),
         ({"kind": "listing", "skip_unreadable": True, "path_column": "p", "images": Path("in")},

@@ -203,7 +203,7 @@ def test_any_share_is_one_in_python(tmp_path: Path, amount: float, drawn: int) -
     """Whatever digits a float has, of twelve samples."""
     images = np.zeros((12, 8, 8, 3), np.uint8)
     if not drawn:
-        with pytest.raises(UsageError, match="holdout={'val': '0.00005'} takes nothing"):
+        with pytest.raises(UsageError, match=r"holdout=\{'val': '0.00005'\} takes nothing"):
             rawpack_packer.pack_splits(images, tmp_path / "sets", holdout={"val": amount}, workers=0)
         return
     rawpack_packer.pack_splits(images, tmp_path / "sets", holdout={"val": amount}, workers=0)
@@ -215,7 +215,7 @@ def test_a_seed_is_a_whole_number(tmp_path: Path) -> None:
     images, sets = np.zeros((12, 8, 8, 3), np.uint8), tmp_path / "sets"
     seeds: list[Any] = [1.5, True, "1", 1 << 63]
     for seed in seeds:
-        with pytest.raises(UsageError, match="seed=.* must be a whole number"):
+        with pytest.raises(UsageError, match=r"seed=.* must be a whole number"):
             rawpack_packer.pack_splits(images, sets, holdout={"val": 3}, seed=seed, workers=0)
     assert not sets.exists()
     number: Any = np.int64(3)

@@ -382,7 +382,7 @@ def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_p
 
     with (
         mock.patch.object(os, "fsync", refusing),
-        mock.patch.object(files, "_of_linux", lambda name: lambda *args: (ctypes.set_errno(number), -1)[1]),
+        mock.patch.object(files, "_of_linux", return_value=lambda *args: (ctypes.set_errno(number), -1)[1]),
     ):
         pack(source, tmp_path / "store", *SMALL)
         assert run_here("export", "--quiet", tmp_path / "store", tmp_path / "files").code == 0

@@ -343,9 +343,7 @@ def _classes(
     return None if known is None else classes_with(source.info.classes or (), known, store, others)
 
 
-def classes_with(
-    new: Iterable[str], known: tuple[str, ...], store: Store, others: Sequence[Store]
-) -> tuple[str, ...]:
+def classes_with(new: Iterable[str], known: tuple[str, ...], store: Store, others: Sequence[Store]) -> tuple[str, ...]:
     """The classes that a store has, and those of `new` that it has not.
 
     A store that is one of several splits gets the classes of the others too: a label is the same class in all. others:

@@ -64,7 +64,13 @@ class LmdbWriter:
         try:
             # lock=False: there is only one writer, and no lock file is left. The caller syncs the file before renaming.
             self._env = lmdb.open(
-                os.fsencode(path), subdir=False, map_size=self._map, lock=False, sync=False, metasync=False, readahead=False
+                os.fsencode(path),
+                subdir=False,
+                map_size=self._map,
+                lock=False,
+                sync=False,
+                metasync=False,
+                readahead=False,
             )
         except lmdb.Error as error:
             raise self._explained(error) from error

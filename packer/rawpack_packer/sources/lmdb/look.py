@@ -82,7 +82,9 @@ def _read(path: str, wanted: re.Pattern[bytes], at_once: int, done: int, last: b
                 raise BadLmdbError("it is not an LMDB file of a 64-bit little-endian machine")
             # lock=False: no lock file is made or opened.
             with (
-                lmdb.open(os.fsencode(path), subdir=False, readonly=True, lock=False, readahead=False, max_dbs=1) as env,
+                lmdb.open(
+                    os.fsencode(path), subdir=False, readonly=True, lock=False, readahead=False, max_dbs=1
+                ) as env,
                 env.begin(buffers=True) as transaction,
             ):
                 found = list(islice(_after(last, file.fileno(), env, transaction, wanted), at_once))
