@@ -372,7 +372,7 @@ def test_a_run_that_cannot_take_its_locks_holds_none(source: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
 def test_a_file_system_that_cannot_sync_folders_holds_stores(source: Path, tmp_path: Path, number: int) -> None:
-    """As SMB on some systems; what it says of files, and any other error, still stops a run."""
+    """What it says of files, and any other error, still stops a run."""
     synced, files_too = os.fsync, False
 
     def refusing(descriptor: int) -> None:

@@ -33,7 +33,7 @@ SPOOL = "spool"
 """In WORK: archives behind URLs, fetched to be packed, and what was found in archives."""
 
 _NO_CALL = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP}
-"""What file systems say, such as some of networks and virtual machines, that cannot sync a folder, or all files."""
+"""What file systems say that cannot sync a folder, or all files."""
 _MANY = 8
 """Files; fewer are synced one by one."""
 _SYNC_FILE_RANGE_WRITE = 2
