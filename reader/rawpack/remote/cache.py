@@ -29,7 +29,7 @@ from pathlib import Path
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
-from rawpack.system.files import is_at, try_lock, write_all
+from rawpack.system.files import is_at, try_lock, unlock, write_all
 from rawpack.system.user import expanded
 
 _STORE = re.compile("[0-9a-f]{32}")
@@ -107,7 +107,7 @@ class CacheFolder:
             try:
                 yield
             finally:
-                os.close(descriptor)
+                unlock(descriptor)
         except OSError as error:
             raise self.refused(error) from error
 
@@ -155,7 +155,7 @@ class CacheFolder:
         self, key: Key, record: FileRecord, keep: Iterable[Key] | None, lease: Lease, *, force: bool = False
     ) -> int | NoRoom | Busy | None:
         """Begin or continue to fetch a file, for which room is made: a descriptor, which keeps out other processes
-        until it is closed. None where it is there already. Within `locked`.
+        until it is given to `unlock`. None where it is there already. Within `locked`.
 
         keep: files that must not be removed, besides those on the leases of other readers; None for all. lease: the
         caller's own. force: begin it also where there is no room.
@@ -175,11 +175,11 @@ class CacheFolder:
             if room is not None and not os.fstat(descriptor).st_size:
                 part.unlink()
         except BaseException:
-            os.close(descriptor)
+            unlock(descriptor)
             raise
         if room is None:
             return descriptor
-        os.close(descriptor)
+        unlock(descriptor)
         return room
 
     def commit(self, key: Key, record: FileRecord, descriptor: int) -> bool:
@@ -300,7 +300,7 @@ class CacheFolder:
             descriptor = try_lock(self.path(key), os.O_RDWR)
             if descriptor is None:
                 return False
-            os.close(descriptor)
+            unlock(descriptor)
         return True
 
     def remove(self, key: Key) -> None:

@@ -13,6 +13,7 @@ from rawpack.disk.manifest import NAME, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, Key, NoRoom
 from rawpack.remote.download import RemoteFile, Transfer
+from rawpack.system.files import unlock
 
 if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher
@@ -58,7 +59,7 @@ class Executor:
         """Let go of files that are complete, failed or not wanted anymore, and that no thread is busy with."""
         for key, transfer in list(self.busy.items()):
             if transfer and not transfer.users and (transfer.is_over or not self._fetcher.is_wanted(key)):
-                os.close(transfer.file)
+                unlock(transfer.file)
                 self._forget(key)
 
     def _forget(self, key: Key) -> None:
@@ -167,7 +168,7 @@ class Executor:
             wanted = partial(self._fetcher.is_wanted, item.key)
             transfer = Transfer(item.remote, item.name, item.record, file, wanted)
         except BaseException:
-            os.close(file)
+            unlock(file)
             raise
         with self._changed:
             self.busy[item.key] = transfer
