@@ -235,10 +235,7 @@ class Reader:
         if field is None or not field.in_shards:
             raise UsageError(f"{name!r} is no image or mask of this store")
         self._samples.look_at_files()
-        if field.uniform:
-            return np.tile(np.array(field.shape, np.int32), (len(self), 1))
-        found = np.concatenate([store.shapes(name) for store in self._library.stores])
-        rows = self._samples.rows
+        found, rows = self._library.shapes(name), self._samples.rows
         return found if rows is None else found[rows]
 
     @property

@@ -275,7 +275,7 @@ class Stores:
             store.mapped.look(now=now)
 
     def shapes(self, name: str) -> NDArray[np.int32]:
-        """The shapes of all samples of an image or mask field, (n, axes), where they differ."""
+        """The shapes of all samples of an image or mask field, (n, axes)."""
         return np.concatenate([store.shapes(name) for store in self.stores])
 
     def value(self, name: str, row: int, verify: bool) -> Any:
