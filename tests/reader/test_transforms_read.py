@@ -40,6 +40,7 @@ from rawpack.transforms import (
     Spec,
     Step,
     ToCHW,
+    Views,
 )
 from rawpack.transforms.boxes import mover_for
 from rawpack.transforms.pipeline import Pipeline
@@ -90,7 +91,7 @@ class Mixup(BatchStep):
         return {"image": share * image + (1 - share) * image[other]}
 
 
-def read(store: Path, transform: list[Any], epochs: int = 1, skip: int = 0, **options: Any) -> dict[str, NDArray[Any]]:
+def read(store: Path, transform: Any, epochs: int = 1, skip: int = 0, **options: Any) -> dict[str, NDArray[Any]]:
     """All batches of the last epoch, sorted by sample, after the first `skip`."""
     options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
     batches = Reader(store).batches(transform=transform, **options)
@@ -170,6 +171,16 @@ def test_image_size_is_such_a_list(packed: Packed) -> None:
     assert same(by_name, read(store, [Resize(40), CenterCrop(40)]))
     both = read(store, [CenterCrop(20)], image_size=40)["image"]
     np.testing.assert_array_equal(both, by_name["image"][:, 10:30, 10:30])
+
+
+def test_steps_of_an_iterator_are_as_those_of_a_list(packed: Packed) -> None:
+    """A generator, or what `filter` gives, loses nothing, with and without image_size=, in views too."""
+    store, steps = packed("memmap", "--size", 48), [RandomCrop(24), np.negative]
+    for options in ({}, {"image_size": 40}):
+        assert same(read(store, iter(steps), **options), read(store, steps, **options))
+    assert same(read(store, [Views(2, filter(None, steps))]), read(store, [Views(2, steps)]))
+    with pytest.raises(UsageError, match="needs a list of steps"):
+        Views(2, 5)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------------------------- straight to the slot

@@ -150,8 +150,8 @@ def _without_texts(options: Options) -> tuple[Mapping[str, OneText], Options]:
 
     steps = as_steps(options.transform)
     texts = {step.field: step for step in steps if isinstance(step, OneText)}
-    rest = [step for step in steps if not isinstance(step, OneText)]
-    return texts, replace(options, transform=rest or None) if texts else options
+    # Steps from now on, as what was given may be an iterator, which is read once.
+    return texts, replace(options, transform=[step for step in steps if not isinstance(step, OneText)] or None)
 
 
 def make_order(samples: SampleSet, options: Options, found: FoundBuckets | None) -> Order:
