@@ -430,6 +430,15 @@ def test_a_resume_by_a_function_of_the_epoch(reader: Reader) -> None:
     assert rows_of(again) == sampler(3).tolist()
 
 
+def test_a_sampler_that_has_no_more_epochs_is_an_error(reader: Reader) -> None:
+    """A function that takes its epochs from an iterator which ends gives no empty epoch, but an error."""
+    orders = iter([[3, 1, 2]])
+    batches = reader.batches(2, sampler=lambda epoch: next(orders), workers=0)
+    assert rows_of(batches) == [3, 1, 2]
+    with pytest.raises(UsageError, match="the sampler's epoch 1 raised StopIteration"):
+        list(batches)
+
+
 def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
     """What a user may well pass by mistake is a UsageError that shows the right way, not a TypeError from within."""
     reader = Reader(store)
