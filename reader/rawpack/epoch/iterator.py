@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, samples, write
+from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.making import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError, WorkerError
@@ -32,6 +33,8 @@ class BatchIterator(Iterator[Batch]):
 
     start: EpochStart
     """Where it began."""
+    place: Place
+    """The same, and the position after the batch that it handed over last, whatever other iterators do."""
     _steps: Iterator[EpochStep]
     _close_steps: Callable[[], None]
     _slot_pool: SlotPool
@@ -95,6 +98,7 @@ class BatchIterator(Iterator[Batch]):
                     batch[VALID] = step.valid
                 batch.update(self._making.pads(step.rows))
                 self._count(step, began)
+                self.place = self.start, step.position
                 taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:
                     taken.read_one()
