@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from itertools import islice
@@ -337,6 +338,17 @@ def test_an_error_names_the_sample_and_shows_where(packed: Packed, way: str) -> 
     assert repr(Reader(store)[row]["key"]) in text
     assert "KeyError: 'tripped over it'" in text
     assert "in trip" in chain
+
+
+def unnamed(image: NDArray[Any]) -> NDArray[Any]:
+    raise ValueError(f"no partner in {os.fsdecode(b'gr' + bytes([0xFC]) + b'n.csv')}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_with_a_name_that_is_not_utf8_is_shown(packed: Packed, way: str) -> None:
+    """As any other error, with the sample and its own words."""
+    with pytest.raises(WorkerError, match=r"reading sample \d+ .*ValueError: no partner in gr.*n\.csv"):
+        read(packed("memmap", "--size", 48), [unnamed], shuffle=False, **WAYS[way])
 
 
 @pytest.mark.parametrize("way", WAYS)

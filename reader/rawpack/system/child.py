@@ -206,7 +206,7 @@ def serve(sock: socket.socket, errors: int) -> None:
     try:
         main(channel, heartbeat, work, first[1])
     except Exception as error:
-        write_all(words, traceback.format_exc().encode())
+        write_all(words, traceback.format_exc().encode(errors="backslashreplace"))
         channel.fail(error)
         sys.exit(1)
 
