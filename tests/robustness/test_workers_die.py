@@ -280,6 +280,15 @@ def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
         del batches, iterator
 
 
+@pytest.mark.parametrize("way", ["threads", "processes"])
+@pytest.mark.parametrize("timeout", [float("inf"), 1e9])
+def test_a_timeout_without_an_end(store: Path, truth: Truth, way: str, timeout: float) -> None:
+    """A timeout that stands for none serves too where a loop is left early, and the next one waits for its workers."""
+    batches = Reader(store).batches(BATCH, shuffle=True, workers=replace(WAYS[way]["workers"], timeout=timeout))
+    next(iter(batches))
+    assert sorted(rows_of(batches)) == list(range(len(truth)))
+
+
 @pytest.mark.usefixtures("only_the_stopped")
 def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., None]) -> None:
     """A sample on which every worker hangs ends the iteration with an error that names it."""
