@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pictures import picture, save
 from running import pack
 
-from rawpack import DamagedStoreError, Reader, Workers
+from rawpack import DamagedStoreError, Reader, WorkerError, Workers
 from rawpack.disk import mapped
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles
@@ -125,6 +126,24 @@ def test_a_file_replaced_removed_or_touched_goes_on_being_read(
     for _ in range(2):
         assert np.array_equal(np.concatenate([batch["image"].copy() for batch in batches]), before)
     assert np.array_equal(reader[3]["image"], before[3])
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": Workers(2, backend="thread")}], ids=str)
+def test_a_store_packed_anew_is_not_mixed_with_the_one_that_was_opened(
+    store: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """Where other images of the same size are under the name of a shard that was looked at, but not read in batches, no
+    batch has them with the labels of before: an error names the file."""
+    reader = Reader(store)
+    before = reader[0]["image"]
+    for i in range(COUNT):
+        save(tmp_path / "source" / str(i % 2) / f"{i:02d}.jpg", picture(SIDE, SIDE, COUNT + i))
+    other = pack(tmp_path / "source", tmp_path / "other", "--size", str(SIDE), "--shard-size", "1")
+    for file in other.glob("shard-*"):
+        file.replace(store / file.name)
+    with pytest.raises(WorkerError, match=r"DamagedStoreError: .*shard-00000\.npy is not the file that was packed"):
+        list(reader.batches(8, **options))
+    assert np.array_equal(reader[0]["image"], before)
 
 
 def test_very_many_files_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
