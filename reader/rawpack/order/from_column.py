@@ -44,7 +44,11 @@ class FromColumn(Order):
 
     def order(self, column_of: Callable[[str], ArrayLike], n: int, seed: int, batch_size: int) -> Self:
         """The same for `n` samples. column_of: gives a column by its name. Raises UsageError where it does not fit."""
-        column = np.asarray(column_of(self._by) if isinstance(self._by, str) else self._by)
+        given = column_of(self._by) if isinstance(self._by, str) else self._by
+        try:
+            column = np.asarray(given)
+        except (TypeError, ValueError) as error:  # such as lists of different lengths
+            raise UsageError(f"{self.what} cannot be read as an array: {error}") from error
         if column.shape != (n,):
             raise UsageError(
                 f"{self.what} must have one value for each of the {n} samples, not values of shape {column.shape}"
@@ -87,7 +91,7 @@ class Balanced(FromColumn):
     def _set(self, column: Column, seed: int, batch_size: int) -> None:
         if column.dtype.kind not in "iubUST":
             raise UsageError(f"{self.what} must have whole numbers or texts, not {column.dtype}")
-        if isinstance(self._by, str) and self._by == "label" and column.min() < 0:
+        if isinstance(self._by, str) and self._by == "label" and column.dtype.kind == "i" and column.min() < 0:
             raise UsageError(
                 f"{np.count_nonzero(column < 0)} samples have no label: leave them out first, with "
                 'reader.select(mask=reader.column("label") >= 0)'
