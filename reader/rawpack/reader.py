@@ -463,6 +463,7 @@ class Reader:
 def _without_valid(fields: Sequence[str] | None, stored: Mapping[str, Any]) -> tuple[Sequence[str] | None, bool]:
     """The fields of a batch besides `valid`, and whether that was named. A store's own field of that name comes as any
     other."""
-    if VALID in stored or not isinstance(fields, list | tuple) or VALID not in fields:
-        return fields, False
-    return [name for name in fields if name != VALID], True
+    listed = None if fields is None else names("fields", fields)
+    if listed is None or VALID in stored or VALID not in listed:
+        return listed, False
+    return [name for name in listed if name != VALID], True
