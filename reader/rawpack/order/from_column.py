@@ -18,6 +18,7 @@ from rawpack.order.keys import GAMMA, WORD, derive_key, whole_number
 from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW, Shuffled
+from rawpack.system.user import suggesting
 
 Column = NDArray[Any]
 """A value for each sample, (n,)."""
@@ -63,6 +64,7 @@ class FromColumn(Order):
         return f"{type(self).__name__}({repr(self._by) if isinstance(self._by, str) else 'array'})"
 
 
+@suggesting
 class Balanced(FromColumn):
     """For `sampler=`: all classes equally often, in every batch and at every position of an epoch within one.
 
@@ -144,6 +146,7 @@ class Balanced(FromColumn):
         return start, self._members[self._starts[of] + member].astype(np.int64)
 
 
+@suggesting
 class Weighted(FromColumn):
     """For `sampler=`: each sample as often as its weight says.
 

@@ -25,13 +25,14 @@ from rawpack.remote.url import is_url, join, local_path, shown
 from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.user import byte_count, expanded, progress_bar, seconds
+from rawpack.system.user import byte_count, expanded, progress_bar, seconds, suggesting
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
 """Entries of a folder that are looked at to suggest another name."""
 
 
+@suggesting
 @dataclass(frozen=True)
 class Cache:
     """For `cache=` of `Reader`: where the files of URLs are kept.

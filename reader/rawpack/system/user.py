@@ -21,6 +21,7 @@ _MOST_S = 1 << 20
 _PACKAGE = __name__.partition(".")[0]
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
 Call = TypeVar("Call", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=type[Any])
 
 
 def byte_count(value: object) -> int | None:
@@ -97,6 +98,12 @@ def suggests(now: Callable[[Mapping[str, Any]], str | None] = lambda given: None
         return called  # type: ignore[return-value] # it takes and gives the same
 
     return decorate
+
+
+def suggesting(kind: Kind) -> Kind:
+    """Make a class say the nearest keyword where one of its own is made with an unknown one: as `suggests`."""
+    kind.__init__ = suggests()(kind.__init__)
+    return kind
 
 
 def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
