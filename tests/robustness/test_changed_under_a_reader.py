@@ -4,6 +4,7 @@ of the process; nothing where they were replaced or removed."""
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import pack
+from running import pack, run_here
 
-from rawpack import DamagedStoreError, Reader, WorkerError, Workers
+from rawpack import DamagedStoreError, Reader, StoreError, WorkerError, Workers
 from rawpack.disk import mapped
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles
@@ -144,6 +145,28 @@ def test_a_store_packed_anew_is_not_mixed_with_the_one_that_was_opened(
     with pytest.raises(WorkerError, match=r"DamagedStoreError: .*shard-00000\.npy is not the file that was packed"):
         list(reader.batches(8, **options))
     assert np.array_equal(reader[0]["image"], before)
+
+
+def test_a_copy_of_a_selection_has_the_same_samples(store: Path, tmp_path: Path) -> None:
+    """A pickled selection gives its own samples after an append, and an error where its rows are others by then: never
+    those. A copy of a whole reader has what is there."""
+    few, whole = Reader(store).select([1, COUNT - 1]), Reader(store)
+    behind = pickle.dumps(Reader([store, store]).select([COUNT + 1]))
+    expected, copies = few[1], (pickle.dumps(few), pickle.dumps(whole))
+    for i in range(3):
+        save(tmp_path / "source" / "0" / f"z{i}.jpg", picture(SIDE, SIDE, COUNT + i))
+    ran = run_here("append", "--workers", 0, "--quiet", tmp_path / "source", store)
+    assert ran.code == 0, ran
+    found, all_of_it = (pickle.loads(copy) for copy in copies)
+    assert (found[1]["key"], len(found), len(all_of_it)) == (expected["key"], 2, COUNT + 3)
+    assert np.array_equal(found[1]["image"], expected["image"])
+    with pytest.raises(StoreError, match=r"has other samples by now .*select again"):
+        pickle.loads(behind)
+    shutil.rmtree(store)
+    pack(tmp_path / "source", store, "--size", str(SIDE))
+    with pytest.raises(StoreError, match=r"has other samples by now .*select again"):
+        pickle.loads(copies[0])
+    assert len(pickle.loads(copies[1])) == 3
 
 
 def test_very_many_files_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
