@@ -389,6 +389,15 @@ def test_one_rank_warns_for_all(opened: Opened) -> None:
         next(iter(opened(8.5).batches(2, shuffle=True, workers=0, ranks=(1, 2))))
 
 
+def test_an_epoch_of_which_nothing_is_left(opened: Opened) -> None:
+    """It is over at once, as with a local store: so begins a worker of a DataLoader that was done when its state was
+    taken."""
+    batches = opened(8.5).batches(BATCH, workers=0)
+    batches.load_state_dict(batches.state_dict() | {"position": SAMPLES})
+    assert list(batches) == []
+    assert len(next(iter(batches))["index"]) == BATCH
+
+
 def test_the_order_that_is_advised_fits(opened: Opened, server: Server) -> None:
     """A warning says how large a cache holds all of the store, and names an order that this one suffices for. Batches
     divide nothing."""
