@@ -118,7 +118,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
     order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
     settings = Settings(
-        batch_size=options.batch_size if options.sampler is not None else min(options.batch_size, order.length(0)),
+        batch_size=min(options.batch_size, order.length(0)) if order.foreseeable else options.batch_size,
         fields=chosen,
         pipelines=pipelines,
         movers=movers,
