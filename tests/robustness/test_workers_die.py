@@ -835,6 +835,23 @@ def test_next_within_next(store: Path) -> None:
     loop.clear()
 
 
+def leave(image: Any) -> Any:
+    sys.exit("the user's function has left")
+
+
+@pytest.mark.parametrize("way", ["threads", "processes"])
+def test_a_function_that_ends_its_worker(store: Path, way: str) -> None:
+    """A function that calls sys.exit() ends the iteration with an error that names the sample, and shows where."""
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match="a worker died.*replaced"),
+        pytest.raises(WorkerError, match=r"a worker died .*3 times at sample \d+ ") as raised,
+    ):
+        list(Reader(store).batches(BATCH, transform=[leave], **WAYS[way]))
+    assert "in leave" in str(raised.value)
+    assert "SystemExit: the user's function has left" in str(raised.value)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
     """Threads that each call iter() take different epochs, each of them whole."""
