@@ -447,6 +447,19 @@ def test_a_damaged_file_in_the_cache(opened: Opened, truth: Pixels, tmp_path: Pa
     assert len(right(opened().batches(BATCH), truth)) == SAMPLES
 
 
+def test_a_copy_has_the_cache_of_its_reader(
+    opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pickled reader fetches nothing into another folder where it is loaded in another current folder."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    kept = pickle.dumps(opened(cache="kept"))
+    monkeypatch.chdir(tmp_path / "there")
+    assert np.array_equal(pickle.loads(kept)[5]["image"], truth[5])
+    assert list((tmp_path / "there").iterdir()) == []
+
+
 def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The cache lies where RAWPACK_CACHE says, else with the user's caches; half of the free space is its bound."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
