@@ -853,6 +853,33 @@ def test_a_function_that_ends_its_worker(store: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", ["iterator", "batches", "reader"])
+def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what: str) -> None:
+    """A handler that runs while its thread waits for a batch closes all that there is: the batch still comes, and
+    nothing after it."""
+    parent = os.getpid()
+
+    def interrupt(batch: dict[str, Any]) -> None:
+        if 0 in batch["index"]:
+            os.kill(parent, signal.SIGUSR1)
+
+    with nothing_left():
+        reader = Reader(store)
+        batches = reader.batches(BATCH, transform=[BatchLambda(interrupt)], **WAYS[way])
+        iterator = iter(batches)
+        closing = {"iterator": iterator, "batches": batches, "reader": reader}[what]
+        before = signal.signal(signal.SIGUSR1, lambda *_, close=closing.close: close())
+        try:
+            assert truth.holds(next(iterator))
+            assert iterator._ended
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        with pytest.raises(StopIteration if what == "iterator" else UsageError):
+            next(iterator)
+        del batches, iterator, closing, reader
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_threads_with_iterators_of_their_own(store: Path, truth: Truth, way: str) -> None:
     """Threads that each call iter() take different epochs, each of them whole."""
     reader = Reader(store)

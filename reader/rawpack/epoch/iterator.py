@@ -61,6 +61,8 @@ class BatchIterator(Iterator[Batch]):
         self._lock = threading.RLock()
         self._inside = False
         """Whether the thread that has the lock is in the middle of something."""
+        self._unwanted = False
+        """Whether it was closed."""
         self._last = 0.0
 
     def __repr__(self) -> str:
@@ -113,17 +115,17 @@ class BatchIterator(Iterator[Batch]):
                 raise
             finally:
                 self._inside = False
+                if self._unwanted:
+                    self._leave()
 
     def close(self) -> None:
         """End the iteration early, without waiting for workers: they finish their slices and serve the next epoch. A
-        thread that is waiting for a batch gets it first."""
+        thread that is waiting for a batch gets it first, also where a signal handler in that thread calls this."""
         if os.getpid() == self._process:
             with self._lock:
-                self._enter()
-                try:
+                self._unwanted = True
+                if not self._inside:
                     self._leave()
-                finally:
-                    self._inside = False
 
     def _enter(self) -> None:
         """With the lock: raise where its thread is inside already, in a user's function or a signal handler."""
