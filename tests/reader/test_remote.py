@@ -1121,6 +1121,24 @@ print(os.waitpid(pid, 0)[1])
     assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
 
 
+def test_a_forked_child_that_gets_no_lease_has_not_its_parents(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cache is locked for too long, or its disk is full, when a child begins, the next attempt begins anew:
+    what the child needs is never written into the lease of its parent."""
+
+    def refuses(cache: CacheFolder) -> None:
+        raise StoreError("no lease now")
+
+    fetcher = opened()._library.fetcher
+    assert fetcher is not None
+    of_parent, fetcher._process = fetcher._lease, -1  # as if in a child
+    with monkeypatch.context() as patch:
+        patch.setattr("rawpack.remote.fetch.Lease", refuses)
+        with pytest.raises(StoreError, match="no lease now"):
+            fetcher.look()
+    fetcher.look()
+    assert fetcher._lease is not of_parent
+
+
 def test_stats_tell_of_fetching(opened: Opened, server: Server) -> None:
     """Where a loop waits for the network, the figures and the verdict say so."""
     server.faults.append(on("shard-", slow(0.3)))
