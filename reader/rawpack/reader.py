@@ -423,7 +423,8 @@ class Reader:
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by
             field: images that it does not name stay as they are.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
-            Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
+            Its random numbers depend only on seed, epoch and sample; in a mix, and with `Balanced` or `Weighted`, on
+            the position instead of the sample.
         decode: True gives RGB, or gray. False gives images and masks as the files of the store, for decoders on a GPU:
             a sequence of uint8 arrays, one per sample, over one array `data`, with `offsets` and `sizes`; `transform`
             may then begin with a crop, whose places in the stored images come as `boxes`, int64 (batch, 4): top, left,
