@@ -59,7 +59,9 @@ class Busy:
     """Another process is fetching the file."""
 
     fetched: int
-    """Bytes that it has so far; 0 before the first."""
+    """Bytes that it has written so far; 0 before the first."""
+    noted: int
+    """When it last noted that bytes arrive, in ns; these are written when those before them are there."""
 
 
 class CacheFolder:
@@ -167,9 +169,10 @@ class CacheFolder:
         descriptor = try_lock(part)
         if descriptor is None:
             try:
-                return Busy(part.stat().st_size)
+                status = part.stat()
+                return Busy(status.st_size, status.st_mtime_ns)
             except FileNotFoundError:
-                return Busy(0)
+                return Busy(0, 0)
         try:
             room = self._make_room(key, record.bytes, None if keep is None else set(keep) | self._leased(lease), force)
             if room is not None and not os.fstat(descriptor).st_size:

@@ -130,7 +130,8 @@ class Executor:
         """The transfer of a file, once there is room for it. None where it is there already or not wanted anymore, or
         there is no room to prefetch it. began: what `_begin` returned. Raises StoreError."""
         cache, timeout = self._fetcher.cache, self._fetcher.timeout
-        until, had, moved = time.monotonic() + timeout, -1, 0.0
+        until, moved = time.monotonic() + timeout, 0.0
+        seen: Began = None
         while began is not None:
             now = time.monotonic()
             if isinstance(began, RawpackError):
@@ -141,8 +142,8 @@ class Executor:
                 return None
             if isinstance(began, Busy):
                 # The other process may be suspended, or unable to reach the server.
-                if began.fetched != had:
-                    had, moved = began.fetched, now
+                if began != seen:
+                    seen, moved = began, now
                 elif now - moved > timeout:
                     with cache.locked():
                         cache.take_over(item.key, item.record)
