@@ -235,10 +235,7 @@ class Reader:
         if field is None or not field.in_shards:
             raise UsageError(f"{name!r} is no image or mask of this store")
         self._samples.look_at_files()
-        if field.uniform:
-            return np.tile(np.array(field.shape, np.int32), (len(self), 1))
-        found = np.concatenate([store.shapes(name) for store in self._library.stores])
-        rows = self._samples.rows
+        found, rows = self._library.shapes(name), self._samples.rows
         return found if rows is None else found[rows]
 
     @property
@@ -426,7 +423,8 @@ class Reader:
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by
             field: images that it does not name stay as they are.
         transform: a list of steps of `rawpack.transforms` and functions, applied in the workers after `image_size`.
-            Its random numbers depend only on seed, epoch and sample; on the position, if an order repeats samples.
+            Its random numbers depend only on seed, epoch and sample; in a mix, and with `Balanced` or `Weighted`, on
+            the position instead of the sample.
         decode: True gives RGB, or gray. False gives images and masks as the files of the store, for decoders on a GPU:
             a sequence of uint8 arrays, one per sample, over one array `data`, with `offsets` and `sizes`; `transform`
             may then begin with a crop, whose places in the stored images come as `boxes`, int64 (batch, 4): top, left,
@@ -466,6 +464,7 @@ class Reader:
 def _without_valid(fields: Sequence[str] | None, stored: Mapping[str, Any]) -> tuple[Sequence[str] | None, bool]:
     """The fields of a batch besides `valid`, and whether that was named. A store's own field of that name comes as any
     other."""
-    if VALID in stored or not isinstance(fields, list | tuple) or VALID not in fields:
-        return fields, False
-    return [name for name in fields if name != VALID], True
+    listed = None if fields is None else names("fields", fields)
+    if listed is None or VALID in stored or VALID not in listed:
+        return listed, False
+    return [name for name in listed if name != VALID], True

@@ -15,11 +15,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import running
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
-from tests.support import running
 
 import rawpack
 from rawpack import Reader

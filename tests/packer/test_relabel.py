@@ -22,8 +22,8 @@ import cv2
 import h5py
 import numpy as np
 import pytest
-from tests.support import running
-from tests.support.folders import files_of
+import running
+from folders import files_of
 
 import rawpack
 from rawpack import Reader, Workers

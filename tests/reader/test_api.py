@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from conftest import Packed
 from reading import WAYS, children, rows_of, wait_until
 
-from rawpack import Batches, Blocks, Cache, Ranks, Reader, UsageError, Workers
+from rawpack import Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Workers
+from rawpack.order import Balanced, Weighted
 from rawpack.transforms import RandomCrop
 
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
@@ -70,6 +72,28 @@ def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
         Reader("memory://bucket/store", timeout=5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="verify=True is now keywords of the readers"):
         Reader.mix({str(store): 1}, verify=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "known"),
+    [
+        (Workers, "max_hold", "max_held"),
+        (Blocks, "blocks", "block"),
+        (Buckets, "size", "sizes"),
+        (Ranks, "worldsize", "world_size"),
+        (Cache, "limits", "limit"),
+        (partial(Balanced, "label"), "replace", "replacement"),
+        (partial(Weighted, "label"), "lenght", "length"),
+        (partial(RandomCrop, 4), "pading", "padding"),
+    ],
+)
+def test_values_made_with_a_wrong_keyword_name_the_right_one(
+    kind: Callable[..., object], given: str, known: str
+) -> None:
+    name = getattr(kind, "func", kind).__name__  # type: ignore[attr-defined]
+    said = f"{name}() got an unexpected keyword argument {given!r}. Did you mean {known!r}?"
+    with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+        kind(**{given: 1})
 
 
 @pytest.mark.parametrize(
@@ -206,6 +230,17 @@ def test_what_was_made_of_a_reader_is_closed_alone(store: Path) -> None:
     for ask in (lambda: reader.batches(2), lambda: reader.select([0]), reader.__enter__):
         with pytest.raises(UsageError, match="closed"):
             ask()
+
+
+def test_batches_with_other_settings_are_closed_together(store: Path) -> None:
+    """What a framework reads, such as the same batches without the steps that a GPU does, ends with the batches."""
+    batches = Reader(store).batches(4, workers=0)
+    before = iter(batches._feed.with_settings(together=True, pipelines=(None,)))
+    assert len(next(before)["index"]) == 4
+    batches.close()
+    for iterator in (before, iter(batches._feed.with_settings(workers=0))):
+        with pytest.raises(UsageError, match="these batches were closed"):
+            next(iterator)
 
 
 def test_closed_batches_leave_their_reader_open(store: Path) -> None:

@@ -290,6 +290,13 @@ def test_states_and_samplers(labeled: Reader) -> None:
             labeled.batches(4, sampler=other).load_state_dict(state)
 
 
+def test_labels_may_be_texts() -> None:
+    """A field `label` of texts is balanced as any other field of texts is."""
+    names = ["cat", "dog", "cat", "cat"]
+    order = Balanced("label").order({"label": names}.__getitem__, 4, 0, 2)
+    assert sorted(names[i] for i in order.samples(0, 0, 4)) == ["cat", "cat", "dog", "dog"]
+
+
 def test_what_is_refused(reader: Reader, labeled: Reader) -> None:
     """Columns that do not fit are named before anything is read."""
     count = len(labeled)
@@ -299,6 +306,8 @@ def test_what_is_refused(reader: Reader, labeled: Reader) -> None:
         (Balanced("nothing"), "there is no field 'nothing'"),
         (Balanced("image"), "'image' is in shards"),
         (Balanced([1, 2]), rf"Balanced\(array\) must have one value for each of the {count} samples"),
+        (Balanced([[0]] * (count - 1) + [[0, 1]]), r"Balanced\(array\) cannot be read as an array"),
+        (Weighted([[1.0]] * (count - 1) + [[1.0, 2.0]]), r"Weighted\(array\) cannot be read as an array"),
         (Balanced(np.zeros(count)), r"must have whole numbers or texts, not float64"),
         (Weighted("key"), r"Weighted\('key'\) must have numbers"),
         (Weighted(np.zeros(count)), "only weights of 0"),

@@ -8,18 +8,20 @@ import queue
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
+from numpy.typing import NDArray
 from reading import WAYS, children, nothing_left, rows_of
 from running import Packed
 
 from rawpack import DamagedStoreError, Ranks, Reader, UsageError
 from rawpack.batches import Batches
+from rawpack.faces.placed import Copies, PlacedBatches
 
 SAMPLES, BATCH = 23, 4
 STEPS = -(-SAMPLES // BATCH)
@@ -150,6 +152,33 @@ def test_batches_that_are_kept(few: Reader, way: str) -> None:
             assert (state["epoch"], state["position"]) == ((epoch + 1, 0) if end else (epoch, step * BATCH))
     state = batches.state_dict(after=third)
     assert (state["epoch"], state["position"]) == (2, BATCH)
+
+
+class Here(Copies):
+    """Nothing is copied."""
+
+    def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_batches_of_a_framework_keep_their_own_state(few: Reader, depth: int) -> None:
+    """The same for batches of a framework: not that of another loop over them, or over the numpy batches, which began
+    later."""
+    batches = few.batches(BATCH, shuffle=True, workers=0)
+    placed = PlacedBatches(batches._feed, Here(), depth, None, "here")
+    iterators = iter(placed), iter(batches), iter(placed)
+    kept = [[next(iterator) for iterator in iterators] for _ in range(STEPS)]
+    for step, row in enumerate(kept[:-1], 1):
+        for epoch, batch in enumerate(row):
+            state = (batches if epoch == 1 else placed).state_dict(after=batch)
+            assert (state["epoch"], state["position"]) == (epoch, step * BATCH)
+    assert placed.state_dict() == placed.state_dict(after=kept[-1][2])
+    given = batches.data_iter()
+    first, _, second = next(given), next(iter(batches)), next(given)
+    for step, made in enumerate((first, second), 1):
+        state = given.state_dict(after=made)
+        assert (state["epoch"], state["position"]) == (3, step * BATCH)
 
 
 def test_a_batch_that_is_not_known_is_refused(few: Reader) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rawpack.disk.manifest import FileRecord
 from rawpack.remote.cache import CacheFolder
 from rawpack.remote.lease import Lease
+from rawpack.system.files import unlock
 
 STORE = "0" * 32
 
@@ -24,7 +25,7 @@ def fill(cache: CacheFolder, lease: Lease, name: str, size: int) -> bool:
     os.write(file, bytes(size))
     with cache.locked():
         assert cache.commit((STORE, name), record, file)
-    os.close(file)
+    unlock(file)
     return True
 
 
@@ -70,3 +71,29 @@ def test_the_limit_holds(tmp_path: Path) -> None:
         path.unlink()
     assert fill(caches[0], leases[0], "large", 100)
     assert size_of(tmp_path) == 100
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_child_that_was_forked_holds_no_lock(tmp_path: Path) -> None:
+    """A child that is forked while the cache is locked and a file is fetched, as a worker of a DataLoader may be, keeps
+    nobody out once its parent is done with both."""
+    cache, record, end = CacheFolder(tmp_path, 100), FileRecord(name="a", bytes=60, xxh3=""), os.pipe()
+    lease = Lease(cache)
+    with cache.locked():
+        file = cache.begin((STORE, "a"), record, (), lease)
+        assert isinstance(file, int)
+        if (child := os.fork()) == 0:
+            os.close(end[1])
+            os.read(end[0], 1)  # until the parent is done
+            os._exit(0)
+    try:
+        unlock(file)
+        with cache.locked(0.5):
+            again = cache.begin((STORE, "a"), record, (), lease)
+        assert isinstance(again, int), again
+        unlock(again)
+    finally:
+        os.close(end[1])
+        os.waitpid(child, 0)
+        os.close(end[0])

@@ -24,7 +24,7 @@ from reading import WAYS
 from running import FORMATS
 
 import rawpack_packer
-from rawpack import Blocks, Cache, Ranks, Reader, UsageError
+from rawpack import Blocks, Buckets, Cache, Ranks, Reader, UsageError
 from rawpack.order import Weighted
 from rawpack.order.mixed import Mixed, shares_of
 from rawpack.order.shuffled import Sequential, Shuffled
@@ -421,6 +421,20 @@ def test_images_of_different_sizes(tmp_path: Path) -> None:
         assert batch["image"].shape == (6, 8, 8, 3)
         assert (np.abs(batch["image"][:, 0, 0, 0].astype(int) - batch["store"]) <= 2).all()
         assert np.bincount(batch["store"]).tolist() == [4, 2]
+
+
+def test_shapes_of_a_mix(tmp_path: Path) -> None:
+    """The shape of each sample is known whether its store has images of one size or of many; sizes of batches are
+    refused as for any mix."""
+    sizes = {"small": [(8, 9)] * 3, "large": [(24, 25)] * 2, "many": [(9, 7), (10, 7)]}
+    for name, each in sizes.items():
+        images = [{"image": np.zeros((*size, 3), np.uint8)} for size in each]
+        rawpack_packer.pack(images, tmp_path / name, size="keep", workers=0)
+    for names in (("small", "large"), ("many", "small")):
+        mixed = Reader.mix({tmp_path / name: 1 for name in names})
+        assert mixed.shapes("image").tolist() == [[*size, 3] for name in names for size in sizes[name]]
+        with pytest.raises(UsageError, match="a mix decides what is in each batch"):
+            mixed.batches(2, image_size=Buckets([8, 16]))
 
 
 def test_fields_that_differ(tmp_path: Path) -> None:

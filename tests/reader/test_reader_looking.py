@@ -73,6 +73,8 @@ def test_find_by_condition_and_key(packed: Packed) -> None:
     for wrong in ("label ===", "nothing == 1"):
         with pytest.raises(UsageError):
             reader.find(wrong)
+    with pytest.raises(UsageError, match="key=5 must be a text"):
+        reader.find(key=5)  # type: ignore[arg-type]
 
 
 def test_find_among_numbered_keys(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import rawpack_packer
 from rawpack import Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
+from rawpack.order import Balanced
 from rawpack.store.stores import Stores
 from rawpack.workers import worker
 
@@ -428,6 +429,22 @@ def test_a_resume_by_a_function_of_the_epoch(reader: Reader) -> None:
     again.load_state_dict(begun(first, 4))
     assert rows_of(again) == sampler(2)[12:].tolist()
     assert rows_of(again) == sampler(3).tolist()
+
+
+@pytest.mark.parametrize("sampler", [None, range(5), Balanced("index")], ids=["none", "range", "balanced"])
+def test_a_batch_larger_than_an_epoch_takes_no_more_memory_than_that(reader: Reader, sampler: Any) -> None:
+    """Whatever the order is, as long as the length of all epochs is known."""
+    (batch,) = reader.batches(1 << 40, sampler=sampler, workers=0)
+    assert len(batch["index"]) == (5 if isinstance(sampler, range) else len(reader))
+
+
+def test_a_sampler_that_has_no_more_epochs_is_an_error(reader: Reader) -> None:
+    """A function that takes its epochs from an iterator which ends gives no empty epoch, but an error."""
+    orders = iter([[3, 1, 2]])
+    batches = reader.batches(2, sampler=lambda epoch: next(orders), workers=0)
+    assert rows_of(batches) == [3, 1, 2]
+    with pytest.raises(UsageError, match="the sampler's epoch 1 raised StopIteration"):
+        list(batches)
 
 
 def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:

@@ -21,10 +21,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from folders import files_of
 from pictures import Pixels
 from reading import WAYS, nothing_left, rows_of, running, said, script, wait_until
@@ -44,10 +46,13 @@ from rawpack import (
     Workers,
     warm,
 )
+from rawpack.disk.manifest import FileRecord
 from rawpack.formats.gather import Gather
 from rawpack.remote import download, reach, transfer
 from rawpack.remote import url as urls
-from rawpack.remote.cache import CacheFolder
+from rawpack.remote.cache import Busy, CacheFolder
+from rawpack.remote.download import Transfer
+from rawpack.remote.executor import Executor
 from rawpack.system.user import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
@@ -389,6 +394,15 @@ def test_one_rank_warns_for_all(opened: Opened) -> None:
         next(iter(opened(8.5).batches(2, shuffle=True, workers=0, ranks=(1, 2))))
 
 
+def test_an_epoch_of_which_nothing_is_left(opened: Opened) -> None:
+    """It is over at once, as with a local store: so begins a worker of a DataLoader that was done when its state was
+    taken."""
+    batches = opened(8.5).batches(BATCH, workers=0)
+    batches.load_state_dict(batches.state_dict() | {"position": SAMPLES})
+    assert list(batches) == []
+    assert len(next(iter(batches))["index"]) == BATCH
+
+
 def test_the_order_that_is_advised_fits(opened: Opened, server: Server) -> None:
     """A warning says how large a cache holds all of the store, and names an order that this one suffices for. Batches
     divide nothing."""
@@ -436,6 +450,19 @@ def test_a_damaged_file_in_the_cache(opened: Opened, truth: Pixels, tmp_path: Pa
     shard = next((tmp_path / "cache").rglob("shard-00004.npy"))
     os.truncate(shard, 100)
     assert len(right(opened().batches(BATCH), truth)) == SAMPLES
+
+
+def test_a_copy_has_the_cache_of_its_reader(
+    opened: Opened, truth: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pickled reader fetches nothing into another folder where it is loaded in another current folder."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    kept = pickle.dumps(opened(cache="kept"))
+    monkeypatch.chdir(tmp_path / "there")
+    assert np.array_equal(pickle.loads(kept)[5]["image"], truth[5])
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -512,6 +539,68 @@ def test_a_process_that_is_stopped_while_fetching(opened: Opened, truth: Pixels,
     with (folder / f"shard-00000.npy.{SHARD_BYTES}.part").open("wb") as part:
         fcntl.flock(part, fcntl.LOCK_EX)
         assert len(right(reader.batches(BATCH), truth)) == SAMPLES
+
+
+class SlowLink:
+    """A server that sends each range in two halves, and notes the time of the file after the first."""
+
+    has_ranges, host, trouble, timeout = True, ("http", "slow", ""), "", 60.0
+
+    def __init__(self, data: bytes, file: int) -> None:
+        self.data, self.file, self.seen = data, file, list[int]()
+
+    def read_range(self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], total: int) -> int:
+        into[:] = self.data[start : start + len(into)]
+        os.utime(self.file, ns=(0, 0))
+        assert wanted()
+        self.seen.append(os.fstat(self.file).st_mtime_ns)
+        return len(into)
+
+
+def test_a_file_shows_that_bytes_arrive(tmp_path: Path) -> None:
+    """Its time changes within a range, of which nothing is written before all of it is there."""
+    data = bytes(1000)
+    file = os.open(tmp_path / "part", os.O_RDWR | os.O_CREAT)
+    try:
+        link = SlowLink(data, file)
+        record = FileRecord(name="a", bytes=len(data), xxh3=xxhash.xxh3_64_hexdigest(data))
+        Transfer(link, "a", record, file).run()  # type: ignore[arg-type]
+    finally:
+        os.close(file)
+    assert (tmp_path / "part").read_bytes() == data
+    assert link.seen
+    assert all(link.seen)
+
+
+@pytest.mark.parametrize("arriving", [True, False])
+def test_a_file_is_taken_over_only_where_nothing_arrives(arriving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long another process needs for a range: it is not interrupted as long as bytes arrive there."""
+    taken, looks = list[int](), iter(range(1, 40))
+    now = 0.0
+
+    class Fetching:
+        timeout = 10.0
+
+        def __init__(self) -> None:
+            self.cache = SimpleNamespace(
+                locked=contextlib.nullcontext, take_over=lambda key, record: taken.append(int(now))
+            )
+
+        def is_wanted(self, key: object, *, now: bool = False) -> bool:
+            return True
+
+        def begin(self, item: object) -> Busy | None:
+            nonlocal now
+            now, look = now + 4, next(looks)
+            return None if look > 9 else Busy(0, look if arriving else 1)
+
+    monkeypatch.setattr(
+        "rawpack.remote.executor.time", SimpleNamespace(monotonic=lambda: now, sleep=lambda seconds: None)
+    )
+    executor = Executor(Fetching(), threading.Condition())  # type: ignore[arg-type]
+    item: Any = SimpleNamespace(key=("0" * 32, "a"), record=None)
+    assert executor._begun(item, Busy(0, 1)) is None
+    assert bool(taken) == (not arriving)
 
 
 def test_what_another_reader_needs_stays(opened: Opened, tmp_path: Path) -> None:
@@ -1097,6 +1186,24 @@ print(os.waitpid(pid, 0)[1])
         capture_output=True, text=True, env=environment(), timeout=120, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (0, "0\n"), ran.stderr
+
+
+def test_a_forked_child_that_gets_no_lease_has_not_its_parents(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cache is locked for too long, or its disk is full, when a child begins, the next attempt begins anew:
+    what the child needs is never written into the lease of its parent."""
+
+    def refuses(cache: CacheFolder) -> None:
+        raise StoreError("no lease now")
+
+    fetcher = opened()._library.fetcher
+    assert fetcher is not None
+    of_parent, fetcher._process = fetcher._lease, -1  # as if in a child
+    with monkeypatch.context() as patch:
+        patch.setattr("rawpack.remote.fetch.Lease", refuses)
+        with pytest.raises(StoreError, match="no lease now"):
+            fetcher.look()
+    fetcher.look()
+    assert fetcher._lease is not of_parent
 
 
 def test_stats_tell_of_fetching(opened: Opened, server: Server) -> None:

@@ -531,6 +531,16 @@ def test_points_move_as_pixels_do(step: Step) -> None:
     [
         (lambda: RandomResizedCrop(0), "size=0"),
         (lambda: RandomResizedCrop((1, 2, 3)), "size="),
+        (lambda: CenterCrop(224.0), "size=224.0"),  # type: ignore[arg-type]
+        (lambda: Resize(None), "size=None"),  # type: ignore[arg-type]
+        (lambda: Resize("224"), "size='224'"),  # type: ignore[arg-type]
+        (lambda: RandomResizedCrop(9, scale=0.5), "scale=0.5"),  # type: ignore[arg-type]
+        (lambda: RandomResizedCrop(9, ratio=("a", "b")), "ratio="),  # type: ignore[arg-type]
+        (lambda: RandomCrop(9, padding=4.0), "padding=4.0"),  # type: ignore[arg-type]
+        (lambda: RandomHorizontalFlip("0.5"), "p='0.5'"),  # type: ignore[arg-type]
+        (lambda: RandomHorizontalFlip(None), "p=None"),  # type: ignore[arg-type]
+        (lambda: ColorJitter(None), "brightness=None"),  # type: ignore[arg-type]
+        (lambda: ColorJitter(hue="0.1"), "hue='0.1'"),  # type: ignore[arg-type]
         (lambda: RandomResizedCrop(9, scale=(0.5, 0.1)), "scale="),
         (lambda: RandomResizedCrop(9, ratio=(0, 1)), "ratio="),
         (lambda: RandomResizedCrop(9, interpolation="linear"), "interpolation='linear'"),
@@ -561,6 +571,20 @@ def test_nonsense_is_refused_with_its_value(make: Any, words: str) -> None:
     with pytest.raises(UsageError) as raised:
         make()
     assert words in str(raised.value)
+
+
+def test_numbers_may_be_numpys() -> None:
+    """Sizes, probabilities and factors that come from arrays are as Python's own."""
+    side, half = np.int64(5), np.float32(0.5)
+    pairs: list[tuple[Step, Step]] = [
+        (RandomResizedCrop(side, scale=np.array([0.25, 0.5])), RandomResizedCrop(5, scale=(0.25, 0.5))),  # type: ignore[arg-type]
+        (Resize(side), Resize(5)),  # type: ignore[arg-type]
+        (Resize((side, side)), Resize((5, 5))),  # type: ignore[arg-type]
+        (RandomHorizontalFlip(half), RandomHorizontalFlip(0.5)),  # type: ignore[arg-type]
+        (ColorJitter(half, hue=half), ColorJitter(0.5, hue=0.5)),  # type: ignore[arg-type]
+    ]
+    for one, other in pairs:
+        assert repr(one) == repr(other)
 
 
 def test_a_view_with_gaps_will_do() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import traceback
 from itertools import islice
@@ -40,6 +41,7 @@ from rawpack.transforms import (
     Spec,
     Step,
     ToCHW,
+    Views,
 )
 from rawpack.transforms.boxes import mover_for
 from rawpack.transforms.pipeline import Pipeline
@@ -90,7 +92,7 @@ class Mixup(BatchStep):
         return {"image": share * image + (1 - share) * image[other]}
 
 
-def read(store: Path, transform: list[Any], epochs: int = 1, skip: int = 0, **options: Any) -> dict[str, NDArray[Any]]:
+def read(store: Path, transform: Any, epochs: int = 1, skip: int = 0, **options: Any) -> dict[str, NDArray[Any]]:
     """All batches of the last epoch, sorted by sample, after the first `skip`."""
     options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
     batches = Reader(store).batches(transform=transform, **options)
@@ -170,6 +172,16 @@ def test_image_size_is_such_a_list(packed: Packed) -> None:
     assert same(by_name, read(store, [Resize(40), CenterCrop(40)]))
     both = read(store, [CenterCrop(20)], image_size=40)["image"]
     np.testing.assert_array_equal(both, by_name["image"][:, 10:30, 10:30])
+
+
+def test_steps_of_an_iterator_are_as_those_of_a_list(packed: Packed) -> None:
+    """A generator, or what `filter` gives, loses nothing, with and without image_size=, in views too."""
+    store, steps = packed("memmap", "--size", 48), [RandomCrop(24), np.negative]
+    for options in ({}, {"image_size": 40}):
+        assert same(read(store, iter(steps), **options), read(store, steps, **options))
+    assert same(read(store, [Views(2, filter(None, steps))]), read(store, [Views(2, steps)]))
+    with pytest.raises(UsageError, match="needs a list of steps"):
+        Views(2, 5)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------------------------------- straight to the slot
@@ -326,6 +338,17 @@ def test_an_error_names_the_sample_and_shows_where(packed: Packed, way: str) -> 
     assert repr(Reader(store)[row]["key"]) in text
     assert "KeyError: 'tripped over it'" in text
     assert "in trip" in chain
+
+
+def unnamed(image: NDArray[Any]) -> NDArray[Any]:
+    raise ValueError(f"no partner in {os.fsdecode(b'gr' + bytes([0xFC]) + b'n.csv')}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_error_with_a_name_that_is_not_utf8_is_shown(packed: Packed, way: str) -> None:
+    """As any other error, with the sample and its own words."""
+    with pytest.raises(WorkerError, match=r"reading sample \d+ .*ValueError: no partner in gr.*n\.csv"):
+        read(packed("memmap", "--size", 48), [unnamed], shuffle=False, **WAYS[way])
 
 
 @pytest.mark.parametrize("way", WAYS)

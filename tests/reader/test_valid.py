@@ -91,6 +91,9 @@ def test_it_comes_by_name_only(reader: Reader) -> None:
     """Batches have no such field unless it is named; a name that no store has is still refused."""
     assert "valid" not in next(iter(reader.batches(4, workers=0)))
     assert set(next(iter(reader.batches(4, workers=0, fields=["valid"])))) == {"valid", "index"}
+    for named in ({"valid": 0}.keys(), {"valid"}, iter(["valid"]), np.array(["valid"])):
+        fields: Any = named
+        assert set(next(iter(reader.batches(4, workers=0, fields=fields)))) == {"valid", "index"}
     with pytest.raises(UsageError, match="there is no field 'valide'"):
         reader.batches(4, fields=["valide"])
     kept = reader.select(range(5)).batches(4, workers=0, ranks=Ranks(1, 2, last="keep"), fields=["valid"])

@@ -9,9 +9,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+import running
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support import running
 
 import rawpack
 from rawpack import Reader

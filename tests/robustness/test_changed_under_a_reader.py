@@ -4,17 +4,19 @@ of the process; nothing where they were replaced or removed."""
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import pack
+from running import pack, run_here
 
-from rawpack import DamagedStoreError, Reader, Workers
+from rawpack import DamagedStoreError, Reader, StoreError, WorkerError, Workers
 from rawpack.disk import mapped
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles
@@ -125,6 +127,46 @@ def test_a_file_replaced_removed_or_touched_goes_on_being_read(
     for _ in range(2):
         assert np.array_equal(np.concatenate([batch["image"].copy() for batch in batches]), before)
     assert np.array_equal(reader[3]["image"], before[3])
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"workers": Workers(2, backend="thread")}], ids=str)
+def test_a_store_packed_anew_is_not_mixed_with_the_one_that_was_opened(
+    store: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """Where other images of the same size are under the name of a shard that was looked at, but not read in batches, no
+    batch has them with the labels of before: an error names the file."""
+    reader = Reader(store)
+    before = reader[0]["image"]
+    for i in range(COUNT):
+        save(tmp_path / "source" / str(i % 2) / f"{i:02d}.jpg", picture(SIDE, SIDE, COUNT + i))
+    other = pack(tmp_path / "source", tmp_path / "other", "--size", str(SIDE), "--shard-size", "1")
+    for file in other.glob("shard-*"):
+        file.replace(store / file.name)
+    with pytest.raises(WorkerError, match=r"DamagedStoreError: .*shard-00000\.npy is not the file that was packed"):
+        list(reader.batches(8, **options))
+    assert np.array_equal(reader[0]["image"], before)
+
+
+def test_a_copy_of_a_selection_has_the_same_samples(store: Path, tmp_path: Path) -> None:
+    """A pickled selection gives its own samples after an append, and an error where its rows are others by then: never
+    those. A copy of a whole reader has what is there."""
+    few, whole = Reader(store).select([1, COUNT - 1]), Reader(store)
+    behind = pickle.dumps(Reader([store, store]).select([COUNT + 1]))
+    expected, copies = few[1], (pickle.dumps(few), pickle.dumps(whole))
+    for i in range(3):
+        save(tmp_path / "source" / "0" / f"z{i}.jpg", picture(SIDE, SIDE, COUNT + i))
+    ran = run_here("append", "--workers", 0, "--quiet", tmp_path / "source", store)
+    assert ran.code == 0, ran
+    found, all_of_it = (pickle.loads(copy) for copy in copies)
+    assert (found[1]["key"], len(found), len(all_of_it)) == (expected["key"], 2, COUNT + 3)
+    assert np.array_equal(found[1]["image"], expected["image"])
+    with pytest.raises(StoreError, match=r"has other samples by now .*select again"):
+        pickle.loads(behind)
+    shutil.rmtree(store)
+    pack(tmp_path / "source", store, "--size", str(SIDE))
+    with pytest.raises(StoreError, match=r"has other samples by now .*select again"):
+        pickle.loads(copies[0])
+    assert len(pickle.loads(copies[1])) == 3
 
 
 def test_very_many_files_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

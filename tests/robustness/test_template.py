@@ -258,14 +258,14 @@ def test_later_workers_are_like_the_first(template: Template, tmp_path: Path, mo
     [("os._exit(7)", 7), ("os.abort()", -6), ("os.kill(os.getpid(), 11)", -11), ("sys.exit(3)", 3)],
 )
 def test_how_a_worker_ended(template: Template, ends: str, status: int) -> None:
-    """Exit status or signal reach the parent of the template."""
+    """Exit status or signal reach the parent of the template, and where it was that it left by an exception."""
     child = Child(says(ends), None, launcher=template)
     child.channel.send(b"?")
     assert child.channel.receive() is None
     pid = child.process.pid
     assert child.kill(grace=10)
     assert child.status() == status
-    assert not child.last_words()
+    assert child.last_words().endswith("SystemExit: 3") if "sys.exit" in ends else not child.last_words()
     assert gone(pid)
 
 

@@ -280,6 +280,15 @@ def test_stopped_workers_are_replaced(store: Path, truth: Truth) -> None:
         del batches, iterator
 
 
+@pytest.mark.parametrize("way", ["threads", "processes"])
+@pytest.mark.parametrize("timeout", [float("inf"), 1e9])
+def test_a_timeout_without_an_end(store: Path, truth: Truth, way: str, timeout: float) -> None:
+    """A timeout that stands for none serves too where a loop is left early, and the next one waits for its workers."""
+    batches = Reader(store).batches(BATCH, shuffle=True, workers=replace(WAYS[way]["workers"], timeout=timeout))
+    next(iter(batches))
+    assert sorted(rows_of(batches)) == list(range(len(truth)))
+
+
 @pytest.mark.usefixtures("only_the_stopped")
 def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., None]) -> None:
     """A sample on which every worker hangs ends the iteration with an error that names it."""
@@ -824,6 +833,50 @@ def test_next_within_next(store: Path) -> None:
     with pytest.raises(RawpackError, match=r"from within its own next\(\)"):
         next(loop[0])
     loop.clear()
+
+
+def leave(image: Any) -> Any:
+    sys.exit("the user's function has left")
+
+
+@pytest.mark.parametrize("way", ["threads", "processes"])
+def test_a_function_that_ends_its_worker(store: Path, way: str) -> None:
+    """A function that calls sys.exit() ends the iteration with an error that names the sample, and shows where."""
+    with (
+        nothing_left(),
+        pytest.warns(RuntimeWarning, match="a worker died.*replaced"),
+        pytest.raises(WorkerError, match=r"a worker died .*3 times at sample \d+ ") as raised,
+    ):
+        list(Reader(store).batches(BATCH, transform=[leave], **WAYS[way]))
+    assert "in leave" in str(raised.value)
+    assert "SystemExit: the user's function has left" in str(raised.value)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", ["iterator", "batches", "reader"])
+def test_a_signal_handler_closes_them(store: Path, truth: Truth, way: str, what: str) -> None:
+    """A handler that runs while its thread waits for a batch closes all that there is: the batch still comes, and
+    nothing after it."""
+    parent = os.getpid()
+
+    def interrupt(batch: dict[str, Any]) -> None:
+        if 0 in batch["index"]:
+            os.kill(parent, signal.SIGUSR1)
+
+    with nothing_left():
+        reader = Reader(store)
+        batches = reader.batches(BATCH, transform=[BatchLambda(interrupt)], **WAYS[way])
+        iterator = iter(batches)
+        closing = {"iterator": iterator, "batches": batches, "reader": reader}[what]
+        before = signal.signal(signal.SIGUSR1, lambda *_, close=closing.close: close())
+        try:
+            assert truth.holds(next(iterator))
+            assert iterator._ended
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        with pytest.raises(StopIteration if what == "iterator" else UsageError):
+            next(iterator)
+        del batches, iterator, closing, reader
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -196,7 +196,7 @@ class Prefetch(Iterator["EpochStep"]):
         """Warn where so few samples need more than the cache holds that an epoch fetches the store several times."""
         room, (ends, sizes) = self._fetcher.room, self._library.shard_table(self._names)
         total = int(sizes.sum())
-        if total <= room:
+        if total <= room or not left:
             return
         rows = order(0, min(left, _LOOK))
         # One filling of the cache alone may happen to begin at the end of a window.

@@ -16,7 +16,7 @@ from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
 from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
-from rawpack.system.user import seconds
+from rawpack.system.user import seconds, suggesting
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
@@ -29,6 +29,7 @@ _MOST = 256
 """A number of a bucket is one byte."""
 
 
+@suggesting
 @dataclass(frozen=True)
 class Buckets:
     """For `image_size=` of `Reader.batches`: all images of a batch come in one of several sizes, each image in the one
@@ -56,6 +57,7 @@ class Buckets:
             raise UsageError('area= is for Buckets("auto"): leave it out, or leave the sizes out')
 
 
+@suggesting
 @dataclass(frozen=True)
 class Workers:
     """For `workers=` of `Reader.batches`: how many workers, of which kind.

@@ -118,7 +118,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
     order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
     settings = Settings(
-        batch_size=options.batch_size if options.sampler is not None else min(options.batch_size, order.length(0)),
+        batch_size=min(options.batch_size, order.length(0)) if order.foreseeable else options.batch_size,
         fields=chosen,
         pipelines=pipelines,
         movers=movers,
@@ -150,8 +150,8 @@ def _without_texts(options: Options) -> tuple[Mapping[str, OneText], Options]:
 
     steps = as_steps(options.transform)
     texts = {step.field: step for step in steps if isinstance(step, OneText)}
-    rest = [step for step in steps if not isinstance(step, OneText)]
-    return texts, replace(options, transform=rest or None) if texts else options
+    # Steps from now on, as what was given may be an iterator, which is read once.
+    return texts, replace(options, transform=[step for step in steps if not isinstance(step, OneText)] or None)
 
 
 def make_order(samples: SampleSet, options: Options, found: FoundBuckets | None) -> Order:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
-from rawpack.errors import UsageError
+from rawpack.errors import StoreError, UsageError
 from rawpack.store.opening import Opening
 from rawpack.store.stores import CLIP, INDEX, Stores
 
@@ -77,7 +77,9 @@ class SampleSet:
             self.asked.mix.sizes(self.library, self.rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.asked, self.selection, self.clips, self.offsets)
+        chosen = self.selection, self.clips, self.offsets
+        contents = None if all(one is None for one in chosen) else self.library.contents()
+        return _reopened, (self.asked, *chosen, contents)
 
     def __len__(self) -> int:
         if self.selection is not None:
@@ -201,13 +203,24 @@ class SampleSet:
 
 
 def _reopened(
-    asked: Opening, selection: NDArray[np.int64] | None, clips: ClipTable | None, offsets: Offsets | None
+    asked: Opening,
+    selection: NDArray[np.int64] | None,
+    clips: ClipTable | None,
+    offsets: Offsets | None,
+    contents: tuple[int, str] | None = None,
 ) -> SampleSet:
-    """Samples as they were pickled."""
+    """Samples as they were pickled. contents: of the stores then, where rows of them were chosen. Raises StoreError
+    where these rows would be other samples now."""
     urls = [path for path in asked.paths if isinstance(path, str)]
     if urls:
         from rawpack.remote.reach import host_of, note_answer
 
         for url in urls:
             note_answer(host_of(url, asked.storage_options or {}))  # it did, in the process that opened it
-    return SampleSet(asked, asked.open(), selection, clips, offsets)
+    library = asked.open()
+    if contents is not None and library.contents(contents[0]) != contents:
+        where = ", ".join(store.where for store in library.stores)
+        raise StoreError(
+            f"{where} has other samples by now than when a reader of some of them was pickled: open it, select again"
+        )
+    return SampleSet(asked, library, selection, clips, offsets)

@@ -162,8 +162,11 @@ def check_head(path: Path, record: FileRecord, data: memoryview) -> None:
 
 
 def open_whole(folder: Path, record: FileRecord) -> int:
-    """A descriptor of a file that `map_file` has checked, for the caller to close."""
-    with opened(folder / record.name, record) as descriptor:
+    """A descriptor of a file that the manifest names, for the caller to close. Raises as `map_file`, as the file may
+    have been replaced since that was called."""
+    path = folder / record.name
+    with opened(path, record) as descriptor:
+        check_head(path, record, memoryview(os.pread(descriptor, HEAD_BYTES, 0)))
         return os.dup(descriptor)
 
 

@@ -75,7 +75,8 @@ class Epochs:
         self._bookmark = Bookmark()
         self._repeats = RepeatWatch(samples, order, self.settings)
         self.closed = False
-        self._iterators = Scope()
+        self._made = Scope()
+        """What is closed with these: their iterators, and the same batches with other settings."""
         samples.scope.add(self)
         self._own()
 
@@ -139,7 +140,7 @@ class Epochs:
         """See `Batches.close`."""
         self.closed = True
         if os.getpid() == self._process:
-            self._iterators.close()
+            self._made.close()
             self.pool_cache.close()
 
     def check_open(self) -> None:

@@ -19,7 +19,7 @@ class Feed(Epochs, Iterable[Batch]):
             # A forked child needs its own workers.
             self._own()
         iterator = BatchIterator(self)
-        self._iterators.add(iterator)
+        self._made.add(iterator)
         return iterator
 
     def __len__(self) -> int:
@@ -65,9 +65,11 @@ class Feed(Epochs, Iterable[Batch]):
 
     def with_settings(self, *, together: bool = False, **changed: Any) -> Feed:
         """The same batches from the same position, with other settings. together: they share the
-        position from then on: an iterator of either takes the next epoch of both."""
+        position from then on: an iterator of either takes the next epoch of both. They are closed with these."""
         settings = replace(self.settings, **changed)
         other = Feed(self._samples, settings, self._order, self._split, valid=self.making.valid)
+        other.closed = self.closed
+        self._made.add(other)
         if together:
             other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
         else:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, samples, write
+from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.making import Begun, WorkerSet
 from rawpack.errors import RawpackError, UsageError, WorkerError
@@ -32,6 +33,8 @@ class BatchIterator(Iterator[Batch]):
 
     start: EpochStart
     """Where it began."""
+    place: Place
+    """The same, and the position after the batch that it handed over last, whatever other iterators do."""
     _steps: Iterator[EpochStep]
     _close_steps: Callable[[], None]
     _slot_pool: SlotPool
@@ -58,6 +61,8 @@ class BatchIterator(Iterator[Batch]):
         self._lock = threading.RLock()
         self._inside = False
         """Whether the thread that has the lock is in the middle of something."""
+        self._unwanted = False
+        """Whether it was closed."""
         self._last = 0.0
 
     def __repr__(self) -> str:
@@ -95,6 +100,7 @@ class BatchIterator(Iterator[Batch]):
                     batch[VALID] = step.valid
                 batch.update(self._making.pads(step.rows))
                 self._count(step, began)
+                self.place = self.start, step.position
                 taken.handed_over(batch, step.position)
                 if self.counts_itself and taken.read_one is not None:
                     taken.read_one()
@@ -109,17 +115,17 @@ class BatchIterator(Iterator[Batch]):
                 raise
             finally:
                 self._inside = False
+                if self._unwanted:
+                    self._leave()
 
     def close(self) -> None:
         """End the iteration early, without waiting for workers: they finish their slices and serve the next epoch. A
-        thread that is waiting for a batch gets it first."""
+        thread that is waiting for a batch gets it first, also where a signal handler in that thread calls this."""
         if os.getpid() == self._process:
             with self._lock:
-                self._enter()
-                try:
+                self._unwanted = True
+                if not self._inside:
                     self._leave()
-                finally:
-                    self._inside = False
 
     def _enter(self) -> None:
         """With the lock: raise where its thread is inside already, in a user's function or a signal handler."""

@@ -121,7 +121,7 @@ class DataIter(Face, Iterator[DataBatch]):
         filled = {name: self._filled(name, batch[name], pad) for name in (*self._fields, INDEX)}
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
         made = DataBatch(data, label, pad if self._left else pad + self._repeats, filled[INDEX])
-        self._handed.note([made], self._feed.place())
+        self._handed.note([made], self._iterator.place)
         return made
 
     def set_epoch(self, epoch: int) -> None:

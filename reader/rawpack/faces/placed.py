@@ -135,7 +135,7 @@ class PlacedIterator(Iterator[Any]):
         assert self._source is not None
         try:
             batch = next(self._source)
-            place = self._feed.place()
+            place = self._source.place
             arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray)}
             copying = self._copies.begin(arrays)
         except StopIteration:

@@ -18,6 +18,7 @@ from rawpack.order.keys import GAMMA, WORD, derive_key, whole_number
 from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW, Shuffled
+from rawpack.system.user import suggesting
 
 Column = NDArray[Any]
 """A value for each sample, (n,)."""
@@ -44,7 +45,11 @@ class FromColumn(Order):
 
     def order(self, column_of: Callable[[str], ArrayLike], n: int, seed: int, batch_size: int) -> Self:
         """The same for `n` samples. column_of: gives a column by its name. Raises UsageError where it does not fit."""
-        column = np.asarray(column_of(self._by) if isinstance(self._by, str) else self._by)
+        given = column_of(self._by) if isinstance(self._by, str) else self._by
+        try:
+            column = np.asarray(given)
+        except (TypeError, ValueError) as error:  # such as lists of different lengths
+            raise UsageError(f"{self.what} cannot be read as an array: {error}") from error
         if column.shape != (n,):
             raise UsageError(
                 f"{self.what} must have one value for each of the {n} samples, not values of shape {column.shape}"
@@ -59,6 +64,7 @@ class FromColumn(Order):
         return f"{type(self).__name__}({repr(self._by) if isinstance(self._by, str) else 'array'})"
 
 
+@suggesting
 class Balanced(FromColumn):
     """For `sampler=`: all classes equally often, in every batch and at every position of an epoch within one.
 
@@ -87,7 +93,7 @@ class Balanced(FromColumn):
     def _set(self, column: Column, seed: int, batch_size: int) -> None:
         if column.dtype.kind not in "iubUST":
             raise UsageError(f"{self.what} must have whole numbers or texts, not {column.dtype}")
-        if isinstance(self._by, str) and self._by == "label" and column.min() < 0:
+        if isinstance(self._by, str) and self._by == "label" and column.dtype.kind == "i" and column.min() < 0:
             raise UsageError(
                 f"{np.count_nonzero(column < 0)} samples have no label: leave them out first, with "
                 'reader.select(mask=reader.column("label") >= 0)'
@@ -140,6 +146,7 @@ class Balanced(FromColumn):
         return start, self._members[self._starts[of] + member].astype(np.int64)
 
 
+@suggesting
 class Weighted(FromColumn):
     """For `sampler=`: each sample as often as its weight says.
 

@@ -12,7 +12,7 @@ from typing import Literal
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.order.ranks import Last
-from rawpack.system.user import warn
+from rawpack.system.user import suggesting, warn
 
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE"),
@@ -32,6 +32,7 @@ _warned = False
 """Whether this process was warned that all ranks read everything."""
 
 
+@suggesting
 @dataclass(frozen=True)
 class Ranks:
     """For `ranks=` of `Reader.batches`: which of how many processes this is, and what the last step of an epoch is.

@@ -67,12 +67,18 @@ class Sampled(Order):
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
         if self._fixed is not None:
             return 0, self._fixed
+        what = f"the sampler's epoch {epoch}"
+        try:
+            return 0, self._drawn(epoch, what)
+        except StopIteration as error:  # which would end a loop over batches, as if the epoch were over
+            raise UsageError(f"{what} raised StopIteration: a sampler must give indices in each epoch") from error
+
+    def _drawn(self, epoch: int, what: str) -> Samples:
         # An iterable that is also callable is iterated.
         iterable = isinstance(self._source, Iterable)
         source = self._source if iterable else cast(Callable[[int], Indices], self._source)(epoch)
-        what = f"the sampler's epoch {epoch}"
         if _is_array(source):
-            return 0, self._indices(_from_array(source), what)
+            return self._indices(_from_array(source), what)
         if not isinstance(source, Iterable):
             raise UsageError(f"{what} must be indices, or an iterable of them, not {source!r}")
         indices = cast(Iterator[SupportsIndex], iter(source))
@@ -80,7 +86,7 @@ class Sampled(Order):
         # Checked piece by piece: an endless one fails at its first index out of range.
         while (piece := _from_iterator(indices, what)).size:
             pieces.append(self._indices(piece, what))
-        return 0, self._indices(np.concatenate(pieces), what)
+        return self._indices(np.concatenate(pieces), what)
 
     def _indices(self, indices: NDArray[Any], what: str) -> Samples:
         """A copy of `indices` as int64. Raises UsageError for anything but one-dimensional indices of samples."""

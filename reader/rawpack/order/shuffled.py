@@ -11,6 +11,7 @@ from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
 from rawpack.order.keys import derive_key, whole_number
 from rawpack.order.permutation import permuted, sorted_shuffle
+from rawpack.system.user import suggesting
 
 WINDOW = 1 << 16
 """Positions that are computed together, and the largest set that is sorted: 512 KiB of int64."""
@@ -60,6 +61,7 @@ class Shuffled(Order):
         return start, permuted(self.n, key, start, min(start + WINDOW, self.n))
 
 
+@suggesting
 @dataclass(frozen=True)
 class Blocks:
     """For `shuffle=` of `Reader.batches`: blocks of consecutive samples in random order, shuffled in windows of several

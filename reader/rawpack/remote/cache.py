@@ -29,7 +29,7 @@ from pathlib import Path
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import RawpackError, StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
-from rawpack.system.files import is_at, try_lock, write_all
+from rawpack.system.files import is_at, try_lock, unlock, write_all
 from rawpack.system.user import expanded
 
 _STORE = re.compile("[0-9a-f]{32}")
@@ -59,7 +59,9 @@ class Busy:
     """Another process is fetching the file."""
 
     fetched: int
-    """Bytes that it has so far; 0 before the first."""
+    """Bytes that it has written so far; 0 before the first."""
+    noted: int
+    """When it last noted that bytes arrive, in ns; these are written when those before them are there."""
 
 
 class CacheFolder:
@@ -107,7 +109,7 @@ class CacheFolder:
             try:
                 yield
             finally:
-                os.close(descriptor)
+                unlock(descriptor)
         except OSError as error:
             raise self.refused(error) from error
 
@@ -155,7 +157,7 @@ class CacheFolder:
         self, key: Key, record: FileRecord, keep: Iterable[Key] | None, lease: Lease, *, force: bool = False
     ) -> int | NoRoom | Busy | None:
         """Begin or continue to fetch a file, for which room is made: a descriptor, which keeps out other processes
-        until it is closed. None where it is there already. Within `locked`.
+        until it is given to `unlock`. None where it is there already. Within `locked`.
 
         keep: files that must not be removed, besides those on the leases of other readers; None for all. lease: the
         caller's own. force: begin it also where there is no room.
@@ -167,19 +169,20 @@ class CacheFolder:
         descriptor = try_lock(part)
         if descriptor is None:
             try:
-                return Busy(part.stat().st_size)
+                status = part.stat()
+                return Busy(status.st_size, status.st_mtime_ns)
             except FileNotFoundError:
-                return Busy(0)
+                return Busy(0, 0)
         try:
             room = self._make_room(key, record.bytes, None if keep is None else set(keep) | self._leased(lease), force)
             if room is not None and not os.fstat(descriptor).st_size:
                 part.unlink()
         except BaseException:
-            os.close(descriptor)
+            unlock(descriptor)
             raise
         if room is None:
             return descriptor
-        os.close(descriptor)
+        unlock(descriptor)
         return room
 
     def commit(self, key: Key, record: FileRecord, descriptor: int) -> bool:
@@ -300,7 +303,7 @@ class CacheFolder:
             descriptor = try_lock(self.path(key), os.O_RDWR)
             if descriptor is None:
                 return False
-            os.close(descriptor)
+            unlock(descriptor)
         return True
 
     def remove(self, key: Key) -> None:

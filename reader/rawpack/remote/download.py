@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,9 @@ _LEAST_RANGE = 128 << 10
 """After requests that timed out: a slow link must deliver all that were made at once in time."""
 _MOST_OF_A_FILE = 8
 """Ranges of a file that are requested, or wait for those before them, at the same time."""
+_NOTE_EVERY_S = 0.2
+"""How often the time of a file shows other processes that bytes arrive: over a slow link, a range may take longer than
+they would wait."""
 _READ = 2 << 20
 """Bytes per read of a file that is verified."""
 
@@ -64,7 +69,7 @@ class Transfer:
         """Threads that are busy with it. For whoever starts them."""
         self.is_over = False
         """Whether it is complete, or has failed: no thread begins another range."""
-        self._attempts, self._wrong = Attempts(remote, name), 0
+        self._attempts, self._wrong, self._noted = Attempts(remote, name), 0, 0.0
         self._lock = threading.Lock()
         self._begin()
 
@@ -168,7 +173,7 @@ class Transfer:
                 return None
             try:
                 got = self._remote.read_range(
-                    self._name, start + done, into[done : done + step], self._wanted, self._record.bytes
+                    self._name, start + done, into[done : done + step], self._arriving, self._record.bytes
                 )
             except Exception as error:
                 if isinstance(error, TimeoutError):
@@ -176,11 +181,20 @@ class Transfer:
                 self._attempts.failed(error)
                 continue
             self._attempts.progressed()
+            self._arriving()
             if not isinstance(got, int):
                 self._next = self._record.bytes
                 return memoryview(bytes(into[:done]) + got)
             done += got
         return into
+
+    def _arriving(self) -> bool:
+        """Called when bytes have arrived: notes that, now and then, and returns whether more are wanted."""
+        if (now := time.monotonic()) - self._noted > _NOTE_EVERY_S:
+            self._noted = now
+            with suppress(OSError):
+                os.utime(self.file)
+        return self._wanted()
 
 
 def _read_through(file: int) -> tuple[int, Any]:

@@ -13,6 +13,7 @@ from rawpack.disk.manifest import NAME, parse
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError
 from rawpack.remote.cache import Busy, Key, NoRoom
 from rawpack.remote.download import RemoteFile, Transfer
+from rawpack.system.files import unlock
 
 if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher
@@ -58,7 +59,7 @@ class Executor:
         """Let go of files that are complete, failed or not wanted anymore, and that no thread is busy with."""
         for key, transfer in list(self.busy.items()):
             if transfer and not transfer.users and (transfer.is_over or not self._fetcher.is_wanted(key)):
-                os.close(transfer.file)
+                unlock(transfer.file)
                 self._forget(key)
 
     def _forget(self, key: Key) -> None:
@@ -129,7 +130,8 @@ class Executor:
         """The transfer of a file, once there is room for it. None where it is there already or not wanted anymore, or
         there is no room to prefetch it. began: what `_begin` returned. Raises StoreError."""
         cache, timeout = self._fetcher.cache, self._fetcher.timeout
-        until, had, moved = time.monotonic() + timeout, -1, 0.0
+        until, moved = time.monotonic() + timeout, 0.0
+        seen: Began = None
         while began is not None:
             now = time.monotonic()
             if isinstance(began, RawpackError):
@@ -140,8 +142,8 @@ class Executor:
                 return None
             if isinstance(began, Busy):
                 # The other process may be suspended, or unable to reach the server.
-                if began.fetched != had:
-                    had, moved = began.fetched, now
+                if began != seen:
+                    seen, moved = began, now
                 elif now - moved > timeout:
                     with cache.locked():
                         cache.take_over(item.key, item.record)
@@ -167,7 +169,7 @@ class Executor:
             wanted = partial(self._fetcher.is_wanted, item.key)
             transfer = Transfer(item.remote, item.name, item.record, file, wanted)
         except BaseException:
-            os.close(file)
+            unlock(file)
             raise
         with self._changed:
             self.busy[item.key] = transfer

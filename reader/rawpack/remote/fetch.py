@@ -53,7 +53,6 @@ class Fetcher:
 
     def _start(self) -> None:
         """Set the state of a process that has no threads yet, and create its lease."""
-        self._process = os.getpid()
         self._changed = threading.Condition(threading.Lock())
         self._tickets: list[Ticket] = []
         self._leased: dict[Key, float] = {}
@@ -62,6 +61,7 @@ class Fetcher:
         """Files that were in the cache when last checked. Those on the lease, and columns, are still there."""
         self._executor = Executor(self, self._changed)
         self._lease = Lease(self.cache)
+        self._process = os.getpid()  # last: where there is no lease, this is done again
 
     @property
     def room(self) -> int:

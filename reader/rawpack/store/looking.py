@@ -60,6 +60,8 @@ class Place(NamedTuple):
 def rows_with_key(library: Stores, part: str) -> NDArray[np.int64]:
     """The rows whose key has `part` in it, whatever the case of ASCII letters, int64 (n,), ascending. The mapped text
     is searched as it is, without a string for each key. Raises UsageError where the store has no keys."""
+    if not isinstance(part, str):
+        raise UsageError(f"key={part!r} must be a text, a part of the keys")
     if _KEY not in library.fields:
         raise UsageError("these samples have no key to search in")
     wanted = re.compile(re.escape(part.encode("utf-8", "replace")), re.IGNORECASE)

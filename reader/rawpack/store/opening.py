@@ -6,7 +6,7 @@ import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -25,13 +25,14 @@ from rawpack.remote.url import is_url, join, local_path, shown
 from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.user import byte_count, expanded, progress_bar, seconds
+from rawpack.system.user import byte_count, expanded, progress_bar, seconds, suggesting
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000
 """Entries of a folder that are looked at to suggest another name."""
 
 
+@suggesting
 @dataclass(frozen=True)
 class Cache:
     """For `cache=` of `Reader`: where the files of URLs are kept.
@@ -65,8 +66,12 @@ class Cache:
 
 
 def cache_of(value: Any) -> Cache:
-    """`cache=` of `Reader` as one value. Raises UsageError."""
-    return value if isinstance(value, Cache) else Cache(value)
+    """`cache=` of `Reader` as one value. Its folder is absolute: copies are unpickled elsewhere. Raises UsageError."""
+    cache = value if isinstance(value, Cache) else Cache(value)
+    if cache.folder is not None:
+        with suppress(OSError):  # a current folder that was removed: who opens the cache says so
+            cache = replace(cache, folder=Path(expanded(cache.folder)).absolute())
+    return cache
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,9 @@ class Store:
         return folder.arrays[f"{name}.chunk"][ends[number] : ends[number + 1]]
 
     def shapes(self, name: str) -> NDArray[np.int32]:
-        """The shapes of all samples of an image or mask field, (n, axes), where they differ."""
+        """The shapes of all samples of an image or mask field, (n, axes)."""
+        if self.fields[name].uniform:
+            return np.tile(np.array(self.fields[name].shape, np.int32), (len(self), 1))
         shapes = np.concatenate([folder.arrays[f"{name}.shape"] for folder in self.columns.folders])
         self._check_shapes(name, shapes)
         return shapes

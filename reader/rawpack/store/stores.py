@@ -144,6 +144,13 @@ class Stores:
         ]
         return xxhash.xxh3_64_hexdigest(" ".join(sums).encode())
 
+    def contents(self, folders: int | None = None) -> tuple[int, str]:
+        """How many folders of columns there are, and what identifies the samples in them. folders: only the first ones,
+        which an append leaves as they are."""
+        parts = (columns for store in self.stores for columns in store.manifest.columns)
+        sums = [" ".join(record.xxh3 for record in columns.files) for columns in parts][:folders]
+        return len(sums), xxhash.xxh3_64_hexdigest("\n".join(sums).encode())
+
     def locate(self, row: int) -> tuple[Store, int]:
         """The store that holds `row`, and the row there."""
         k = int(self.ends.searchsorted(row, "right"))
@@ -275,7 +282,7 @@ class Stores:
             store.mapped.look(now=now)
 
     def shapes(self, name: str) -> NDArray[np.int32]:
-        """The shapes of all samples of an image or mask field, (n, axes), where they differ."""
+        """The shapes of all samples of an image or mask field, (n, axes)."""
         return np.concatenate([store.shapes(name) for store in self.stores])
 
     def value(self, name: str, row: int, verify: bool) -> Any:

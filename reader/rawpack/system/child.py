@@ -202,11 +202,14 @@ def serve(sock: socket.socket, errors: int) -> None:
     main, work = cloudpickle.loads(packed)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     words = _say_aloud(errors)
-    heartbeat = Heartbeat(map_descriptor(words, HEARTBEAT_BYTES, writable=True))
+    heartbeat, process = Heartbeat(map_descriptor(words, HEARTBEAT_BYTES, writable=True)), os.getpid()
     try:
         main(channel, heartbeat, work, first[1])
-    except Exception as error:
-        write_all(words, traceback.format_exc().encode())
+    except BaseException as error:
+        if os.getpid() == process:  # not that of a template, of which a worker was forked that ends here
+            write_all(words, traceback.format_exc().encode(errors="backslashreplace"))
+        if not isinstance(error, Exception):
+            raise
         channel.fail(error)
         sys.exit(1)
 

@@ -130,6 +130,16 @@ def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, shared: bool = 
         os.close(descriptor)
 
 
+def unlock(descriptor: int) -> None:
+    """Release a lock of `try_lock`, and close its descriptor. A child that was forked meanwhile has that too, and would
+    keep the lock if it were only closed here."""
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
 def is_at(descriptor: int, path: Path) -> bool:
     """Whether an open file is the one at this path."""
     with suppress(OSError):

@@ -16,9 +16,12 @@ from rawpack.errors import UsageError
 
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
+_MOST_S = 1 << 20
+"""Twelve days. The system waits for messages for 24 days at most, and for locks not for ever either."""
 _PACKAGE = __name__.partition(".")[0]
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
 Call = TypeVar("Call", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=type[Any])
 
 
 def byte_count(value: object) -> int | None:
@@ -33,10 +36,10 @@ def byte_count(value: object) -> int | None:
 
 
 def seconds(name: str, value: object) -> float:
-    """`value` as a positive number of seconds; UsageError where it is none."""
+    """`value` as a positive number of seconds, at most `_MOST_S`, as infinity too; UsageError where it is none."""
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
         raise UsageError(f"{name}={value!r} must be more than 0 seconds")
-    return float(value)
+    return min(float(value), float(_MOST_S))
 
 
 def expanded(path: AnyPath) -> AnyPath:
@@ -95,6 +98,12 @@ def suggests(now: Callable[[Mapping[str, Any]], str | None] = lambda given: None
         return called  # type: ignore[return-value] # it takes and gives the same
 
     return decorate
+
+
+def suggesting(kind: Kind) -> Kind:
+    """Make a class say the nearest keyword where one of its own is made with an unknown one: as `suggests`."""
+    kind.__init__ = suggests()(kind.__init__)
+    return kind
 
 
 def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:

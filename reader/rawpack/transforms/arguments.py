@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -12,20 +12,30 @@ from rawpack.errors import UsageError
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "area", "nearest"]
 
 
+def numbers_of(values: Any) -> list[float]:
+    """Several numbers, or one, that a user gave; empty for anything else."""
+    try:
+        given = list(values) if isinstance(values, Iterable) else [values]
+        return [] if any(isinstance(one, str) for one in given) else list(map(float, given))
+    except (TypeError, ValueError):
+        return []
+
+
 def size_of(size: int | Sequence[int]) -> tuple[int, int]:
     """(height, width), from one side or a pair."""
-    pair: Any = (size, size) if isinstance(size, int) else tuple(size)
-    if len(pair) != 2 or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 65535 for n in pair):
+    pair: Any = size if isinstance(size, tuple | list) else (size, size)
+    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
+    if len(pair) != 2 or not whole or not all(0 < n <= 65535 for n in pair):
         raise UsageError(f"size={size!r} must be a side in pixels, or (height, width), from 1 to 65,535")
     return int(pair[0]), int(pair[1])
 
 
 def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
     """(least, greatest), both greater than 0."""
-    pair = tuple(value)
+    pair = numbers_of(value)
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise UsageError(f"{name}={value!r} must be (least, greatest), both greater than 0")
-    return float(pair[0]), float(pair[1])
+    return pair[0], pair[1]
 
 
 def interpolation_of(value: Any, known: Sequence[str] = get_args(Interpolation)) -> Interpolation:
@@ -53,6 +63,7 @@ def check_values(
 
 def probability(name: str, value: float) -> float:
     """A number in [0, 1]."""
-    if not 0 <= value <= 1:
+    found = numbers_of(value)
+    if len(found) != 1 or not 0 <= found[0] <= 1:
         raise UsageError(f"{name}={value!r} must be a probability from 0 to 1")
-    return float(value)
+    return found[0]

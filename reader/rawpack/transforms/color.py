@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.transforms.arguments import numbers_of
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, Spec, Step
 
@@ -120,14 +122,16 @@ def _factors(
     greatest: float = float("inf"),
 ) -> tuple[float, float] | None:
     """(least, greatest) of a random factor; None if it would change nothing."""
-    if isinstance(value, int | float):
-        if value < 0 or center + value > greatest:
+    given = numbers_of(value)
+    if len(given) == 1:
+        (most,) = given
+        if most < 0 or center + most > greatest:
             raise UsageError(
                 f"{name}={value!r} must be " + (f"between 0 and {greatest}" if greatest < 1 else "at least 0")
             )
-        low, high = max(least, center - value), center + value
+        low, high = max(least, center - most), center + most
     else:
-        low, high = (float(one) for one in value)
+        low, high = given if len(given) == 2 else (math.nan, math.nan)
         if not least <= low <= high <= greatest:
-            raise UsageError(f"{name}={value!r} must be (least, greatest), from {least} to {greatest}")
+            raise UsageError(f"{name}={value!r} must be a number, or (least, greatest), from {least} to {greatest}")
     return None if low == high == center else (low, high)

@@ -123,7 +123,7 @@ class RandomCrop(_FixedCrop):
         image that is smaller than the crop on both sides by what is missing; otherwise it is an error. fields: the
         images and masks; None for all."""
         super().__init__(size, fill, fields)
-        pad = (padding,) if isinstance(padding, int) else tuple(padding or (0,))
+        pad = tuple(padding) or (0,) if isinstance(padding, tuple | list) else (padding or 0,)
         if len(pad) not in (1, 2, 4) or not all(isinstance(n, int) and n >= 0 for n in pad):
             raise UsageError(f"padding={padding!r} must be pixels, (left and right, top and bottom), or all four sides")
         self.padding = pad * 4 if len(pad) == 1 else pad * 2 if len(pad) == 2 else pad

@@ -10,7 +10,7 @@ Shapes and dtypes are known before the first sample is made, so slots can be. Fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -132,6 +132,8 @@ def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
 
 def as_steps(transform: Transform) -> list[Step | BatchStep]:
     """The steps of a transform; functions become steps. Raises UsageError for anything else."""
+    if isinstance(transform, Iterator):
+        transform = list(transform)
     instead.check(transform)
     if callable(transform) and not isinstance(transform, Step | BatchStep):
         name = getattr(transform, "__name__", type(transform).__name__)

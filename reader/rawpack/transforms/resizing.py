@@ -60,7 +60,8 @@ class Resize(_Resizing):
         INTER_AREA, which averages only where both axes shrink. fields: the images and masks; None for all.
         """
         super().__init__(fields)
-        self.size: int | tuple[int, int] = size_of(size)[0] if isinstance(size, int) else size_of(size)
+        both = size_of(size)
+        self.size: int | tuple[int, int] = both if isinstance(size, tuple | list) else both[0]
         if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
             raise UsageError(f"max_size={max_size!r} must be more than size=, which must be one side")
         self.interpolation, self.antialias, self.max_size = interpolation_of(interpolation), antialias, max_size

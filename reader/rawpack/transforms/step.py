@@ -10,7 +10,7 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack.system.user import suggests
+from rawpack.system.user import suggesting
 from rawpack.transforms.randomness import Random, Randoms
 
 Array = NDArray[Any]
@@ -75,7 +75,7 @@ class _Suggesting:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "__init__" in vars(cls) and cls.__module__.startswith("rawpack."):
-            cls.__init__ = suggests()(cls.__init__)  # type: ignore[method-assign]
+            suggesting(cls)
 
 
 class Step(_Suggesting):

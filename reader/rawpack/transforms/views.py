@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,11 @@ class Views(Step):
         """n: how many. steps: what is done to each, steps and functions as in a transform. fields: the images and
         masks; None for all."""
         self.n = whole_number("n", n, 1)
+        if isinstance(steps, Iterator):
+            steps = list(steps)
         instead.check(steps)
-        if isinstance(steps, Step | str) or callable(steps) or not all(map(callable_or_step, steps)):
+        listed = isinstance(steps, Iterable) and not isinstance(steps, str) and not callable(steps)
+        if not listed or not all(map(callable_or_step, steps)):
             raise UsageError(
                 f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"
             )

@@ -76,9 +76,10 @@ class ThreadWorker(Worker):
                 serve(theirs, filler, views_of, self.heartbeat)
             except _SlotGoneError:
                 pass
-            except Exception as error:
+            except BaseException as error:  # also SystemExit of a user's function
                 self._words = traceback.format_exc()
-                theirs.fail(error)
+                if isinstance(error, Exception):
+                    theirs.fail(error)
             finally:
                 theirs.close()
 

@@ -266,7 +266,8 @@ def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> R
         return SliceDone(task.number, times, major_faults() > before)
     except Exception as error:
         what = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
-        return SliceFailed(task.number, what)
+        # A message to the parent is UTF-8, and names of files in an error need not be.
+        return SliceFailed(task.number, what.encode(errors="backslashreplace").decode())
 
 
 def major_faults() -> int:

@@ -28,7 +28,7 @@ from rawpack.remote.fetch import Fetcher, Ticket
 from rawpack.remote.reach import note_answer
 from rawpack.remote.transfer import TIMEOUT_S, Remote, stall_s
 from rawpack.remote.url import shown
-from rawpack.system.files import try_lock
+from rawpack.system.files import try_lock, unlock
 from rawpack_packer.sources.files import changed
 from rawpack_packer.text import again, size
 
@@ -169,7 +169,7 @@ class Spool:
         try:
             yield descriptor
         finally:
-            os.close(descriptor)
+            unlock(descriptor)
         if not keep and self.is_full():
             self._fetcher.cache.remove(file.key)
 
