@@ -35,7 +35,7 @@ from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, 
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.text import plain
+from rawpack_packer.text import lines_in, plain
 
 _ROWS = 1 << 14
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def lines_of(file: Path) -> list[tuple[int, str]]:
     with reading(where):
         data = file.read_bytes()
     try:
-        lines = data.decode().splitlines()
+        lines = lines_in(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError(f"{where} cannot be read: its text is not UTF-8") from None
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]

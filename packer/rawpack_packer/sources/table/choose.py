@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
-from rawpack_packer.text import composed, listed, plain
+from rawpack_packer.text import composed, lines_in, listed, plain
 
 Rows = NDArray[np.int64]
 LABEL = "label"
@@ -138,7 +138,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
-        names = tuple(line.strip() for line in text.rstrip().splitlines())
+        names = tuple(line.strip() for line in lines_in(text.rstrip()))
     else:
         names, where = _encodable([str(name) for name in classes], "classes="), "classes="
     known = set[str]()
