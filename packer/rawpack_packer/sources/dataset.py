@@ -173,6 +173,8 @@ class DatasetSource(BaseSource):
         self.in_order = isinstance(looked.dataset, InOrder)
         """Whether samples can only be iterated, which one process must do."""
         declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
+        of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
+        shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
         given = None if classes is None else classes_of(classes)
         objects = with_objects(looked.dataset, declared, given, looked.root)
         looked = replace(looked, dataset=objects.dataset)
@@ -198,7 +200,7 @@ class DatasetSource(BaseSource):
             image=images.kind,
             classes=named,
             numbered=keys is None,
-            problems=(*looked.notes, *hints(kinds, declared, images.kind), *objects.problems),
+            problems=(*looked.notes, *hints(kinds, {*declared} - shown, images.kind), *objects.problems),
         )
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
         all_keys, self._dataset = _keys(keys, looked.count), looked.dataset

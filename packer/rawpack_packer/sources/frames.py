@@ -112,10 +112,14 @@ def _filled(name: str, column: list[Any]) -> Any:
     present = [value for value in column if value is not None]
     if len(present) == len(column) or not present or not all(isinstance(one, int | float) for one in present):
         return column
+    floats = [math.nan if value is None else value for value in column]
+    if name == LABEL and all(type(one) is int for one in present):
+        return number_labels(column, where="the table").numbers
     if name == LABEL and not any(isinstance(one, bool) for one in present):
-        return _whole_labels(np.array([math.nan if value is None else value for value in column], np.float64))
+        made = np.array(floats, np.float64)
+        return floats if is_rounded(floats, made) else _whole_labels(made)
     if any(isinstance(one, float) for one in present):
-        return [math.nan if value is None else value for value in column]
+        return floats
     raise _missing(name, column.index(None), whole=not all(isinstance(one, bool) for one in present))
 
 
@@ -141,7 +145,8 @@ def _missing(name: str, row: int, *, whole: bool) -> UsageError:
 
 def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, str]:
     """What columns of lists of texts hold, and of lists of numbers that differ in length, or are missing in some rows,
-    as listings say it: {"x": "int64[?]", "words": "str[?]"}. In `columns`, a missing one becomes an empty one."""
+    as listings say it: {"x": "int64[?]", "points": "float64[?,2]", "words": "str[?]"}. In `columns`, a missing one
+    becomes an empty one."""
     found = {}
     for name, column in columns.items():
         if name in (IMAGE, LABEL) or name in declared or not isinstance(column, list):
@@ -158,12 +163,12 @@ def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> di
             arrays = [np.asarray(one) for one in some if len(one)]
         except ValueError:  # lists in lists, which differ in length
             continue
-        kinds = {one.dtype.kind for one in arrays}
-        if not arrays or not (kinds == {"b"} or kinds <= {*"iuf"}) or any(one.ndim != 1 for one in arrays):
+        kinds, inner = {one.dtype.kind for one in arrays}, {one.shape[1:] for one in arrays}
+        if not (kinds == {"b"} or kinds <= {*"iuf"}) or len(inner) != 1:
             continue
         dtype = np.result_type(*{one.dtype for one in arrays})
         columns[name] = [_exact(name, row, [] if one is None else one, dtype) for row, one in enumerate(column)]
-        found[name] = f"{dtype}[?]"
+        found[name] = f"{dtype}[{','.join(map(str, ('?', *inner.pop())))}]"
     return found
 
 
