@@ -230,6 +230,25 @@ def test_names_of_classes_for_boxes_without_classes(photos: Path) -> None:
             open_source(photos / "b.csv", classes=["x", "y"])
 
 
+@pytest.mark.parametrize("form", ["listing", "parquet"])
+def test_names_with_numbers_for_boxes_that_were_declared(form: str, photos: Path) -> None:
+    """Numbers of such classes count from 0: a file of names that counts from 1 is refused, as the first box of class 1
+    would get the second name; one that counts from 0 gives the names after the numbers."""
+    rows = [{"path": f"{i}.png", "boxes": [[1, 1, 9, 9, i % 2]]} for i in range(3)]
+    source = photos / "list.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if form == "parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        images = [(photos / f"{i}.png").read_bytes() for i in range(3)]
+        source = photos.parent / "set.parquet"
+        parquet.write_table(arrow.table({"image": images, "boxes": [row["boxes"] for row in rows]}), source)
+    (photos / "names.txt").write_text("1 cat\n2 dog\n3 owl\n")
+    with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says"):
+        open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt")
+    (photos / "names.txt").write_text("0 cat\n1 dog\n2 owl\n")
+    assert open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt").info.classes == ("cat", "dog", "owl")
+
+
 def test_large_numbers_of_classes_are_refused(photos: Path) -> None:
     """Boxes are float32, in which 2**24 + 1 would be 2**24."""
     (photos / "list.jsonl").write_text(

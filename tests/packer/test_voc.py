@@ -13,6 +13,7 @@ from running import pack, run_here
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import DividedError, open_source
 from rawpack_packer.sources.detection.voc import CLASSES
+from rawpack_packer.sources.fields import Boxes
 
 HEIGHT, WIDTH = 40, 60
 PERSON = """<object><name>person</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>
@@ -110,6 +111,16 @@ def test_other_names_are_sorted_and_the_same_in_all_lists(voc: Path) -> None:
     assert open_source(voc / "train", classes=voc / "names").info.classes == ("zebra", "yak")
     with pytest.raises(UsageError, match=r"Annotations/2007_000032.xml is 'ant'; it is none of the"):
         open_source(voc / "val", classes=voc / "names")
+
+
+def test_given_names_may_begin_with_numbers(voc: Path) -> None:
+    """Classes are called by what follows, as the objects are."""
+    (voc / "names").write_text("1 dog\n2 person\n")
+    source = open_source(voc / "train", classes=voc / "names")
+    assert source.info.classes == ("dog", "person")
+    boxes = source[0].fields["boxes"]
+    assert isinstance(boxes, Boxes)
+    assert boxes.rows[:, 4].tolist() == [1, 0]
 
 
 def test_rows_are_left_out_with_their_boxes(voc: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ from rawpack_packer.sources.dataset_targets import by_category, of_annotations, 
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, classes_of, one_hot_name
+from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, one_hot_name
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
 from rawpack_packer.sources.times import TextOnly
@@ -190,7 +190,9 @@ class DatasetSource(BaseSource):
         if texts:
             named = classes_of(given or known or ()) if found is None else found.names
         else:
-            named = classes_named(kinds.get(LABEL), first.get(BOXES), given, known)
+            of_objects = objects.classes is not None and LABEL not in kinds
+            counted = None if classes is None or of_objects else classes_from_0(classes)
+            named = classes_named(kinds.get(LABEL), first.get(BOXES), counted, known)
         if LABEL in kinds and (named is not None or texts):
             kinds[LABEL] = FieldKind("int64")
         self.info = SourceInfo(

@@ -123,7 +123,7 @@ class VocSource(BoxSource):
         names = [names[i] for i in chosen.tolist()]
         found, xml_states = _annotations(root, names, where)
         labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
-        kinds, columns = _columns(found, labels, where, names)
+        kinds, columns, labels = _columns(found, labels, where, names)
         for name, inside in masks.items():
             paths = [f"{inside}/{_stem(one)}.png" for one in names]
             for mask in paths:
@@ -246,7 +246,8 @@ def _classes(root: Path, found: Sequence[ImageObjects | None], images: Sequence[
 
 def _columns(
     found: Sequence[ImageObjects | None], classes: Sequence[str], where: str, images: Sequence[str]
-) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+) -> tuple[dict[str, FieldKind], dict[str, Column], tuple[str, ...]]:
+    """Fields, what they are, and the names of the classes, without numbers before them. Raises UsageError."""
     every = [one or ImageObjects() for one in found]
     ends = ends_of([len(one.names) for one in every])
     values = np.array([row for one in every for row in one.rows], np.float64).reshape(-1, 4 + len(_FLAGS))
@@ -256,4 +257,5 @@ def _columns(
     )  # fmt: skip
     flags = {name: values[:, i].astype(np.uint8) for i, name in enumerate(_FLAGS, 4)}
     sizes = np.array([one.size for one in every], np.int64)
-    return Objects(values[:, :4], "xyxy", ends, labels, flags, sizes).fields()
+    kinds, columns = Objects(values[:, :4], "xyxy", ends, labels, flags, sizes).fields()
+    return kinds, columns, labels.names or ()

@@ -51,6 +51,7 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     Labels,
     choose,
+    classes_from_0,
     classes_of,
     labels_of_column,
     one_hot_numbers,
@@ -232,7 +233,7 @@ class ParquetSource(TableSource):
         follow = [name for name in scan.boxes.lists if name not in scan.apart]
         kinds = with_followers(with_arrays(kinds, said.arrays, root), follow)
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
-            of_boxes = scan.boxes.labels(scan.classes, root)
+            of_boxes = scan.boxes.labels(scan.classes if classes is None else classes_from_0(classes), root)
         info = SourceInfo(
             kind="parquet",
             root=root,

@@ -164,6 +164,18 @@ def numbered_classes(classes: Classes) -> tuple[tuple[str, ...], int]:
     return (alone if len(set(alone)) == len(alone) else names), first
 
 
+def classes_from_0(classes: Classes) -> tuple[str, ...]:
+    """The names of classes, as of `numbered_classes`, of values whose numbers count from 0 whatever a file of names
+    says. Raises UsageError where that counts from 1."""
+    names, first = numbered_classes(classes)
+    if first:
+        raise UsageError(
+            f"{opt.classes} counts the classes from 1, as {classes_of(classes)[0]!r} says, and these numbers count "
+            "from 0: take the numbers out of the names if the first one is class 0"
+        )
+    return names
+
+
 def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
     """Names of classes that UTF-8 can hold. Raises UsageError."""
     try:
