@@ -21,6 +21,7 @@ from running import pack, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.fields import Boxes
 
 HEIGHT, WIDTH = 40, 60
 
@@ -247,6 +248,38 @@ def test_names_with_numbers_for_boxes_that_were_declared(form: str, photos: Path
         open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt")
     (photos / "names.txt").write_text("0 cat\n1 dog\n2 owl\n")
     assert open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt").info.classes == ("cat", "dog", "owl")
+
+
+@pytest.mark.parametrize("head", ["", "LabelName,DisplayName\n", "\ufeffLabelName,DisplayName\n"])
+def test_names_of_open_images_with_and_without_a_line_of_names(head: str, photos: Path) -> None:
+    """As of version 7, where the classes have the numbers that they had before."""
+    (photos / "class-descriptions-boxable.csv").write_text(f"{head}/m/a,Ant\n/m/b,Bee\n/m/c,Cat\n")
+    (photos / "boxes.csv").write_text("ImageID,LabelName,XMin,XMax,YMin,YMax\n0,/m/b,0.5,1,0.5,1\n1,/m/a,0,1,0,1\n")
+    reader = packed(photos / "boxes.csv")
+    assert reader.classes == ("Ant", "Bee", "Cat")
+    assert [one[0][4] for one in boxes_of(reader)] == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["boxes.csv", "boxes.parquet"])
+def test_two_columns_of_one_name_are_refused(name: str, photos: Path) -> None:
+    """Also where rows are boxes: the class of which of them would be that of the box?"""
+    names, row = ["path", "x1", "y1", "x2", "y2", "label", "label"], ["0.png", 1, 1, 5, 5, "cat", "dog"]
+    if name.endswith("csv"):
+        (photos / name).write_text(",".join(names) + "\n" + ",".join(map(str, row)) + "\n")
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_arrays([arrow.array([one]) for one in row], names), photos / name)
+    with pytest.raises(UsageError, match="has two columns 'label': rename one"):
+        open_source(photos / name, "listing")
+
+
+def test_names_in_lower_case_come_before_others(photos: Path) -> None:
+    """Columns `x` and `X` may be two things, and boxes are made of `x`."""
+    (photos / "boxes.csv").write_text("path,x,y,w,h,label,X,Label\n0.png,1,2,3,4,cat,9,7\n")
+    source = open_source(photos / "boxes.csv", fields=["X:float64"])
+    boxes = source[0].fields["boxes"]
+    assert isinstance(boxes, Boxes)
+    assert (boxes.rows.tolist(), source.info.classes) == ([[1, 2, 3, 4, 0]], ("cat",))
 
 
 def test_large_numbers_of_classes_are_refused(photos: Path) -> None:

@@ -190,8 +190,14 @@ def _is_class(value: Any) -> bool:
 
 def named_in(names: Iterable[str], wanted: Sequence[str]) -> str | None:
     """The first of the wanted names that is there, in any case."""
-    lower = {name.lower(): name for name in names}
+    lower = in_lower_case(names)
     return next((lower[name] for name in wanted if name in lower), None)
+
+
+def in_lower_case(names: Iterable[str]) -> dict[str, str]:
+    """Names by what they are in lower case: of several, the one that is written so, or else the first."""
+    every = [*names]
+    return {name.lower(): name for name in reversed(every)} | {name: name for name in every if name == name.lower()}
 
 
 def as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:
