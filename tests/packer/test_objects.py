@@ -193,6 +193,22 @@ def test_structs_in_lists_of_parquet(tmp_path: Path) -> None:
     assert json.loads(Reader(tmp_path / "t")[2]["faces"]) == objects[2]
 
 
+def test_what_objects_of_parquet_have_besides_is_named(tmp_path: Path) -> None:
+    """Outlines and the like, which are not read: the summary says that they are left out, as of a metadata.jsonl."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+    from pictures import encoded
+
+    outline, box = [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], [34.0, 22.0, 6.0, 5.5]
+    objects = [{"bbox": [box], "category": [0], "segmentation": [outline], "seen": [{"by": "a"}]}] * 2
+    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(2)]
+    pq.write_table(pa.table({"image": images, "objects": objects}), tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet")
+    assert [*source.info.fields] == ["boxes"]
+    wanted = "of the boxes, left out because they are not one number each: segmentation, seen"
+    assert wanted in source.info.problems
+
+
 def test_numbers_of_classes_get_no_names_of_folders(photos: Path) -> None:
     """The folders of images do not name the classes of boxes."""
     save(photos / "d/e.png", picture(HEIGHT, WIDTH, 4))
@@ -276,10 +292,11 @@ def test_two_columns_of_one_name_are_refused(name: str, photos: Path) -> None:
 def test_names_in_lower_case_come_before_others(photos: Path) -> None:
     """Columns `x` and `X` may be two things, and boxes are made of `x`."""
     (photos / "boxes.csv").write_text("path,x,y,w,h,label,X,Label\n0.png,1,2,3,4,cat,9,7\n")
-    source = open_source(photos / "boxes.csv", fields=["X:float64"])
+    source = open_source(photos / "boxes.csv")
     boxes = source[0].fields["boxes"]
     assert isinstance(boxes, Boxes)
     assert (boxes.rows.tolist(), source.info.classes) == ([[1, 2, 3, 4, 0]], ("cat",))
+    assert [np.asarray(source[0].fields[name]).tolist() for name in ("X", "Label")] == [[9], [7]]
 
 
 def test_large_numbers_of_classes_are_refused(photos: Path) -> None:

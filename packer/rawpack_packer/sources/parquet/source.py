@@ -400,7 +400,7 @@ class _Scan:
             fields = {name: column for name, column in chosen.fields.items() if column != objects}
             self.boxes = BoxScan(found.kinds, fields)
             if objects is not None:
-                self.objects = ObjectLists(objects, where, lambda row: f"row {row}")
+                self.objects = ObjectLists(objects, where, lambda row: f"row {row}", object_leaves(schema, objects)[2])
         elif found != self._found:
             before = self._found.kinds
             names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
