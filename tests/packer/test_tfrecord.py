@@ -36,6 +36,7 @@ PNG = encoded(picture(8, 9, 0))
 IMAGENET = EXPECTED["imagenet/train-00000-of-00002"] + EXPECTED["imagenet/train-00001-of-00002"]
 DETECTION = EXPECTED["detection/coco_val.record-00000-of-00001"]
 OWN = EXPECTED["own.tfrecord"]
+BIG = (1 << 53) + 1
 PETS = EXPECTED["pets/1.0.0/pets-train.tfrecord-00000-of-00001"]
 
 
@@ -234,7 +235,7 @@ def test_boxes_and_shapes_may_be_declared(tmp_path: Path) -> None:
         ("b:xyxy", "record 1: b has 4 numbers, which is not"),
         ("m:uint8[3]", "record 0: m has 4 numbers"),
         ("b:image", "images and masks are files"),
-        ("m:bool[4]", "m and others have numbers that bool cannot represent"),
+        ("m:bool[4]", "record 0: m is 2, which bool cannot represent"),
     ):
         with pytest.raises(UsageError, match=said):
             opened(tmp_path, data, fields=[word])
@@ -275,6 +276,31 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
     assert column(source, "label") == [1, -1]
     assert column(opened(tmp_path, data, fields=["n:int64[?]"]), "n") == [[5], []]
     assert np.array_equal(column(opened(tmp_path, data, fields=["n:float64"]), "n"), [5, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "lost"),
+    [
+        ("float64", [5, None, BIG], BIG),
+        ("float64", [5, None, (1 << 63) - 1], (1 << 63) - 1),
+        ("float64", [5, None, -(1 << 63)], None),
+        ("float64", [5, None, 1 << 60], None),
+        ("float32", [5, None, (1 << 24) + 1], (1 << 24) + 1),
+        ("float32[?]", [5, None, BIG], BIG),
+        ("float16", [5, None, 70_000], 70_000),
+        ("uint8", [5, 255, 256], 256),
+        ("uint64", [5, 255, -1], -1),
+    ],
+)
+def test_whole_numbers_are_never_rounded(dtype: str, numbers: list[Any], lost: int | None, tmp_path: Path) -> None:
+    """Nor made others by a declaration: the record of the first one is named."""
+    data = tfrecord([{"image": PNG} if one is None else {"image": PNG, "n": one} for one in numbers])
+    if lost is not None:
+        with pytest.raises(UsageError, match=f"record 2: n is {lost}, which {dtype.partition('[')[0]} cannot represent"):
+            opened(tmp_path, data, fields=[f"n:{dtype}"])
+        return
+    found = column(opened(tmp_path, data, fields=[f"n:{dtype}"]), "n")
+    assert [None if np.isnan(one) else int(one) for one in found] == numbers
 
 
 def test_numbers_may_be_unpacked(tmp_path: Path) -> None:
