@@ -328,6 +328,15 @@ def test_a_bad_sample_is_rejected_and_the_others_are_packed(tmp_path: Path) -> N
     assert len(rawpack.Reader(tmp_path / "store")) == 2
 
 
+def test_a_column_of_keys_with_doubles_is_none(tmp_path: Path) -> None:
+    """Samples are numbered then, as the summary says."""
+    rows = [[encoded(picture(20, 30, i), "JPEG"), key] for i, key in enumerate((b"a", b"b", b"a"))]
+    source = open_source(write_mds(tmp_path / "set", {"image": "jpeg", "key": "str"}, rows))
+    assert [source.key(i) for i in range(3)] == ["00000000", "00000001", "00000002"]
+    said = "keys are the numbers of rows, not the column 'key': row 2 has 'a', as row 0 has"
+    assert source.info.problems == (said,)
+
+
 def test_an_index_that_changed_is_noticed(tmp_path: Path) -> None:
     """A run that resumes compares the states of all files."""
     root = Path(shutil.copytree(MDS / "splits" / "train", tmp_path / "set"))

@@ -279,6 +279,26 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("names", "keys", "said"),
+    [
+        (["a", "b", "c"], ["a", "b", "c"], ()),
+        (["a", "b", "a"], None, ("keys are the numbers of rows, not the feature 'filename': row 2 has 'a', as row 0 has",)),
+        (["a", "", "c"], None, ("keys are the numbers of rows, not the feature 'filename': row 1 has no text",)),
+    ],
+)
+def test_names_that_are_no_keys_are_said(
+    names: list[str], keys: list[str] | None, said: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Another feature that has keys, if there is one, is taken without a word."""
+    source = opened(tmp_path, tfrecord([{"image": PNG, "filename": name} for name in names]))
+    assert [source.key(i) for i in range(3)] == (keys or [f"{i:08}" for i in range(3)])
+    assert source.info.problems == said
+    other = opened(tmp_path, tfrecord([{"image": PNG, "filename": one, "id": f"i{n}"} for n, one in enumerate(names)]))
+    assert [other.key(i) for i in range(3)] == (keys or ["i0", "i1", "i2"])
+    assert other.info.problems == ()
+
+
+@pytest.mark.parametrize(
     ("dtype", "numbers", "lost"),
     [
         ("float64", [5, None, BIG], BIG),

@@ -118,7 +118,7 @@ class ArraySource(TableSource):
         values = None if chosen.label is None else said.label_values(arrays[chosen.label], root)
         known = _known_classes(file, values)
         labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root, known)
-        keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root)
+        keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root, problems)
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
         if chosen.left_out:
             counts = {**counts, "columns_left_out": len(chosen.left_out)}

@@ -155,9 +155,10 @@ class ShardSource(TableSource):
                 found[name] = scan.field(column, one, declared=name in wanted.declared)
                 fields_of[name] = scan.column(column, found[name])
         found = with_arrays(found, said.arrays, root)
-        keys = None
+        keys, notes = None, list[str]()
         if chosen.key is not None:
-            keys = unique_keys([*map(str, scan.values(scan.columns[chosen.key]))], root, said.key_column is not None)
+            texts = [*map(str, scan.values(scan.columns[chosen.key]))]
+            keys = unique_keys(texts, root, said.key_column is not None, notes, f"column {plain(chosen.key)!r}")
         info = SourceInfo(
             kind=kind,
             root=root,
@@ -167,7 +168,7 @@ class ShardSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*chosen.left_out, *hints(found, wanted.declared, image_kind)),
+            problems=(*notes, *chosen.left_out, *hints(found, wanted.declared, image_kind)),
         )
         states = np.concatenate(
             [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]
