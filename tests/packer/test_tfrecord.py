@@ -241,6 +241,22 @@ def test_boxes_and_shapes_may_be_declared(tmp_path: Path) -> None:
             opened(tmp_path, data, fields=[word])
 
 
+@pytest.mark.parametrize(("numbers", "stored"), [([2, 3], [1, 2]), ([0, 3], [0, 3])])
+def test_classes_of_boxes_that_are_counted_from_1_are_said(
+    numbers: list[int], stored: list[int], tmp_path: Path
+) -> None:
+    """Without names, nothing else shows that they are others in the store; where 0 occurs, they are not."""
+    sides = {f"image/object/bbox/{side}": [0.25, 0.5] for side in ("xmin", "ymin")}
+    sides |= {f"image/object/bbox/{side}": [0.75, 1.0] for side in ("xmax", "ymax")}
+    data = tfrecord([{"image": PNG, **sides, "image/object/class/label": numbers}])
+    source = opened(tmp_path, data)
+    assert [row[0] for row in column(source, "boxes")[0]] == stored
+    said = ("classes are counted from 1 in image/object/class/label, and from 0 in the store",)
+    assert source.info.problems == (said if stored != numbers else ())
+    names = [f"{word}{n}" for n, word in enumerate(("a", "b", "c", "d"))]
+    assert opened(tmp_path, data, classes=names).info.problems == ()
+
+
 def test_several_images_have_to_be_told_apart(tmp_path: Path) -> None:
     data = tfrecord([{"left": PNG, "right": PNG}])
     with pytest.raises(UsageError, match=r"several columns of images, left \(image\), right \(image\): name one"):

@@ -39,6 +39,7 @@ from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.sources.tfrecord import files_of, info_beside, kinds_beside, records_in
 from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
 from rawpack_packer.sources.tfrecord.example import FLOATS, INTS, ExamplePass
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
@@ -106,7 +107,7 @@ class TfrecordSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*notes, *chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
+            problems=(*notes, *records.notes, *chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
         )
         self.features = {name: one.words(records.sound) for name, one in records.features.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
@@ -209,6 +210,8 @@ class _Records:
         of_boxes = [of for of in BOX_FEATURES if {*of.sides} <= filled and _BOXES not in found]
         self.boxes = max(of_boxes, key=lambda of: len(filled & {*of.all}), default=None)
         """What boxes are made of."""
+        self.notes: list[str] = []
+        """What the summary says of the classes of boxes."""
         self.plain_features = sorted(filled - {*(self.boxes.all if self.boxes else ())})
         """The names of the features that boxes are not made of, and that have any values."""
 
@@ -307,6 +310,8 @@ class _Records:
         texts = [] if text is None or not text.is_text else text.texts
         if label is not None and label.kind == INTS:
             first, names = _first_class(label.numbers, texts, boxes.first)
+            if first and not (classes or known or names):
+                self.notes.append(f"classes are counted from {first} in {plain(boxes.label)}, and from 0 in the store")
             return number_labels(label.numbers - first, classes, where=self._where, known=known or names)
         if texts:
             return number_labels(texts, classes, where=self._where)
