@@ -144,6 +144,7 @@ def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, m
         (["./", "./cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
         (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
         (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
+        (["cat/1.jpg", "dog/2.jpg", "__MACOSX/cat/._1.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
         (["1.jpg"], ["1.jpg"], None),
     ],
 )
