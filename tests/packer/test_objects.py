@@ -416,6 +416,24 @@ def test_shapes_of_labelme_that_have_no_box_are_counted(photos: Path) -> None:
     assert boxes_of(packed(photos))[0] == [[3, 4, 10, 13, 0], [1, 1, 2, 2, 0]]
 
 
+def test_a_file_of_labelme_is_that_of_the_image_that_it_names(photos: Path) -> None:
+    """Of 0.jpg and 0.png, both of which 0.json may belong to; where it names neither, nobody can say."""
+    save(photos / "0.jpg", picture(HEIGHT, WIDTH, 9))
+    label(photos, shape("rectangle", [1, 1], [20, 20]))
+    source = open_source(photos, "labelme")
+    reader = packed(photos, "--source", "labelme")
+    assert {one["key"]: one["boxes"].tolist() for one in reader} == {
+        "0.jpg": [], "0.png": [[1, 1, 20, 20, 0]], "1.png": [], "2.png": [],
+    }  # fmt: skip
+    assert (source.info.counts["no_annotation"], source.info.skipped) == (3, {})
+    text = (photos / "0.json").read_text()
+    (photos / "0.json").write_text(text.replace("0.png", "a\\\\b\\\\0.jpg"))
+    assert [len(one["boxes"]) for one in packed(photos, "--source", "labelme", "--restart")] == [1, 0, 0, 0]
+    (photos / "0.json").write_text(text.replace("0.png", "7.png"))
+    with pytest.raises(UsageError, match=r"0\.json: it may be that of 0\.jpg, 0\.png, and names the image '7\.png'"):
+        open_source(photos, "labelme")
+
+
 def test_classes_of_labelme_can_be_given(photos: Path) -> None:
     """`--classes` numbers them; a label that is none of them is a fault, which names the file's image."""
     label(photos, shape("rectangle", [1, 1], [20, 20]))

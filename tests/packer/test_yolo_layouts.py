@@ -160,6 +160,15 @@ def test_what_is_wrong_in_a_data_yaml_is_named(text: str, words: str, coco8: Pat
 # ---------------------------------------------------------------------------------------------- polygons and keypoints
 
 
+def test_images_that_have_one_text_file_are_said(coco8: Path) -> None:
+    """a.jpg and a.png get the boxes of a.txt, as in Ultralytics; the summary says that it is one file."""
+    save(coco8 / "images/train/a.png", picture(HEIGHT, WIDTH, 9))
+    source = open_source(coco8.parent / "coco8.yaml/train")
+    said = "1 image has the text file of another: images/train/a.png that of images/train/a.jpg"
+    assert said in source.info.problems
+    assert not open_source(coco8.parent / "coco8.yaml/val").info.problems
+
+
 def test_polygons_have_boxes_around_them(tmp_path: Path) -> None:
     """A line of points becomes rows x, y, box, part, in pixels, and the smallest box around them; a line of a box has
     no polygon."""
