@@ -80,7 +80,8 @@ class YoloSource(BoxSource):
         progress: Scanning = unseen,
     ) -> None:
         """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
-        folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders.
+        folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders; of
+        a data.yaml, names and keypoints count then.
         skip_unreadable, progress: as for `FolderSource`.
 
         Raises UsageError if there is no image, BadListingError with the first line that is no box.
@@ -157,6 +158,10 @@ def _images(
     if images is not None:
         root = Path(images).absolute()
         places = [root]
+        if is_data_yaml(file):  # for the names of classes, and keypoints
+            yaml, lists = read_yaml(file), [file]
+        if split is not None and yaml is not None:
+            raise UsageError(f"{where} is a split, and {opt.images} names all images: give {plain(os.fspath(file))}")
     elif is_data_yaml(file):
         yaml, lists = read_yaml(file), [file]
         root, found = yaml.found()
