@@ -155,6 +155,16 @@ def test_splits_are_divided_and_can_be_one_set(tmp_path: Path) -> None:
     assert len(open_source(MDS / "splits", "mds")) == 6
 
 
+def test_a_single_folder_of_a_split_needs_no_choice(tmp_path: Path) -> None:
+    """It is packed with `--splits` or without, into the same samples."""
+    shutil.copytree(MDS / "splits" / "val", tmp_path / "set" / "val")
+    pack(tmp_path / "set", tmp_path / "alone", "--size", 16)
+    pack(tmp_path / "set", tmp_path / "sets", "--splits", "val", "--size", 16)
+    alone, split = rawpack.Reader(tmp_path / "alone"), rawpack.Reader(tmp_path / "sets", split="val")
+    assert [one["label"] for one in alone] == [one["label"] for one in split]
+    assert len(alone) == 2
+
+
 def test_a_split_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file or folder"):
         open_source(MDS / "splits" / "nothing", "mds")

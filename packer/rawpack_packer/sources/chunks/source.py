@@ -19,7 +19,7 @@ from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
-from rawpack_packer.sources.chunks import INDEX, litdata, mds, read_index, splits_of
+from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
 from rawpack_packer.sources.chunks import encodings as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
 from rawpack_packer.sources.chunks.shards import (
@@ -185,7 +185,7 @@ def _indexes_at(path: str) -> list[str]:
         return [path if head.endswith(INDEX) else f"{head.rstrip('/')}/{INDEX}{mark}{query}"]
     if not os.path.isdir(head):  # noqa: PTH112
         return [head]
-    return [f"{head}/{split}/{INDEX}" for split in splits_of(Path(head))] or [f"{head}/{INDEX}"]
+    return [f"{head}/{split}/{INDEX}" for split in folders_of(Path(head))] or [f"{head}/{INDEX}"]
 
 
 def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
