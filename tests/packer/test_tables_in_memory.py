@@ -298,6 +298,29 @@ def test_categories_and_columns_that_have_one_name(tmp_path: Path) -> None:
         packed(pandas.concat([frame, frame[["label"]]], axis=1), tmp_path / "no")
 
 
+@pytest.mark.parametrize("form", ["arrow", "polars", "pandas", "pandas of arrow"])
+@pytest.mark.parametrize("values", [["b", None, "a", "b"], [7, None, 3, 7]])
+def test_a_category_that_is_missing_is_none(form: str, values: list[Any], tmp_path: Path) -> None:
+    """And never the last one, which an Arrow dictionary as an array has in its place."""
+    module = pytest.importorskip({"arrow": "pyarrow"}.get(form.partition(" ")[0], form.partition(" ")[0]))
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    if form == "arrow":
+        source = module.table({"image": images, "label": module.array(values).dictionary_encode()})
+    elif form == "polars":
+        if isinstance(values[0], int):
+            pytest.skip("polars has categories of texts")
+        source = module.DataFrame({"image": images, "label": module.Series(values, dtype=module.Categorical)})
+    elif form == "pandas":
+        source = module.DataFrame({"image": images, "label": module.Categorical(values)})
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        column = arrow.array(values).dictionary_encode()
+        source = module.DataFrame({"image": images, "label": module.Series(column, dtype=module.ArrowDtype(column.type))})
+    reader = packed(source, tmp_path / "s")
+    of = {"b": 1, "a": 0, 7: 7, 3: 3, None: -1}
+    assert reader.column("label").tolist() == [of[one] for one in values]
+
+
 def test_frames_are_split(tmp_path: Path) -> None:
     """Both splits get all classes; and of one frame, a share of each class can be held out."""
     pandas = pytest.importorskip("pandas")

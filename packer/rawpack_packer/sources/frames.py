@@ -40,8 +40,8 @@ def frame_columns(frame: Any) -> dict[str, Any] | None:
 
 _WHOLE = re.compile(r"(u?int(8|16|32|64)|bool)(ean)?(\[pyarrow\])?")
 _WHOLE_INSIDE = re.compile(r"\bu?int\d+")
-_AS_LIST = re.compile(r"struct|decimal|tz=|time_zone='")
-"""Of columns that lose something as arrays: the names of polars' structs, digits, time zones."""
+_AS_LIST = re.compile(r"struct|decimal|dictionary|tz=|time_zone='")
+"""Of columns that lose something as arrays: the names of polars' structs, digits, what is missing, time zones."""
 
 
 def _values(series: Any) -> Any:
