@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -111,30 +111,19 @@ class VocSource(BoxSource):
             f"masks in {plain(os.fspath(root))}",
         )
         check_names(["boxes", *_FLAGS, *masks])
-        names, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
-        chosen, lists, problems = np.arange(len(names)), list[Path](), _without_image(root, names)
-        if split is not None:
-            lists = [_list(root, "Segmentation" if masks else "Main", split)]
-            chosen = _listed(lists[0], names, where)
-        elif masks:
-            there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in names]
-            chosen = np.flatnonzero(there)
+        every, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
+        list_file = None if split is None else _list(root, "Segmentation" if masks else "Main", split)
+        chosen = _with_masks(root, every, masks) if list_file is None else _listed(list_file, every, where)
         if not len(chosen):
             raise UsageError(
                 f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
             )
-        names = [names[i] for i in chosen.tolist()]
+        names = [every[i] for i in chosen.tolist()]
         found, xml_states = _annotations(root, names, where)
         labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
         kinds, columns, labels = _columns(found, labels, where, names)
         for name, inside in masks.items():
-            paths = [f"{inside}/{_stem(one)}.png" for one in names]
-            for mask in paths:
-                if not (root / mask).is_file():
-                    raise fault(where, 0, 0, "", "there is no such mask", file=mask)
-            parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
-            parser.add(paths, np.arange(1, len(names) + 1))
-            kinds[name], columns[name] = parser.finish("mask")
+            kinds[name], columns[name] = _masks(root, inside, name, names, where)
         info = SourceInfo(
             kind="voc",
             root=where,
@@ -147,10 +136,11 @@ class VocSource(BoxSource):
                 "no_annotation": sum(one is None for one in found),
             },
             skipped=folder.skipped,
-            problems=(*folder.problems, *problems),
+            problems=(*folder.problems, *_without_image(root, every)),
         )
         files = Files(str(root), texts_of([f"{_IMAGES}/{name}" for name in names]), states[chosen])
-        super().__init__(info, files, columns, np.concatenate([xml_states, *(state_of(file, "") for file in lists)]))
+        of_list = () if list_file is None else (state_of(list_file, ""),)
+        super().__init__(info, files, columns, np.concatenate([xml_states, *of_list]))
 
 
 def _list(root: Path, kind: str, split: str) -> Path:
@@ -159,6 +149,23 @@ def _list(root: Path, kind: str, split: str) -> Path:
 
 def _stem(name: str) -> str:
     return os.path.splitext(name)[0]  # noqa: PTH122 - of a path, with its folders
+
+
+def _with_masks(root: Path, images: Sequence[str], masks: Mapping[str, str]) -> Rows:
+    """The numbers of the images that have all masks. masks: field -> its folder."""
+    there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in images]
+    return np.flatnonzero(there)
+
+
+def _masks(root: Path, folder: str, name: str, images: Sequence[str], where: str) -> tuple[FieldKind, Files]:
+    """The masks of images as a field of this name. Raises BadListingError where one is missing."""
+    paths = [f"{folder}/{_stem(one)}.png" for one in images]
+    for mask in paths:
+        if not (root / mask).is_file():
+            raise fault(where, 0, 0, "", "there is no such mask", file=mask)
+    parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
+    parser.add(paths, np.arange(1, len(images) + 1))
+    return parser.finish("mask")
 
 
 def _without_image(root: Path, images: Sequence[str]) -> list[str]:
