@@ -49,7 +49,7 @@ from rawpack_packer.sources.dataset_targets import by_category, of_annotations, 
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, one_hot_name
+from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, one_hot_name
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
 from rawpack_packer.sources.times import TextOnly
@@ -187,8 +187,12 @@ class DatasetSource(BaseSource):
         known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
         texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
         found = looked.text_labels(given or known) if texts else None
-        if texts:
-            named = classes_of(given or known or ()) if found is None else found.names
+        if found is not None:
+            named = found.names
+        elif texts and given is not None and first[LABEL] not in given:
+            named = numbered_classes(given)[0]
+        elif texts:
+            named = classes_of(given or known or ())
         else:
             of_objects = objects.classes is not None and LABEL not in kinds
             counted = None if classes is None or of_objects else classes_from_0(classes)

@@ -41,7 +41,7 @@ _MOST_BYTES = 1 << 28
 _MOST_CLASSES = 1_000_000
 _KAGGLE = "PredictionString"
 """The column of LOC_val_solution.csv whose first word is the class; boxes come after it."""
-_CALLED = re.compile(r"image|img|file|path|photo|picture|name|^id|id$", re.IGNORECASE)
+_CALLED = re.compile(r"image|img|file|path|photo|picture|(?<!un)name|^id|id$", re.IGNORECASE)
 """Names of columns that are believed to name images, rather than count rows."""
 
 

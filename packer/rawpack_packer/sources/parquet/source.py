@@ -209,17 +209,7 @@ class ParquetSource(TableSource):
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         keys = scan.keys(root)
         rows = scan.arrow_rows()
-        kinds, fields_of = dict[str, FieldKind](), dict[str, Column]()
-        for name, column in chosen.fields.items():
-            if column == scan.objects_in:
-                continue
-            kind, word = scan.kinds[name], wanted.declared.get(name)
-            if kind is not None and not kind.is_pixels:
-                kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
-                continue
-            fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
-            word = "image" if word == "image" else "mask"
-            kinds[name] = kind or first_pixels(word, name, files.value, range(scan.count))
+        kinds, fields_of = scan.fields(rows)
         problems = [*scan.notes, *chosen.left_out, *hints(kinds, wanted.declared)]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
@@ -419,6 +409,23 @@ class _Scan:
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
         leaves = (*images, *((column, None) for column in found.chosen.fields.values() if column != found.objects))
         return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), rows, leaves)
+
+    def fields(self, rows: ArrowRows) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+        """The fields other than those of objects. Raises UsageError."""
+        assert self.chosen is not None
+        kinds, columns = dict[str, FieldKind](), dict[str, Column]()
+        for name, column in self.chosen.fields.items():
+            kind, is_image = self.kinds.get(name), self.wanted.declared.get(name) == "image"
+            if column == self.objects_in:
+                continue
+            if kind is not None and not kind.is_pixels:
+                kinds[name], columns[name] = kind, ArrowColumn(rows, column, kind)
+                continue
+            columns[name] = files = ArrowImages(rows, column, self.outside.get(column, {}))
+            kinds[name] = kind or first_pixels(
+                "image" if is_image else "mask", name, files.value, range(self.count)
+            )
+        return kinds, columns
 
     @property
     def count(self) -> int:
