@@ -321,6 +321,17 @@ def test_a_category_that_is_missing_is_none(form: str, values: list[Any], tmp_pa
     assert reader.column("label").tolist() == [of[one] for one in values]
 
 
+def test_keys_that_are_bytes_are_texts(tmp_path: Path) -> None:
+    """As those of an LMDB: a, and not b'a'; what is no UTF-8 is refused."""
+    images = [picture(4, 4, i) for i in range(2)]
+    assert [one["key"] for one in packed(images, tmp_path / "s", keys=[b"a", "é".encode()])] == ["a", "é"]
+    with pytest.raises(UsageError, match=r"keys\[1\] is '\\udcff', which UTF-8 cannot encode"):
+        packed(images, tmp_path / "no", keys=[b"a", b"\xff"])
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"image": images, "key": [b"a", b"b"]})
+    assert [one["key"] for one in packed(frame, tmp_path / "frame")] == ["a", "b"]
+
+
 def test_frames_are_split(tmp_path: Path) -> None:
     """Both splits get all classes; and of one frame, a share of each class can be held out."""
     pandas = pytest.importorskip("pandas")

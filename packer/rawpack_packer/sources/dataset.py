@@ -52,6 +52,7 @@ from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, one_hot_name
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
+from rawpack_packer.sources.table.source import key_text
 from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import composed, plain
 
@@ -261,7 +262,7 @@ class DatasetSource(BaseSource):
 
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
-    keys = [numbered(i) for i in range(count)] if given is None else [str(key) for key in given]
+    keys = [numbered(i) for i in range(count)] if given is None else [*map(key_text, given)]
     if len(keys) != count:
         raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
     firsts = dict[str, int]()

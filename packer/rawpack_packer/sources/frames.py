@@ -19,7 +19,7 @@ from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, number_labels
-from rawpack_packer.sources.table.source import numbered_since, unique_keys
+from rawpack_packer.sources.table.source import key_text, numbered_since, unique_keys
 from rawpack_packer.sources.times import plain_text
 from rawpack_packer.text import listed, plain
 
@@ -212,7 +212,7 @@ def keys_of(images: Any) -> tuple[list[str] | None, list[str]]:
 def named_keys(column: Any) -> tuple[list[str] | None, list[str]]:
     """The same by its column `key`."""
     values = column.tolist() if isinstance(column, np.ndarray) else column
-    return _unique(["" if _is_missing(value) else str(value) for value in values], "column 'key'")
+    return _unique(["" if _is_missing(value) else key_text(value) for value in values], "column 'key'")
 
 
 def _unique(texts: list[str], called: str) -> tuple[list[str] | None, list[str]]:
