@@ -23,7 +23,7 @@ from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, hints, missing_value
-from rawpack_packer.sources.parquet import features_beside, files_of
+from rawpack_packer.sources.parquet import features_beside, files_of, incomplete
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
     Features,
@@ -201,7 +201,8 @@ class ParquetSource(TableSource):
         root, far = source_name(path), is_url(path)
         said = TableOptions(**options)
         classes = said.classes
-        paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
+        files = [] if far else files_of(Path(path).absolute())
+        paths = [str(file) for file in files]
         given = None if classes is None else classes_of(classes)
         scan = _Scan(said.choice(one_hot=True), given, named_files(path, spool) if far else files_at(paths), progress)
         chosen, wanted = scan.chosen, scan.wanted
@@ -210,7 +211,7 @@ class ParquetSource(TableSource):
         keys = scan.keys(root)
         rows = scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
-        problems = [*scan.notes, *chosen.left_out, *hints(kinds, wanted.declared)]
+        problems = [*incomplete(Path(path).absolute(), files), *scan.notes, *chosen.left_out, *hints(kinds, wanted.declared)]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
