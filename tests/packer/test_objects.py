@@ -263,7 +263,11 @@ def test_names_with_numbers_for_boxes_that_were_declared(form: str, photos: Path
     with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says"):
         open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt")
     (photos / "names.txt").write_text("0 cat\n1 dog\n2 owl\n")
-    assert open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt").info.classes == ("cat", "dog", "owl")
+    assert open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt").info.classes == (
+        "cat",
+        "dog",
+        "owl",
+    )
 
 
 @pytest.mark.parametrize("head", ["", "LabelName,DisplayName\n", "\ufeffLabelName,DisplayName\n"])

@@ -265,7 +265,9 @@ def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: lis
 def test_names_of_classes_that_begin_with_numbers(form: str, tmp_path: Path) -> None:
     """As those of UCF101: labels that are numbers count from 0, so that a file of names that counts from 1 is refused;
     for labels that are texts, the numbers do not matter."""
-    images = [picture(4, 4, i) for i in range(3)]
+    images: list[Any] = [picture(4, 4, i) for i in range(3)]
+    if form == "polars":  # has no arrays of several axes among objects
+        images = [cv2.imencode(".png", one)[1].tobytes() for one in images]
     (tmp_path / "from 1").write_text("1 cat\n2 dog\n3 owl\n")
     (tmp_path / "from 0").write_text("0 cat\n1 dog\n2 owl\n")
     numbers = frames_of({"image": images, "label": [1, 2, 1]})[form]
@@ -315,7 +317,9 @@ def test_a_category_that_is_missing_is_none(form: str, values: list[Any], tmp_pa
     else:
         arrow = pytest.importorskip("pyarrow")
         column = arrow.array(values).dictionary_encode()
-        source = module.DataFrame({"image": images, "label": module.Series(column, dtype=module.ArrowDtype(column.type))})
+        source = module.DataFrame(
+            {"image": images, "label": module.Series(column, dtype=module.ArrowDtype(column.type))}
+        )
     reader = packed(source, tmp_path / "s")
     of = {"b": 1, "a": 0, 7: 7, 3: 3, None: -1}
     assert reader.column("label").tolist() == [of[one] for one in values]

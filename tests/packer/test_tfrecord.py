@@ -298,7 +298,11 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
     ("names", "keys", "said"),
     [
         (["a", "b", "c"], ["a", "b", "c"], ()),
-        (["a", "b", "a"], None, ("keys are the numbers of rows, not the feature 'filename': row 2 has 'a', as row 0 has",)),
+        (
+            ["a", "b", "a"],
+            None,
+            ("keys are the numbers of rows, not the feature 'filename': row 2 has 'a', as row 0 has",),
+        ),
         (["a", "", "c"], None, ("keys are the numbers of rows, not the feature 'filename': row 1 has no text",)),
     ],
 )
@@ -332,7 +336,9 @@ def test_whole_numbers_are_never_rounded(dtype: str, numbers: list[Any], lost: i
     """Nor made others by a declaration: the record of the first one is named."""
     data = tfrecord([{"image": PNG} if one is None else {"image": PNG, "n": one} for one in numbers])
     if lost is not None:
-        with pytest.raises(UsageError, match=f"record 2: n is {lost}, which {dtype.partition('[')[0]} cannot represent"):
+        with pytest.raises(
+            UsageError, match=f"record 2: n is {lost}, which {dtype.partition('[')[0]} cannot represent"
+        ):
             opened(tmp_path, data, fields=[f"n:{dtype}"])
         return
     found = column(opened(tmp_path, data, fields=[f"n:{dtype}"]), "n")

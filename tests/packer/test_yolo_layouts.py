@@ -165,7 +165,9 @@ def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
     folders = {"images": coco8 / "images/train", "labels_dir": coco8 / "labels/train"}
     source = open_source(coco8.parent / "coco8.yaml", "yolo", **folders)
     assert ([source.key(i) for i in range(2)], source.info.classes) == (["a.jpg", "background.jpg"], ("no", "dog"))
-    with pytest.raises(UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"):
+    with pytest.raises(
+        UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"
+    ):
         open_source(coco8.parent / "coco8.yaml/val", "yolo", **folders)
 
 

@@ -211,7 +211,12 @@ class ParquetSource(TableSource):
         keys = scan.keys(root)
         rows = scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
-        problems = [*incomplete(Path(path).absolute(), files), *scan.notes, *chosen.left_out, *hints(kinds, wanted.declared)]
+        problems = [
+            *incomplete(Path(path).absolute(), files),
+            *scan.notes,
+            *chosen.left_out,
+            *hints(kinds, wanted.declared),
+        ]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
@@ -423,9 +428,7 @@ class _Scan:
                 kinds[name], columns[name] = kind, ArrowColumn(rows, column, kind)
                 continue
             columns[name] = files = ArrowImages(rows, column, self.outside.get(column, {}))
-            kinds[name] = kind or first_pixels(
-                "image" if is_image else "mask", name, files.value, range(self.count)
-            )
+            kinds[name] = kind or first_pixels("image" if is_image else "mask", name, files.value, range(self.count))
         return kinds, columns
 
     @property
