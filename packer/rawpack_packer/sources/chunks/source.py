@@ -152,7 +152,9 @@ class ShardSource(TableSource):
         image, image_kind = scan.image(scan.columns[chosen.image], lambda shape: channels_first(
             shape, axes, root, lambda said: opt.image_column(f"{plain(chosen.image)}:{said}")
         ))  # fmt: skip
-        found, fields_of = scan.fields(chosen.fields, {one.name: one.field for one in infos}, wanted.declared, image_kind)
+        found, fields_of = scan.fields(
+            chosen.fields, {one.name: one.field for one in infos}, wanted.declared, image_kind
+        )
         found = with_arrays(found, said.arrays, root)
         keys, notes = None, list[str]()
         if chosen.key is not None:
