@@ -35,18 +35,18 @@ if find_spec("hypothesis") is not None:
     settings.load_profile("rawpack")
 
 LONG = (
-    "packer/test_engines.py",
-    "packer/test_bench.py",
-    "robustness/test_pack_trouble.py",
     "docs/test_docs.py",
+    "reader/test_cold.py",
+    "robustness/test_pack_trouble.py",
+    "reader/test_remote.py",
+    "layouts/test_layouts.py",
     "robustness/test_workers_die.py",
-    "docs/test_notebooks.py",
-    "packer/test_pages.py",
+    "packer/test_lerobot.py",
+    "reader/test_transport.py",
+    "reader/test_repeats.py",
     "robustness/test_pack_kill.py",
-    "robustness/test_hostile_stores.py",
-    "formats/test_conformance.py",
-    "packer/test_source_arrays.py",
-    "cli/test_pack_cli.py",
+    "cli/test_width.py",
+    "packer/test_several_derived.py",
 )
 """The files that take longest, longest first. Begun last, one of them would keep a single core busy at the end."""
 
