@@ -78,6 +78,12 @@ def composed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
+def lines_in(text: str) -> list[str]:
+    """The lines of a text. `str.splitlines` ends them at form feeds and at separators of Unicode too, which no editor
+    takes for the end of a line."""
+    return re.split("\r\n|[\r\n]", text) if text else []
+
+
 def size(count: float) -> str:
     """Bytes, in powers of 1000 as disks are sold: "1.23 GB"."""
     for unit in ("B", "kB", "MB", "GB", "TB"):

@@ -7,9 +7,11 @@ import os
 import pickle
 import random
 import shutil
+import struct
 import subprocess
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -144,6 +146,7 @@ def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, m
         (["./", "./cat/1.jpg"], ["cat/1.jpg"], ("cat",)),
         (["photos/cat/1.jpg", "README.txt"], ["photos/cat/1.jpg"], ("photos",)),
         (["photos/cat/1.jpg", "__MACOSX/photos/cat/._1.jpg", ".DS_Store"], ["cat/1.jpg"], ("cat",)),
+        (["cat/1.jpg", "dog/2.jpg", "__MACOSX/cat/._1.jpg"], ["cat/1.jpg", "dog/2.jpg"], ("cat", "dog")),
         (["1.jpg"], ["1.jpg"], None),
     ],
 )
@@ -378,6 +381,29 @@ def test_names_in_zip_archives(tmp_path: Path) -> None:
     path.write_bytes(data)
     source = open_source(path)
     assert [source.key(i) for i in range(len(source))] == ["a/ü1.jpg", "a/ü2.jpg", "a/ü3.jpg", "b/4.jpg"]
+
+
+class OfCodePage(zipfile.ZipInfo):
+    """A member whose name is in the code page of a Russian Windows."""
+
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:  # noqa: N802
+        return self.filename.encode("cp866"), self.flag_bits & ~0x800
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_names_of_a_code_page_with_another_in_utf8(changed: bool, tmp_path: Path) -> None:
+    """As WinZip and Info-ZIP write them: the field with the name in UTF-8 counts, unless the name was changed since."""
+    path, names = tmp_path / "a.zip", ("кот/1.jpg", "пёс/2.jpg")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            info, utf8, crc = OfCodePage(name), name.encode(), zlib.crc32(name.encode("cp866"))
+            field = struct.pack("<HHBI", 0x7075, 5 + len(utf8), 1, crc ^ changed) + utf8
+            info.extra = struct.pack("<HHI", 0x9999, 4, 0) + field
+            archive.writestr(info, JPEG)
+    source = open_source(path, "archive")
+    wanted = [name.encode("cp866").decode("cp437") for name in names] if changed else names
+    assert {source.key(i) for i in range(2)} == {*wanted}
+    assert source.info.classes == tuple(sorted(name.partition("/")[0] for name in wanted))
 
 
 def test_zip64(tmp_path: Path) -> None:

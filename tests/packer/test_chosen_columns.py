@@ -76,9 +76,11 @@ def test_keys_that_are_no_keys(made: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("made", [npz, hdf5])
 def test_a_key_column_that_nobody_named_may_have_doubles(made: Any, tmp_path: Path) -> None:
-    """It is then no key; named, it is refused with the first double."""
+    """It is then no key, as the summary says; named, it is refused with the first double."""
     source = made(tmp_path, key=np.array([b"a", b"a", b"b", b"b", b"c", b""]))
     assert values(packed(source, tmp_path), "key") == [f"{i:08}" for i in range(N)]
+    said = "keys are the numbers of rows, not the texts of 'key': row 1 has 'a', as row 0 has"
+    assert open_source(source).info.problems == (said,)
     with pytest.raises(UsageError, match="row 1 has 'a', as row 0 has"):
         packed(source, tmp_path, key_column="key")
 

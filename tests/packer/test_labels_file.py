@@ -182,6 +182,82 @@ def test_files_that_do_not_fit_are_refused(text: str, column: str | None, messag
         open_source(root, labels_file=tmp_path / "labels.csv", label_column=column)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["1.png", "2.png", "10.png"], r"whether 10\.png is before 2\.png"),
+        (["a2/0.png", "a10/0.png"], r"whether a10/0\.png is before a2/0\.png"),
+        (["1.png", "10b.png", "1c.png"], r"whether 10b\.png is before 1c\.png"),
+        (["01.png", "02.png", "10.png"], None),
+    ],
+)
+def test_lines_in_the_order_of_images_need_names_of_one_order(
+    names: list[str], said: str | None, tmp_path: Path
+) -> None:
+    """Whoever wrote a class for each of 1.png, 2.png and 10.png may have meant the order of their numbers."""
+    root, labels = folder(tmp_path / "data", names), ["pug", "cat", "ant"][: len(names)]
+    (tmp_path / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
+    if said is None:
+        wanted = dict(zip(names, labels, strict=True))
+        assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == wanted
+        return
+    with pytest.raises(UsageError, match=f"{said}.*: write NAME CLASS in each line"):
+        open_source(root, labels_file=tmp_path / "labels.txt")
+    (tmp_path / "labels.txt").write_text("".join(f"{one} {two}\n" for one, two in zip(names, labels, strict=True)))
+    wanted = dict(zip(names, labels, strict=True))
+    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == wanted
+
+
+def test_classes_of_a_text_file_may_have_blanks(tmp_path: Path) -> None:
+    """Of `0.png golden retriever`, the image is what is there; nor does a class for each image come of it."""
+    root = folder(tmp_path / "data", ["0.png", "a b.png", "2.png"])
+    (tmp_path / "labels.txt").write_text("0.png golden retriever\n2.png welsh corgi\n")
+    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == {
+        "0.png": "golden retriever", "2.png": "welsh corgi", "a b.png": None,
+    }  # fmt: skip
+    (tmp_path / "labels.txt").write_text("0.png golden retriever\na.png welsh corgi\n2.png basset hound\n")
+    found = labels_of(open_source(root, labels_file=tmp_path / "labels.txt"))
+    assert (found["0.png"], found["2.png"]) == ("golden retriever", "basset hound")
+    (tmp_path / "labels.txt").write_text("a b.png pug\n0.png cat\n2.png pug\n")
+    assert labels_of(open_source(root, labels_file=tmp_path / "labels.txt")) == {
+        "0.png": "cat", "2.png": "pug", "a b.png": "pug",
+    }  # fmt: skip
+
+
+def test_the_numbers_of_rows_are_not_taken_for_names(tmp_path: Path) -> None:
+    """A table that pandas wrote with its index has two columns that fit images called 0.png, 1.png, ...: that of the
+    names is known by its own, or has to be left alone."""
+    root = folder(tmp_path / "data", [f"{n}.png" for n in range(4)])
+    rows = [(0, 3, "pug"), (1, 2, "cat"), (2, 1, "ant"), (3, 0, "owl"), (4, 9, "pug")]
+    wanted = {"3.png": "pug", "2.png": "cat", "1.png": "ant", "0.png": "owl"}
+    for first, second in (("", "id"), ("Unnamed: 0", "image_id"), ("row", "filename")):
+        (tmp_path / "labels.csv").write_text(table((first, second, "breed"), rows))
+        assert labels_of(open_source(root, labels_file=tmp_path / "labels.csv", label_column="breed")) == wanted
+    (tmp_path / "labels.csv").write_text(table(("row", "number", "breed"), rows))
+    with pytest.raises(UsageError, match="row and number both look like names of images, and disagree: take out"):
+        open_source(root, labels_file=tmp_path / "labels.csv", label_column="breed")
+    (tmp_path / "labels.csv").write_text(table(("label", "id"), [(n, 3 - n) for n in range(4)]))
+    source = open_source(root, labels_file=tmp_path / "labels.csv")
+    assert labels_of(source) == {f"{n}.png": str(3 - n) for n in range(4)}
+
+
+def test_a_class_that_is_null_is_none_among_numbers_and_names(tmp_path: Path) -> None:
+    root = folder(tmp_path / "data")
+    rows = [{"id": "0", "breed": 7}, {"id": "1", "breed": "cat"}, {"id": "2", "breed": None}, {"id": "3", "breed": 7}]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = open_source(root, labels_file=tmp_path / "labels.jsonl")
+    assert labels_of(found) == {"0.png": "7", "1.png": "cat", "2.png": None, "sub/3.png": "7"}
+    assert found.info.classes == ("7", "cat")
+
+
+def test_a_fault_in_a_text_file_has_its_line(tmp_path: Path) -> None:
+    root = folder(tmp_path / "data")
+    for text in ("0.png 1\n\n1.png 18446744073709551616\n", "1\n\n18446744073709551616\n3\n4\n"):
+        (tmp_path / "labels.txt").write_text(text)
+        with pytest.raises(UsageError, match="the label of line 3 is 18446744073709551616"):
+            open_source(root, labels_file=tmp_path / "labels.txt")
+
+
 def test_a_file_in_an_archive_that_is_not_read_is_refused(tmp_path: Path) -> None:
     """A table that is compressed in a way that is not read is named, and unpacked by the user."""
     with zipfile.ZipFile(zipped(folder(tmp_path / "data")), "a", zipfile.ZIP_LZMA) as archive:

@@ -71,6 +71,18 @@ def test_boxes_of_a_row_keep_the_names_of_their_classes(place: Path, tmp_path: P
     assert [reader[i]["boxes"][0, 4] for i in (0, 9)] == [1, 1]
 
 
+def test_a_change_of_any_part_of_a_listing_is_seen(place: Path) -> None:
+    """A listing of several Parquet files is one, and another one after a change of the first."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (place / "parts").mkdir()
+    seen = set[bytes]()
+    for label in ("run", "eat", "run"):
+        for k, (path, one) in enumerate((("sub/c.mp4", label), ("b.avi", "eat"))):
+            pq.write_table(pa.table({"path": [path], "label": [one]}), place / f"parts/{k}.parquet")
+        seen.add(open_source(place / "parts", "listing", images=place).states().tobytes())
+    assert len(seen) == 2
+
+
 @pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
 def test_a_row_may_be_a_part_of_a_video(name: str, listed: Callable[..., Path]) -> None:
     """By `start` and `end`, in seconds or as 0:00:01.5; each row is a video of its own, and the times are no fields."""

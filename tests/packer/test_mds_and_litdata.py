@@ -155,6 +155,16 @@ def test_splits_are_divided_and_can_be_one_set(tmp_path: Path) -> None:
     assert len(open_source(MDS / "splits", "mds")) == 6
 
 
+def test_a_single_folder_of_a_split_needs_no_choice(tmp_path: Path) -> None:
+    """It is packed with `--splits` or without, into the same samples."""
+    shutil.copytree(MDS / "splits" / "val", tmp_path / "set" / "val")
+    pack(tmp_path / "set", tmp_path / "alone", "--size", 16)
+    pack(tmp_path / "set", tmp_path / "sets", "--splits", "val", "--size", 16)
+    alone, split = rawpack.Reader(tmp_path / "alone"), rawpack.Reader(tmp_path / "sets", split="val")
+    assert [one["label"] for one in alone] == [one["label"] for one in split]
+    assert len(alone) == 2
+
+
 def test_a_split_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file or folder"):
         open_source(MDS / "splits" / "nothing", "mds")
@@ -326,6 +336,15 @@ def test_a_bad_sample_is_rejected_and_the_others_are_packed(tmp_path: Path) -> N
     ran = run_here("pack", "--size", 16, "--max-rejects", 2, root, tmp_path / "store")
     assert ran.code == 0
     assert len(rawpack.Reader(tmp_path / "store")) == 2
+
+
+def test_a_column_of_keys_with_doubles_is_none(tmp_path: Path) -> None:
+    """Samples are numbered then, as the summary says."""
+    rows = [[encoded(picture(20, 30, i), "JPEG"), key] for i, key in enumerate((b"a", b"b", b"a"))]
+    source = open_source(write_mds(tmp_path / "set", {"image": "jpeg", "key": "str"}, rows))
+    assert [source.key(i) for i in range(3)] == ["00000000", "00000001", "00000002"]
+    said = "keys are the numbers of rows, not the column 'key': row 2 has 'a', as row 0 has"
+    assert source.info.problems == (said,)
 
 
 def test_an_index_that_changed_is_noticed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from running import pack, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.fields import Boxes
 
 HEIGHT, WIDTH = 40, 60
 
@@ -192,6 +193,22 @@ def test_structs_in_lists_of_parquet(tmp_path: Path) -> None:
     assert json.loads(Reader(tmp_path / "t")[2]["faces"]) == objects[2]
 
 
+def test_what_objects_of_parquet_have_besides_is_named(tmp_path: Path) -> None:
+    """Outlines and the like, which are not read: the summary says that they are left out, as of a metadata.jsonl."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+    from pictures import encoded
+
+    outline, box = [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]], [34.0, 22.0, 6.0, 5.5]
+    objects = [{"bbox": [box], "category": [0], "segmentation": [outline], "seen": [{"by": "a"}]}] * 2
+    images = [encoded(picture(HEIGHT, WIDTH, i)) for i in range(2)]
+    pq.write_table(pa.table({"image": images, "objects": objects}), tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet")
+    assert [*source.info.fields] == ["boxes"]
+    wanted = "of the boxes, left out because they are not one number each: segmentation, seen"
+    assert wanted in source.info.problems
+
+
 def test_numbers_of_classes_get_no_names_of_folders(photos: Path) -> None:
     """The folders of images do not name the classes of boxes."""
     save(photos / "d/e.png", picture(HEIGHT, WIDTH, 4))
@@ -228,6 +245,62 @@ def test_names_of_classes_for_boxes_without_classes(photos: Path) -> None:
         (photos / "b.csv").write_text(f"filename,xmin,ymin,xmax,ymax\n0.png,{sides}\n")
         with pytest.raises(UsageError, match=r"0.png is in no folder with the name of a class: --classes names those"):
             open_source(photos / "b.csv", classes=["x", "y"])
+
+
+@pytest.mark.parametrize("form", ["listing", "parquet"])
+def test_names_with_numbers_for_boxes_that_were_declared(form: str, photos: Path) -> None:
+    """Numbers of such classes count from 0: a file of names that counts from 1 is refused, as the first box of class 1
+    would get the second name; one that counts from 0 gives the names after the numbers."""
+    rows = [{"path": f"{i}.png", "boxes": [[1, 1, 9, 9, i % 2]]} for i in range(3)]
+    source = photos / "list.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if form == "parquet":
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        images = [(photos / f"{i}.png").read_bytes() for i in range(3)]
+        source = photos.parent / "set.parquet"
+        parquet.write_table(arrow.table({"image": images, "boxes": [row["boxes"] for row in rows]}), source)
+    (photos / "names.txt").write_text("1 cat\n2 dog\n3 owl\n")
+    with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says"):
+        open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt")
+    (photos / "names.txt").write_text("0 cat\n1 dog\n2 owl\n")
+    assert open_source(source, fields=["boxes:xyxy"], classes=photos / "names.txt").info.classes == (
+        "cat",
+        "dog",
+        "owl",
+    )
+
+
+@pytest.mark.parametrize("head", ["", "LabelName,DisplayName\n", "\ufeffLabelName,DisplayName\n"])
+def test_names_of_open_images_with_and_without_a_line_of_names(head: str, photos: Path) -> None:
+    """As of version 7, where the classes have the numbers that they had before."""
+    (photos / "class-descriptions-boxable.csv").write_text(f"{head}/m/a,Ant\n/m/b,Bee\n/m/c,Cat\n")
+    (photos / "boxes.csv").write_text("ImageID,LabelName,XMin,XMax,YMin,YMax\n0,/m/b,0.5,1,0.5,1\n1,/m/a,0,1,0,1\n")
+    reader = packed(photos / "boxes.csv")
+    assert reader.classes == ("Ant", "Bee", "Cat")
+    assert [one[0][4] for one in boxes_of(reader)] == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["boxes.csv", "boxes.parquet"])
+def test_two_columns_of_one_name_are_refused(name: str, photos: Path) -> None:
+    """Also where rows are boxes: the class of which of them would be that of the box?"""
+    names, row = ["path", "x1", "y1", "x2", "y2", "label", "label"], ["0.png", 1, 1, 5, 5, "cat", "dog"]
+    if name.endswith("csv"):
+        (photos / name).write_text(",".join(names) + "\n" + ",".join(map(str, row)) + "\n")
+    else:
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_arrays([arrow.array([one]) for one in row], names), photos / name)
+    with pytest.raises(UsageError, match="has two columns 'label': rename one"):
+        open_source(photos / name, "listing")
+
+
+def test_names_in_lower_case_come_before_others(photos: Path) -> None:
+    """Columns `x` and `X` may be two things, and boxes are made of `x`."""
+    (photos / "boxes.csv").write_text("path,x,y,w,h,label,X,Label\n0.png,1,2,3,4,cat,9,7\n")
+    source = open_source(photos / "boxes.csv")
+    boxes = source[0].fields["boxes"]
+    assert isinstance(boxes, Boxes)
+    assert (boxes.rows.tolist(), source.info.classes) == ([[1, 2, 3, 4, 0]], ("cat",))
+    assert [np.asarray(source[0].fields[name]).tolist() for name in ("X", "Label")] == [[9], [7]]
 
 
 def test_large_numbers_of_classes_are_refused(photos: Path) -> None:
@@ -345,6 +418,24 @@ def test_shapes_of_labelme_that_have_no_box_are_counted(photos: Path) -> None:
     assert source.info.problems == ("left out of the annotations: pixels of masks 1, linestrip 1, flag blurry 1",)
     assert source.info.skipped == {}
     assert boxes_of(packed(photos))[0] == [[3, 4, 10, 13, 0], [1, 1, 2, 2, 0]]
+
+
+def test_a_file_of_labelme_is_that_of_the_image_that_it_names(photos: Path) -> None:
+    """Of 0.jpg and 0.png, both of which 0.json may belong to; where it names neither, nobody can say."""
+    save(photos / "0.jpg", picture(HEIGHT, WIDTH, 9))
+    label(photos, shape("rectangle", [1, 1], [20, 20]))
+    source = open_source(photos, "labelme")
+    reader = packed(photos, "--source", "labelme")
+    assert {one["key"]: one["boxes"].tolist() for one in reader} == {
+        "0.jpg": [], "0.png": [[1, 1, 20, 20, 0]], "1.png": [], "2.png": [],
+    }  # fmt: skip
+    assert (source.info.counts["no_annotation"], source.info.skipped) == (3, {})
+    text = (photos / "0.json").read_text()
+    (photos / "0.json").write_text(text.replace("0.png", "a\\\\b\\\\0.jpg"))
+    assert [len(one["boxes"]) for one in packed(photos, "--source", "labelme", "--restart")] == [1, 0, 0, 0]
+    (photos / "0.json").write_text(text.replace("0.png", "7.png"))
+    with pytest.raises(UsageError, match=r"0\.json: it may be that of 0\.jpg, 0\.png, and names the image '7\.png'"):
+        open_source(photos, "labelme")
 
 
 def test_classes_of_labelme_can_be_given(photos: Path) -> None:

@@ -227,6 +227,24 @@ def test_layouts_of_the_hub(tmp_path: Path) -> None:
     assert open_source(tmp_path / "two" / "a").info.kind == "parquet"
 
 
+def test_files_that_are_missing_are_said(tmp_path: Path) -> None:
+    """A download that ended early has fewer files than their names count: of images, and of paths. One file that was
+    named was chosen."""
+    files = [
+        write(tmp_path / "hf" / f"train-0000{k}-of-00003.parquet", {"image": images(1, [f"{k}.jpg"])}) for k in (0, 2)
+    ]
+    said = "train: 2 of the 3 files that their names count; the rows of the others are missing"
+    assert open_source(tmp_path / "hf").info.problems == (said,)
+    assert not open_source(files[0]).info.problems
+    write(tmp_path / "hf" / "train-00001-of-00003.parquet", {"image": images(1, ["1.jpg"])})
+    assert not open_source(tmp_path / "hf").info.problems
+    write(tmp_path / "paths" / "a-00000-of-00002.parquet", {"path": ["1.jpg"]})
+    (tmp_path / "paths" / "1.jpg").write_bytes(jpeg(1))
+    assert open_source(tmp_path / "paths", "listing").info.problems == (
+        said.replace("train: 2 of the 3", "a: 1 of the 2"),
+    )
+
+
 def test_a_table_next_to_image_files_is_not_the_source(tmp_path: Path) -> None:
     """A folder of images is no table, whatever tables are in it; a picture next to shards does not hide them."""
     for name in ("metadata.parquet", "embeddings.parquet"):

@@ -150,6 +150,7 @@ def test_files_of_a_range_are_one_source(tmp_path: Path) -> None:
     source = open_source(tmp_path / "part{0..1}.rec", "recordio")
     assert len(source) == 12
     assert source.info.numbered
+    assert source.info.problems == ("keys are the numbers of rows, not the ids: two records have one",)
     assert source.key(7) == "00000007"
     assert source[7].image == source[1].image
 

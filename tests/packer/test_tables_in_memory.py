@@ -18,6 +18,7 @@ from PIL import Image
 import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
+from rawpack_packer.sources import DatasetSource
 
 BREEDS = ["pug", "", "beagle", "pug", "corgi", "Zwergspitz"]
 N = len(BREEDS)
@@ -260,6 +261,25 @@ def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: lis
             np.testing.assert_array_equal(reader.column("x"), stored)
 
 
+@pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "polars"])
+def test_names_of_classes_that_begin_with_numbers(form: str, tmp_path: Path) -> None:
+    """As those of UCF101: labels that are numbers count from 0, so that a file of names that counts from 1 is refused;
+    for labels that are texts, the numbers do not matter."""
+    images: list[Any] = [picture(4, 4, i) for i in range(3)]
+    if form == "polars":  # has no arrays of several axes among objects
+        images = [cv2.imencode(".png", one)[1].tobytes() for one in images]
+    (tmp_path / "from 1").write_text("1 cat\n2 dog\n3 owl\n")
+    (tmp_path / "from 0").write_text("0 cat\n1 dog\n2 owl\n")
+    numbers = frames_of({"image": images, "label": [1, 2, 1]})[form]
+    with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says, and these numbers count from 0"):
+        packed(numbers(), tmp_path / "no", classes=tmp_path / "from 1")
+    reader = packed(numbers(), tmp_path / "numbers", classes=tmp_path / "from 0")
+    assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog", "owl"), [1, 2, 1])
+    texts = frames_of({"image": images, "label": ["dog", "owl", "dog"]})[form]()
+    reader = packed(texts, tmp_path / "texts", classes=tmp_path / "from 1")
+    assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog", "owl"), [1, 2, 1])
+
+
 def test_lists_of_frames_with_a_missing_number_are_not_rounded(tmp_path: Path) -> None:
     """polars and Arrow give such lists as floats."""
     polars = pytest.importorskip("polars")
@@ -278,6 +298,42 @@ def test_categories_and_columns_that_have_one_name(tmp_path: Path) -> None:
     assert (reader.classes, reader.column("label").tolist()) == (("a", "b"), [1, 0, 1])
     with pytest.raises(UsageError, match="two columns 'label': rename one"):
         packed(pandas.concat([frame, frame[["label"]]], axis=1), tmp_path / "no")
+
+
+@pytest.mark.parametrize("form", ["arrow", "polars", "pandas", "pandas of arrow"])
+@pytest.mark.parametrize("values", [["b", None, "a", "b"], [7, None, 3, 7]])
+def test_a_category_that_is_missing_is_none(form: str, values: list[Any], tmp_path: Path) -> None:
+    """And never the last one, which an Arrow dictionary as an array has in its place."""
+    module = pytest.importorskip({"arrow": "pyarrow"}.get(form.partition(" ")[0], form.partition(" ")[0]))
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    if form == "arrow":
+        source = module.table({"image": images, "label": module.array(values).dictionary_encode()})
+    elif form == "polars":
+        if isinstance(values[0], int):
+            pytest.skip("polars has categories of texts")
+        source = module.DataFrame({"image": images, "label": module.Series(values, dtype=module.Categorical)})
+    elif form == "pandas":
+        source = module.DataFrame({"image": images, "label": module.Categorical(values)})
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        column = arrow.array(values).dictionary_encode()
+        source = module.DataFrame(
+            {"image": images, "label": module.Series(column, dtype=module.ArrowDtype(column.type))}
+        )
+    reader = packed(source, tmp_path / "s")
+    of = {"b": 1, "a": 0, 7: 7, 3: 3, None: -1}
+    assert reader.column("label").tolist() == [of[one] for one in values]
+
+
+def test_keys_that_are_bytes_are_texts(tmp_path: Path) -> None:
+    """As those of an LMDB: a, and not b'a'; what is no UTF-8 is refused."""
+    images = [picture(4, 4, i) for i in range(2)]
+    assert [one["key"] for one in packed(images, tmp_path / "s", keys=[b"a", "é".encode()])] == ["a", "é"]
+    with pytest.raises(UsageError, match=r"keys\[1\] is '\\udcff', which UTF-8 cannot encode"):
+        packed(images, tmp_path / "no", keys=[b"a", b"\xff"])
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"image": images, "key": [b"a", b"b"]})
+    assert [one["key"] for one in packed(frame, tmp_path / "frame")] == ["a", "b"]
 
 
 def test_frames_are_split(tmp_path: Path) -> None:
@@ -520,6 +576,35 @@ def test_lists_of_lists_of_different_lengths(form: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Store it as JSON text by fields={'x': 'str'}"):
         packed(source, tmp_path / "no")
     assert packed(source, tmp_path / "s", fields={"x": "str"}).column("x") == ["[[1], [2, 3]]", "[[4]]"]
+
+
+@pytest.mark.parametrize("form", ["pandas", "pandas of arrow", "polars", "arrow"])
+@pytest.mark.parametrize("first", [[], [[1, 2]], None])
+@pytest.mark.parametrize("number", [int, float])
+def test_lists_of_pairs_that_differ_in_length_are_ragged(form: str, first: Any, number: type, tmp_path: Path) -> None:
+    """As in listings: points, or boxes, of which the summary says that nobody declared them."""
+    values = [first, [[2, 3], [4, 5]], None, [[4, 5], [6, 7], [8, 9]], []]
+    values = [None if one is None else [[number(n) for n in pair] for pair in one] for one in values]
+    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    columns = {"image": images, "x": values, "bbox": [one and [[*pair, *pair] for pair in one] for one in values]}
+    module = pytest.importorskip({"pandas": "pandas", "polars": "polars"}.get(form, "pyarrow"))
+    table = module.DataFrame(columns) if form in ("pandas", "polars") else module.table(columns)
+    source = table.to_pandas() if form == "pandas of arrow" else table
+    reader = packed(source, tmp_path / "s")
+    (batch,) = reader.batches(len(values), fields=["x"], workers=0)
+    assert [one.tolist() for one in batch["x"]] == [one or [] for one in values]
+    assert {(one.dtype, one.shape[1:]) for one in batch["x"]} == {(np.dtype("int64" if number is int else "f8"), (2,))}
+    assert "'bbox' is stored as plain numbers" in " ".join(DatasetSource(source).info.problems)
+    boxes = packed(source, tmp_path / "boxes", fields={"bbox": "xyxy[4]"}, size="keep")
+    assert boxes.fields["bbox"].is_boxes
+
+
+def test_large_labels_among_objects_are_not_rounded(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    labels = pandas.Series([BIG, None, 3], dtype=object)
+    frame = pandas.DataFrame({"image": [picture(4, 4, i) for i in range(3)], "label": labels})
+    reader = packed(frame, tmp_path / "s")
+    assert (reader.fields["label"].dtype, reader.column("label").tolist()) == ("int64", [BIG, -1, 3])
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet"])

@@ -36,6 +36,7 @@ PNG = encoded(picture(8, 9, 0))
 IMAGENET = EXPECTED["imagenet/train-00000-of-00002"] + EXPECTED["imagenet/train-00001-of-00002"]
 DETECTION = EXPECTED["detection/coco_val.record-00000-of-00001"]
 OWN = EXPECTED["own.tfrecord"]
+BIG = (1 << 53) + 1
 PETS = EXPECTED["pets/1.0.0/pets-train.tfrecord-00000-of-00001"]
 
 
@@ -234,10 +235,26 @@ def test_boxes_and_shapes_may_be_declared(tmp_path: Path) -> None:
         ("b:xyxy", "record 1: b has 4 numbers, which is not"),
         ("m:uint8[3]", "record 0: m has 4 numbers"),
         ("b:image", "images and masks are files"),
-        ("m:bool[4]", "m and others have numbers that bool cannot represent"),
+        ("m:bool[4]", "record 0: m is 2, which bool cannot represent"),
     ):
         with pytest.raises(UsageError, match=said):
             opened(tmp_path, data, fields=[word])
+
+
+@pytest.mark.parametrize(("numbers", "stored"), [([2, 3], [1, 2]), ([0, 3], [0, 3])])
+def test_classes_of_boxes_that_are_counted_from_1_are_said(
+    numbers: list[int], stored: list[int], tmp_path: Path
+) -> None:
+    """Without names, nothing else shows that they are others in the store; where 0 occurs, they are not."""
+    sides = {f"image/object/bbox/{side}": [0.25, 0.5] for side in ("xmin", "ymin")}
+    sides |= {f"image/object/bbox/{side}": [0.75, 1.0] for side in ("xmax", "ymax")}
+    data = tfrecord([{"image": PNG, **sides, "image/object/class/label": numbers}])
+    source = opened(tmp_path, data)
+    assert [row[0] for row in column(source, "boxes")[0]] == stored
+    said = ("classes are counted from 1 in image/object/class/label, and from 0 in the store",)
+    assert source.info.problems == (said if stored != numbers else ())
+    names = [f"{word}{n}" for n, word in enumerate(("a", "b", "c", "d"))]
+    assert opened(tmp_path, data, classes=names).info.problems == ()
 
 
 def test_several_images_have_to_be_told_apart(tmp_path: Path) -> None:
@@ -275,6 +292,57 @@ def test_whole_numbers_that_are_missing_are_left_out(tmp_path: Path) -> None:
     assert column(source, "label") == [1, -1]
     assert column(opened(tmp_path, data, fields=["n:int64[?]"]), "n") == [[5], []]
     assert np.array_equal(column(opened(tmp_path, data, fields=["n:float64"]), "n"), [5, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("names", "keys", "said"),
+    [
+        (["a", "b", "c"], ["a", "b", "c"], ()),
+        (
+            ["a", "b", "a"],
+            None,
+            ("keys are the numbers of rows, not the feature 'filename': row 2 has 'a', as row 0 has",),
+        ),
+        (["a", "", "c"], None, ("keys are the numbers of rows, not the feature 'filename': row 1 has no text",)),
+    ],
+)
+def test_names_that_are_no_keys_are_said(
+    names: list[str], keys: list[str] | None, said: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Another feature that has keys, if there is one, is taken without a word."""
+    source = opened(tmp_path, tfrecord([{"image": PNG, "filename": name} for name in names]))
+    assert [source.key(i) for i in range(3)] == (keys or [f"{i:08}" for i in range(3)])
+    assert source.info.problems == said
+    other = opened(tmp_path, tfrecord([{"image": PNG, "filename": one, "id": f"i{n}"} for n, one in enumerate(names)]))
+    assert [other.key(i) for i in range(3)] == (keys or ["i0", "i1", "i2"])
+    assert other.info.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers", "lost"),
+    [
+        ("float64", [5, None, BIG], BIG),
+        ("float64", [5, None, (1 << 63) - 1], (1 << 63) - 1),
+        ("float64", [5, None, -(1 << 63)], None),
+        ("float64", [5, None, 1 << 60], None),
+        ("float32", [5, None, (1 << 24) + 1], (1 << 24) + 1),
+        ("float32[?]", [5, None, BIG], BIG),
+        ("float16", [5, None, 70_000], 70_000),
+        ("uint8", [5, 255, 256], 256),
+        ("uint64", [5, 255, -1], -1),
+    ],
+)
+def test_whole_numbers_are_never_rounded(dtype: str, numbers: list[Any], lost: int | None, tmp_path: Path) -> None:
+    """Nor made others by a declaration: the record of the first one is named."""
+    data = tfrecord([{"image": PNG} if one is None else {"image": PNG, "n": one} for one in numbers])
+    if lost is not None:
+        with pytest.raises(
+            UsageError, match=f"record 2: n is {lost}, which {dtype.partition('[')[0]} cannot represent"
+        ):
+            opened(tmp_path, data, fields=[f"n:{dtype}"])
+        return
+    found = column(opened(tmp_path, data, fields=[f"n:{dtype}"]), "n")
+    assert [None if np.isnan(one) else int(one) for one in found] == numbers
 
 
 def test_numbers_may_be_unpacked(tmp_path: Path) -> None:

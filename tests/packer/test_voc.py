@@ -13,6 +13,7 @@ from running import pack, run_here
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import DividedError, open_source
 from rawpack_packer.sources.detection.voc import CLASSES
+from rawpack_packer.sources.fields import Boxes
 
 HEIGHT, WIDTH = 40, 60
 PERSON = """<object><name>person</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>
@@ -110,6 +111,38 @@ def test_other_names_are_sorted_and_the_same_in_all_lists(voc: Path) -> None:
     assert open_source(voc / "train", classes=voc / "names").info.classes == ("zebra", "yak")
     with pytest.raises(UsageError, match=r"Annotations/2007_000032.xml is 'ant'; it is none of the"):
         open_source(voc / "val", classes=voc / "names")
+
+
+def test_an_xml_file_is_that_of_the_image_that_it_names(voc: Path) -> None:
+    """Of 2007_000027.jpg and 2007_000027.png; a list that names them both is refused."""
+    save(voc / "JPEGImages/2007_000027.png", picture(HEIGHT, WIDTH, 9))
+    (voc / "Annotations/2007_000027.xml").write_text(xml(DOG).replace("x.jpg", "2007_000027.jpg"))
+    source = open_source(voc, "voc")
+    found = {source.key(i): source[i].fields["boxes"] for i in range(len(source))}  # type: ignore[call-overload]
+    assert [len(found[f"JPEGImages/2007_000027.{end}"].rows) for end in ("jpg", "png")] == [1, 0]
+    with pytest.raises(UsageError, match=r"line 1: 2007_000027 may be 2007_000027\.jpg, 2007_000027\.png: take out"):
+        open_source(voc / "train")
+    (voc / "Annotations/2007_000027.xml").write_text(xml(DOG))
+    with pytest.raises(UsageError, match=r"27\.xml: it may be that of .*, and names the image 'x\.jpg'"):
+        open_source(voc, "voc")
+
+
+def test_xml_files_without_an_image_are_said(voc: Path) -> None:
+    """Their objects are in no sample, whichever list is packed."""
+    for name in ("lost", "gone"):
+        (voc / f"Annotations/{name}.xml").write_text(xml(DOG))
+    for source in (open_source(voc, "voc"), open_source(voc / "train")):
+        assert source.info.problems == ("2 XML files without an image, left out: gone.xml",)
+
+
+def test_given_names_may_begin_with_numbers(voc: Path) -> None:
+    """Classes are called by what follows, as the objects are."""
+    (voc / "names").write_text("1 dog\n2 person\n")
+    source = open_source(voc / "train", classes=voc / "names")
+    assert source.info.classes == ("dog", "person")
+    boxes = source[0].fields["boxes"]
+    assert isinstance(boxes, Boxes)
+    assert boxes.rows[:, 4].tolist() == [1, 0]
 
 
 def test_rows_are_left_out_with_their_boxes(voc: Path, tmp_path: Path) -> None:

@@ -286,6 +286,10 @@ def test_labels_are_numbers_or_names(tmp_path: Path) -> None:
     source = labelled(tmp_path, b"dog", None, b"cat", b"dog")
     assert [label_of(source, i) for i in range(4)] == [1, -1, 0, 1]
     assert source.info.classes == ("cat", "dog")
+    source = labelled(tmp_path, b"1_0", b"0_1", "٣".encode(), b"1_0")
+    assert [label_of(source, i) for i in range(4)] == [1, 0, 2, 1]
+    assert source.info.classes == ("0_1", "1_0", "٣")
+    assert labelled(tmp_path, b"9" * 5000).info.classes == ("9" * 5000,)
     assert not labelled(tmp_path, None).info.fields
 
 
@@ -392,6 +396,14 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
 def test_fields_that_cannot_be_are_refused(field: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         opened(shard(tmp_path / "a.tar", samples_of(0, 1)), fields=[field])
+
+
+def test_a_number_has_no_underscores() -> None:
+    """Though Python reads 1_0 as 10."""
+    assert value_of(b" 0012\n", "count", (), None) == 12
+    for kind in (None, FieldKind("int64")):
+        with pytest.raises(DecodeError, match=r"1_0 is not valid JSON or no number"):
+            value_of(b"1_0", "count", (), kind)
 
 
 def test_arrays_that_lie_are_rejected() -> None:

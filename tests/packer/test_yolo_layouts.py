@@ -160,6 +160,26 @@ def test_what_is_wrong_in_a_data_yaml_is_named(text: str, words: str, coco8: Pat
 # ---------------------------------------------------------------------------------------------- polygons and keypoints
 
 
+def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
+    """Classes are those of the data.yaml. A split of it is refused: all images would be in each."""
+    folders = {"images": coco8 / "images/train", "labels_dir": coco8 / "labels/train"}
+    source = open_source(coco8.parent / "coco8.yaml", "yolo", **folders)
+    assert ([source.key(i) for i in range(2)], source.info.classes) == (["a.jpg", "background.jpg"], ("no", "dog"))
+    with pytest.raises(
+        UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"
+    ):
+        open_source(coco8.parent / "coco8.yaml/val", "yolo", **folders)
+
+
+def test_images_that_have_one_text_file_are_said(coco8: Path) -> None:
+    """a.jpg and a.png get the boxes of a.txt, as in Ultralytics; the summary says that it is one file."""
+    save(coco8 / "images/train/a.png", picture(HEIGHT, WIDTH, 9))
+    source = open_source(coco8.parent / "coco8.yaml/train")
+    said = "1 image has the text file of another: images/train/a.png that of images/train/a.jpg"
+    assert said in source.info.problems
+    assert not open_source(coco8.parent / "coco8.yaml/val").info.problems
+
+
 def test_polygons_have_boxes_around_them(tmp_path: Path) -> None:
     """A line of points becomes rows x, y, box, part, in pixels, and the smallest box around them; a line of a box has
     no polygon."""

@@ -94,31 +94,15 @@ class ArraySource(TableSource):
         file, root = at.path.absolute(), plain(os.fsencode(Path(path).absolute()))
         said = SaidOfArrays(**options)
         arrays, image, states, problems = _read(at, said, root)
-        if image is None:
-            chosen = _choose(arrays, said, root)
-            image = Numbers(arrays[chosen.image])
-        elif said.columns != ColumnChoice():
-            raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
-        else:
-            is_label = LABEL in arrays and (said.one_hot or _info(LABEL, arrays[LABEL]).is_label)
-            fields_of = {} if is_label else {name: name for name in arrays}
-            chosen = ChosenColumns("", LABEL if is_label else None, None, fields_of, ())
+        chosen, image = _choice_and_images(arrays, image, said, root)
         shape, dtype = image.values.shape, np.dtype(image.values.dtype)
-        if len(shape) < 2 or not shape[0]:
-            what = "the first axis must count samples, at least one, and the others must make an image"
-            raise UsageError(f"{root} contains {dtype} {shape}: {what}")
-        if dtype.name not in DTYPES:
-            raise UsageError(
-                f"{root} contains images of dtype {dtype.name}; they must be numbers of at most 64 bits, or complex "
-                "numbers of at most 128"
-            )
         alone = not chosen.fields and chosen.label is None
         chw = said.chw(shape, chosen.image, said.axes(arrays), root, alone=alone)
         held = {name: arrays[of_file] for name, of_file in chosen.fields.items()}
         values = None if chosen.label is None else said.label_values(arrays[chosen.label], root)
         known = _known_classes(file, values)
         labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root, known)
-        keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root)
+        keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root, problems)
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
         if chosen.left_out:
             counts = {**counts, "columns_left_out": len(chosen.left_out)}
@@ -186,6 +170,32 @@ def _read(
         raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
+
+
+def _choice_and_images(
+    arrays: Mapping[str, NDArray[Any]], image: Mapped | Numbers | None, said: SaidOfArrays, root: str
+) -> tuple[ChosenColumns, Mapped | Numbers]:
+    """Which arrays are labels, keys and fields; the images: `image`, or one of the arrays. Raises UsageError,
+    also where they cannot be stored."""
+    if image is None:
+        chosen = _choose(arrays, said, root)
+        image = Numbers(arrays[chosen.image])
+    elif said.columns != ColumnChoice():
+        raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
+    else:
+        is_label = LABEL in arrays and (said.one_hot or _info(LABEL, arrays[LABEL]).is_label)
+        fields_of = {} if is_label else {name: name for name in arrays}
+        chosen = ChosenColumns("", LABEL if is_label else None, None, fields_of, ())
+    shape, dtype = image.values.shape, np.dtype(image.values.dtype)
+    if len(shape) < 2 or not shape[0]:
+        what = "the first axis must count samples, at least one, and the others must make an image"
+        raise UsageError(f"{root} contains {dtype} {shape}: {what}")
+    if dtype.name not in DTYPES:
+        raise UsageError(
+            f"{root} contains images of dtype {dtype.name}; they must be numbers of at most 64 bits, or complex "
+            "numbers of at most 128"
+        )
+    return chosen, image
 
 
 def _known_classes(file: Path, labels: NDArray[Any] | None) -> tuple[str, ...] | None:

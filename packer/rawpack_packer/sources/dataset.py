@@ -49,9 +49,10 @@ from rawpack_packer.sources.dataset_targets import by_category, of_annotations, 
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, classes_of, one_hot_name
+from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, one_hot_name
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
+from rawpack_packer.sources.table.source import key_text
 from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import composed, plain
 
@@ -173,6 +174,8 @@ class DatasetSource(BaseSource):
         self.in_order = isinstance(looked.dataset, InOrder)
         """Whether samples can only be iterated, which one process must do."""
         declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
+        of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
+        shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
         given = None if classes is None else classes_of(classes)
         objects = with_objects(looked.dataset, declared, given, looked.root)
         looked = replace(looked, dataset=objects.dataset)
@@ -185,10 +188,16 @@ class DatasetSource(BaseSource):
         known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
         texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
         found = looked.text_labels(given or known) if texts else None
-        if texts:
-            named = classes_of(given or known or ()) if found is None else found.names
+        if found is not None:
+            named = found.names
+        elif texts and given is not None and first[LABEL] not in given:
+            named = numbered_classes(given)[0]
+        elif texts:
+            named = classes_of(given or known or ())
         else:
-            named = classes_named(kinds.get(LABEL), first.get(BOXES), given, known)
+            of_objects = objects.classes is not None and LABEL not in kinds
+            counted = None if classes is None or of_objects else classes_from_0(classes)
+            named = classes_named(kinds.get(LABEL), first.get(BOXES), counted, known)
         if LABEL in kinds and (named is not None or texts):
             kinds[LABEL] = FieldKind("int64")
         self.info = SourceInfo(
@@ -198,7 +207,7 @@ class DatasetSource(BaseSource):
             image=images.kind,
             classes=named,
             numbered=keys is None,
-            problems=(*looked.notes, *hints(kinds, declared, images.kind), *objects.problems),
+            problems=(*looked.notes, *hints(kinds, {*declared} - shown, images.kind), *objects.problems),
         )
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
         all_keys, self._dataset = _keys(keys, looked.count), looked.dataset
@@ -253,7 +262,7 @@ class DatasetSource(BaseSource):
 
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
-    keys = [numbered(i) for i in range(count)] if given is None else [str(key) for key in given]
+    keys = [numbered(i) for i in range(count)] if given is None else [*map(key_text, given)]
     if len(keys) != count:
         raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
     firsts = dict[str, int]()

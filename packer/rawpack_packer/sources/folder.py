@@ -74,7 +74,7 @@ class FolderSource(BaseSource):
 
     First-level subfolders are classes, numbered in order from 0, also those without images; deeper folders belong to
     them. Images outside them get label -1. Without subfolders there is no `label`. Symbolic links are followed, except
-    into a folder that would then contain itself. Names that begin with a dot are left out.
+    into a folder that would then contain itself. Names that begin with a dot are left out, and `__MACOSX`.
 
     A file or folder that cannot be looked into ends the scan. With `skip_unreadable` it is a sample that is rejected:
     its key is the path, with "/" at the end for a folder. A first-level folder stays a class, so that labels do not

@@ -48,6 +48,8 @@ _EXTENSIONS = 3
 """How many extensions of other files an error names."""
 ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".gz", ".bz2")
 """Extensions of archives that can be packed."""
+OF_MACOS = "__MACOSX"
+"""A folder in which the archives of macOS have what its own file system adds: hidden, as the files in it are."""
 _FOLDER = -3
 """Stands for the size of a folder among files."""
 _ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
@@ -258,7 +260,7 @@ class FolderScan:
                     if self._seen % PROGRESS_EVERY == 0:
                         progress(self._seen)
                     name = entry.name
-                    if name.startswith("."):
+                    if name.startswith(".") or name == OF_MACOS:
                         self.counts["hidden"] += 1
                         continue
                     extension = name[name.rfind(".") :].lower() if "." in name else ""

@@ -19,7 +19,7 @@ from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, number_labels
-from rawpack_packer.sources.table.source import numbered_since, unique_keys
+from rawpack_packer.sources.table.source import key_text, numbered_since, unique_keys
 from rawpack_packer.sources.times import plain_text
 from rawpack_packer.text import listed, plain
 
@@ -40,8 +40,8 @@ def frame_columns(frame: Any) -> dict[str, Any] | None:
 
 _WHOLE = re.compile(r"(u?int(8|16|32|64)|bool)(ean)?(\[pyarrow\])?")
 _WHOLE_INSIDE = re.compile(r"\bu?int\d+")
-_AS_LIST = re.compile(r"struct|decimal|tz=|time_zone='")
-"""Of columns that lose something as arrays: the names of polars' structs, digits, time zones."""
+_AS_LIST = re.compile(r"struct|decimal|dictionary|tz=|time_zone='")
+"""Of columns that lose something as arrays: the names of polars' structs, digits, what is missing, time zones."""
 
 
 def _values(series: Any) -> Any:
@@ -112,10 +112,14 @@ def _filled(name: str, column: list[Any]) -> Any:
     present = [value for value in column if value is not None]
     if len(present) == len(column) or not present or not all(isinstance(one, int | float) for one in present):
         return column
+    floats = [math.nan if value is None else value for value in column]
+    if name == LABEL and all(type(one) is int for one in present):
+        return number_labels(column, where="the table").numbers
     if name == LABEL and not any(isinstance(one, bool) for one in present):
-        return _whole_labels(np.array([math.nan if value is None else value for value in column], np.float64))
+        made = np.array(floats, np.float64)
+        return floats if is_rounded(floats, made) else _whole_labels(made)
     if any(isinstance(one, float) for one in present):
-        return [math.nan if value is None else value for value in column]
+        return floats
     raise _missing(name, column.index(None), whole=not all(isinstance(one, bool) for one in present))
 
 
@@ -141,7 +145,8 @@ def _missing(name: str, row: int, *, whole: bool) -> UsageError:
 
 def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> dict[str, str]:
     """What columns of lists of texts hold, and of lists of numbers that differ in length, or are missing in some rows,
-    as listings say it: {"x": "int64[?]", "words": "str[?]"}. In `columns`, a missing one becomes an empty one."""
+    as listings say it: {"x": "int64[?]", "points": "float64[?,2]", "words": "str[?]"}. In `columns`, a missing one
+    becomes an empty one."""
     found = {}
     for name, column in columns.items():
         if name in (IMAGE, LABEL) or name in declared or not isinstance(column, list):
@@ -158,12 +163,12 @@ def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> di
             arrays = [np.asarray(one) for one in some if len(one)]
         except ValueError:  # lists in lists, which differ in length
             continue
-        kinds = {one.dtype.kind for one in arrays}
-        if not arrays or not (kinds == {"b"} or kinds <= {*"iuf"}) or any(one.ndim != 1 for one in arrays):
+        kinds, inner = {one.dtype.kind for one in arrays}, {one.shape[1:] for one in arrays}
+        if not (kinds == {"b"} or kinds <= {*"iuf"}) or len(inner) != 1:
             continue
         dtype = np.result_type(*{one.dtype for one in arrays})
         columns[name] = [_exact(name, row, [] if one is None else one, dtype) for row, one in enumerate(column)]
-        found[name] = f"{dtype}[?]"
+        found[name] = f"{dtype}[{','.join(map(str, ('?', *inner.pop())))}]"
     return found
 
 
@@ -207,7 +212,7 @@ def keys_of(images: Any) -> tuple[list[str] | None, list[str]]:
 def named_keys(column: Any) -> tuple[list[str] | None, list[str]]:
     """The same by its column `key`."""
     values = column.tolist() if isinstance(column, np.ndarray) else column
-    return _unique(["" if _is_missing(value) else str(value) for value in values], "column 'key'")
+    return _unique(["" if _is_missing(value) else key_text(value) for value in values], "column 'key'")
 
 
 def _unique(texts: list[str], called: str) -> tuple[list[str] | None, list[str]]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -24,11 +25,12 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.listing.columns import read_columns
+from rawpack_packer.sources.listing.columns import RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import READERS, BadListingError, ListingRows, long_cells
 from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
 from rawpack_packer.sources.table.columns import Rows
-from rawpack_packer.text import composed, count, listed, plain
+from rawpack_packer.sources.table.named_files import natural
+from rawpack_packer.text import composed, count, lines_in, listed, plain
 
 _TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 _ILSVRC_IDS = Path(__file__).with_name("ilsvrc2012.txt")
@@ -39,6 +41,8 @@ _MOST_BYTES = 1 << 28
 _MOST_CLASSES = 1_000_000
 _KAGGLE = "PredictionString"
 """The column of LOC_val_solution.csv whose first word is the class; boxes come after it."""
+_CALLED = re.compile(r"image|img|file|path|photo|picture|(?<!un)name|^id|id$", re.IGNORECASE)
+"""Names of columns that are believed to name images, rather than count rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +93,7 @@ def _by_table(
             of_first = [(1, rows.names)]
             rows = replace(rows, names=[f"{n}" for n in range(1, len(rows.names) + 1)], rows=chain(of_first, rows.rows))
         raw = read_columns(rows, shown).raw
-    found, images, names = np.full(len(keys), -1), "", list[str]()
-    for name in raw:
-        if name == column or (found >= 0).all():
-            continue
-        values = [str(value) for block in raw[name] for value in block]
-        rows_of = _rows_of(keys, values, top)
-        if not images or (rows_of >= 0).sum() > (found >= 0).sum():
-            found, images, names = rows_of, name, values
+    images, names, found = _naming(raw, keys, top, column, shown)
     others = [name for name in raw if name != images]
     alone = len(others) == 1 or not (found >= 0).any()  # where no image is named, that is said below
     label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if alone else None)
@@ -105,7 +102,7 @@ def _by_table(
             f"{shown} has the columns {listed(others, 8)} besides {plain(images)}, which names images: name that "
             f"of the classes, {opt.label_column(plain(others[0]))}"
         )
-    texts = [str(one).strip() for block in raw[label] for one in block]
+    texts = [text.strip() for text in _texts(raw[label])]
     if label == _KAGGLE:
         labels: Labels | None = number_labels([text.partition(" ")[0] for text in texts], where=shown)
     else:
@@ -120,15 +117,52 @@ def _by_table(
     return _by_name(names, _counted(labels), found, keys, shown)
 
 
+def _naming(
+    raw: Mapping[str, RawColumn], keys: Sequence[str], top: str, column: str | None, shown: str
+) -> tuple[str, list[str], Rows]:
+    """The column that names most images, what it has in each row, and the row of each image. column: that of the
+    classes, if the user names it. Raises UsageError where two columns name as many, but not the same in each row: one
+    may be the numbers of the rows."""
+    some = [name for name in raw if name not in ((column,) if column else (LABEL, _KAGGLE))] or [*raw]
+    rows = {name: _rows_of(keys, _texts(raw[name]), top) for name in some}
+    named = {name: int((of_images >= 0).sum()) for name, of_images in rows.items()}
+    best = [name for name in some if named[name] == max(named.values())]
+    best = [name for name in best if _CALLED.search(name)] or best
+    image, others = best[0], best[1:] if len(raw) > 2 and max(named.values()) else []
+    for other in others:
+        if not np.array_equal(rows[image], rows[other]):
+            raise UsageError(
+                f"{shown}: {plain(image)} and {plain(other)} both look like names of images, and disagree: take out "
+                "the one that is not"
+            )
+    return image, _texts(raw[image]), rows[image]
+
+
+def _texts(column: RawColumn) -> list[str]:
+    return ["" if value is None else str(value) for block in column for value in block]
+
+
 def _by_text(text: str, keys: Sequence[str], top: str, shown: str) -> GivenLabels:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    pairs = [line.split("\t")[:2] if "\t" in line else line.rsplit(maxsplit=1) for line in lines]
-    if lines and all(len(pair) == 2 for pair in pairs):
-        names = [pair[0] for pair in pairs]
-        found = _rows_of(keys, names, top)
-        if (found >= 0).any() or len(lines) != len(keys):
-            return _by_name(names, _numbered([pair[1] for pair in pairs], shown), found, keys, shown)
-    return _in_order(lines, keys, shown)
+    numbered = [(number, line.strip()) for number, line in enumerate(lines_in(text), 1) if line.strip()]
+    lines = [line for _, line in numbered]
+
+    def at(row: int) -> str:
+        return f"line {numbered[row][0]}"
+
+    # A name may have blanks, or else a class.
+    ways = [pairs for divide in (str.rsplit, str.split) if (pairs := _divided(lines, divide))]
+    found = [_rows_of(keys, [name for name, _ in pairs], top) for pairs in ways]
+    k = max(range(len(ways)), key=lambda k: int((found[k] >= 0).sum()), default=-1)
+    if k < 0 or (len(lines) == len(keys) and not (found[k] >= 0).any()):
+        return _in_order(lines, keys, shown, at)
+    labels = _numbered([label for _, label in ways[k]], shown, at)
+    return _by_name([name for name, _ in ways[k]], labels, found[k], keys, shown)
+
+
+def _divided(lines: Sequence[str], divide: Callable[..., list[str]]) -> list[tuple[str, str]]:
+    """NAME and CLASS of each line; nothing where a line is a single word. divide: at one blank."""
+    pairs = [line.split("\t")[:2] if "\t" in line else divide(line, maxsplit=1) for line in lines]
+    return [(one, two) for one, two in pairs] if all(len(pair) == 2 for pair in pairs) else []
 
 
 def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[str], shown: str) -> GivenLabels:
@@ -151,12 +185,21 @@ def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[s
     return GivenLabels(Labels(numbers, labels.names), others=[names[row] for row in others])
 
 
-def _in_order(values: Sequence[str], keys: Sequence[str], shown: str) -> GivenLabels:
+def _in_order(
+    values: Sequence[str], keys: Sequence[str], shown: str, at: Callable[[int], str] = lambda row: f"row {row}"
+) -> GivenLabels:
+    """at: see `number_labels`. Raises UsageError."""
     if len(values) != len(keys):
         raise UsageError(
             f"{shown} has {count(len(values), 'label')} for {count(len(keys), 'image')}: give their labels"
         )
-    labels = _numbered(values, shown)
+    if (doubtful := next(filter(_is_reversed, pairwise(keys)), None)) is not None:
+        one, two = map(plain, doubtful)
+        raise UsageError(
+            f"{shown} has a label for each image in their order, and whether {one} is before {two}, as texts are "
+            "sorted, or after it, as numbers are, it does not say: write NAME CLASS in each line"
+        )
+    labels = _numbered(values, shown, at)
     if labels.names is None and labels.numbers.min() > 0:
         raise UsageError(
             f"the labels in {shown} begin at {labels.numbers.min()}, and classes are counted from 0. ILSVRC ids are no "
@@ -165,9 +208,18 @@ def _in_order(values: Sequence[str], keys: Sequence[str], shown: str) -> GivenLa
     return GivenLabels(labels, in_order=True)
 
 
-def _numbered(values: Sequence[str], shown: str) -> Labels:
+def _is_reversed(names: tuple[str, str]) -> bool:
+    """Whether two names, in the order of texts, have the other order by their numbers: `10.jpg` and `2.jpg`."""
+    one, two = map(natural, names)
+    k = next((k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
+    return bool(k % 2 and one[k] > two[k])
+
+
+def _numbered(values: Sequence[str], shown: str, at: Callable[[int], str]) -> Labels:
+    """at: see `number_labels`."""
     whole = all(value.isdecimal() for value in values)
-    return _counted(number_labels([int(value) for value in values] if whole else values, where=shown))
+    numbers = [int(value) for value in values] if whole else values
+    return _counted(number_labels(numbers, where=shown, row_name=at))
 
 
 def _counted(labels: Labels) -> Labels:

@@ -20,6 +20,7 @@ from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, ImageK
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.table.choose import (
     IMAGE,
+    KEY,
     LABEL,
     LABEL_KIND,
     ChosenColumns,
@@ -196,9 +197,10 @@ class SaidOfArrays:
             raise UsageError(f"{opt.classes} names labels, and {where} has none: name them by {opt.label_column}")
         return None
 
-    def keys(self, values: Sequence[str] | None, where: str) -> Texts | None:
-        """The keys, if there are any. Raises UsageError."""
-        return None if values is None else unique_keys(values, where, self.columns.key is not None)
+    def keys(self, values: Sequence[str] | None, where: str, notes: list[str]) -> Texts | None:
+        """The keys, if there are any; `notes` gets why there are none. Raises UsageError."""
+        named = self.columns.key is not None
+        return None if values is None else unique_keys(values, where, named, notes, f"texts of {KEY!r}")
 
     def info(
         self,

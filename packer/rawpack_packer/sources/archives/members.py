@@ -7,6 +7,7 @@ A member is named by its suffix: `txt`, `seg.png`. An entry of a JSON member is 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -215,12 +216,13 @@ def parsed(data: bytes) -> Any:
         raise DecodeError("bad_field", f"{_shown(data)} is not valid JSON or no number") from None
 
 
+WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
+"""A whole number, written as webdataset takes it: 007 is 7. Python's own `int` takes 1_0 for 10, which is a name."""
+
+
 def _number(data: bytes) -> Any:
-    """A number, written as webdataset takes it: 007 is 7; or as in JSON, also a list of numbers."""
-    try:
-        return int(data)
-    except ValueError:
-        return parsed(data)
+    """A whole number; or any as in JSON, also a list of numbers."""
+    return int(data) if WHOLE.fullmatch(data.decode("ascii", "replace")) else parsed(data)
 
 
 def _entry(value: Any, entry: Sequence[str]) -> Any:

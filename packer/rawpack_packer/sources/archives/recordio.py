@@ -28,7 +28,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
-from rawpack_packer.sources.table.source import TableSource
+from rawpack_packer.sources.table.source import TableSource, numbered_since
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ class RecordIOSource(TableSource):
             numbered=by_number,
             options=given_options(classes=named_file(classes)),
             counts={"header_records": found.headers, **NO_COUNTS},
+            problems=(numbered_since("two records have one", "ids"),) if by_number else (),
         )
         super().__init__(info, texts_of(keys), found.images(files), columns, labels=labels)
 

@@ -7,7 +7,6 @@ import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.members import PICKLES, NamedMember, is_image, parsed, type_of
+from rawpack_packer.sources.archives.members import PICKLES, WHOLE, NamedMember, is_image, parsed, type_of
 from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, text_of
@@ -262,8 +261,7 @@ def _label(data: bytes, field: NamedMember) -> int | str | None:
             value = data.decode().strip()
         except UnicodeDecodeError as error:
             raise DecodeError("bad_field", f"byte {error.start} is not UTF-8") from None
-        with suppress(ValueError):
-            value = int(value)
+        value = int(value) if WHOLE.fullmatch(value) else value
     if value is None or value == "":
         return None
     if isinstance(value, float) and value.is_integer():

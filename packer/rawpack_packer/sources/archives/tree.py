@@ -18,7 +18,7 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, FolderPart
-from rawpack_packer.sources.folder_scan import Entry, FolderScan, Identity, Wanted
+from rawpack_packer.sources.folder_scan import OF_MACOS, Entry, FolderScan, Identity, Wanted
 from rawpack_packer.sources.table.columns import Fault, Spans
 
 _MOST_HOPS = 40
@@ -192,9 +192,9 @@ class Tree:
     def top(self) -> bytes:
         """The folder that was archived: the only one at the top, if nothing is next to it; b"" for the root.
 
-        Hidden names do not count, nor does the folder in which macOS keeps what its own file system adds.
+        Hidden names do not count.
         """
-        names = [name for name in self.root if not name.startswith(b".") and name != b"__MACOSX"]
+        names = [name for name in self.root if not name.startswith(b".") and name != OF_MACOS.encode()]
         if self.rooted or len(names) != 1 or not isinstance(self.root[names[0]], Folder):
             return b""
         return names[0]

@@ -92,7 +92,8 @@ class WebDatasetSource(TableSource):
         is_folder = os.path.isdir(path)  # noqa: PTH112
         if is_folder:
             _check_one_set(look.files, where)
-        read = _read(look, *_named(fields), where, classes, prefix, skip_unreadable, progress)
+        said = _Said(*_named(fields), classes, prefix, skip_unreadable)
+        read = _read(look, said, where, progress)
         damaged, wrong = [*read.shards.unread.values()], read.shards.scattered(read.rows, read.files)
         with noted(wrong):
             keys = _keys(read.shards, read.rows, read.files, prefix, where)
@@ -218,30 +219,34 @@ class _ReadShards:
         return {f".{suffix}": number for suffix, number in self.shards.suffixes.items() if suffix in others}
 
 
-def _read(
-    look: Pass,
-    named: Mapping[str, NamedMember],
-    label: NamedMember | None,
-    where: str,
-    classes: Classes | None,
-    prefix: Prefix | None,
-    skip_unreadable: bool,
-    progress: Scanning,
-) -> _ReadShards:
+@dataclass(frozen=True)
+class _Said:
+    """What the user says of shards: see `WebDatasetSource`."""
+
+    named: Mapping[str, NamedMember]
+    label: NamedMember | None
+    """What is read at once."""
+    classes: Classes | None
+    prefix: Prefix | None
+    skip_unreadable: bool
+
+
+def _read(look: Pass, said: _Said, where: str, progress: Scanning) -> _ReadShards:
     """The samples of all shards. Raises UsageError where some cannot be opened, samples have no image, or lack what was
     named; UnreadableError where shards are damaged; SourceChangedError where one changes meanwhile."""
+    named, label = said.named, said.label
     shards, first, image = Shards(tuple(named.values()), label), None, named.get("image")
-    said = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
+    exported = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
     others = {name: one for name, one in named.items() if name != "image" and one is not label}
-    fields = {name: replace(one, declared=said.get(name, one.declared)) for name, one in others.items()}
+    fields = {name: replace(one, declared=exported.get(name, one.declared)) for name, one in others.items()}
     for _ in _add_all(shards, look, progress):
         if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
             first = _first_values(shards, look.files, image, fields, look.files.name(shards.shard[-1]))
     damaged, wrong = [*shards.unread.values()], [*shards.wrong.values()]
-    unread = () if skip_unreadable else problems_shown(damaged)
+    unread = () if said.skip_unreadable else problems_shown(damaged)
     if unread or wrong:
         if first is not None:
-            _note_others(wrong, shards, look.files, image, classes, prefix, where)
+            _note_others(wrong, shards, look.files, said, where)
         refuse(where, wrong, unread, len(damaged) * bool(unread))
     if first is None:
         first = _first_values(shards, look.files, image, fields, where)
@@ -269,24 +274,16 @@ def _add_all(shards: Shards, look: Pass, progress: Scanning) -> Iterator[None]:
     progress(shards.members)
 
 
-def _note_others(
-    wrong: list[UsageError],
-    shards: Shards,
-    files: NamedFiles,
-    image: NamedMember | None,
-    classes: Classes | None,
-    prefix: Prefix | None,
-    where: str,
-) -> None:
+def _note_others(wrong: list[UsageError], shards: Shards, files: NamedFiles, said: _Said, where: str) -> None:
     """Note what else is wrong with samples where shards are refused anyway, but nothing that they lack: that may be
     where a shard is damaged."""
     with noted(wrong):
-        rows = shards.images(image, where)[1]
+        rows = shards.images(said.named.get("image"), where)[1]
         wrong += shards.scattered(rows, files)
         with noted(wrong):
-            _keys(shards, rows, files, prefix, where)
+            _keys(shards, rows, files, said.prefix, where)
         with noted(wrong):
-            number_labels(shards.labels, classes, where=where, row_name=lambda i: plain(shards.key(i)))
+            number_labels(shards.labels, said.classes, where=where, row_name=lambda i: plain(shards.key(i)))
 
 
 def _first_values(

@@ -11,6 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO, Self
@@ -28,6 +29,8 @@ how many members the directory has in this part, and in all; its bytes and its o
 _END_64, _LOCATOR = struct.Struct("<4s28xQQQ"), 20
 """Of larger archives, the record before it: its mark; the number of members, and the bytes and the offset of the
 directory. Another one follows, of so many bytes, that says where this one is."""
+_EXTRA, _UNICODE_PATH = struct.Struct("<HH"), 0x7075
+"""Before each extra field: its kind and its length; and the kind that has the name in UTF-8."""
 _LISTED = 46
 """Bytes that a member has in the directory besides its name, extra fields and comment."""
 _MEMBER, _END_64_MARK = b"PK\3\4", b"PK\6\6"
@@ -203,17 +206,27 @@ def _target(fd: int, info: zipfile.ZipInfo) -> bytes:
         return b""
 
 
+def _unicode_name(extra: bytes, name: bytes) -> bytes:
+    """The name in the extra field that Info-ZIP defined for it, if it is that of `name`; nothing without one."""
+    while len(extra) >= _EXTRA.size:
+        kind, size = _EXTRA.unpack_from(extra)
+        data, extra = extra[_EXTRA.size : _EXTRA.size + size], extra[_EXTRA.size + size :]
+        if kind == _UNICODE_PATH and data[:5] == b"\1" + zlib.crc32(name).to_bytes(4, "little"):
+            return data[5:]
+    return b""
+
+
 def _name(info: zipfile.ZipInfo) -> bytes:
-    """The name in UTF-8. Without the mark of UTF-8 it should be in cp437, but on Unix it is usually UTF-8 too."""
+    """The name in UTF-8. Without the mark of UTF-8 it should be in cp437, but on Unix it is usually UTF-8 too, and on
+    Windows it may be of any code page, with the name in UTF-8 in an extra field."""
     text = info.orig_filename
     name = text.encode("utf-8", "surrogateescape")
     if not info.flag_bits & _UTF8:
-        try:
+        with suppress(UnicodeEncodeError, UnicodeDecodeError):
             raw = text.encode("cp437")
-            raw.decode("utf-8")
-            name = raw
-        except (UnicodeEncodeError, UnicodeDecodeError):
-            pass
+            found = _unicode_name(info.extra, raw) or raw
+            found.decode("utf-8")
+            name = found
     if info.create_system == _DOS and b"/" not in name:
         name = name.replace(b"\\", b"/")
     return name

@@ -59,7 +59,13 @@ def open_litdata(path: str | os.PathLike[str], /, **options: Any) -> Source:
 
 
 def splits_of(path: Path) -> list[str]:
-    """The splits of a folder that has no index itself: its folders that do, if they have names of splits."""
+    """The splits that a folder is divided into, train first; empty where there are fewer than two."""
+    found = folders_of(path)
+    return found if len(found) > 1 else []
+
+
+def folders_of(path: Path) -> list[str]:
+    """Of a folder that has no index itself: its folders that do, if they have names of splits; train first."""
     if (path / INDEX).is_file():
         return []
     found = list[str]()
@@ -85,7 +91,7 @@ def kind_of_index(data: bytes) -> str:
 
 
 def _holds(path: Path, kind: str) -> bool:
-    for one in [path if path.name == INDEX else path / INDEX, *(path / name / INDEX for name in splits_of(path)[:1])]:
+    for one in [path if path.name == INDEX else path / INDEX, *(path / name / INDEX for name in folders_of(path)[:1])]:
         with suppress(OSError, ValueError):
             if one.is_file():
                 return kind_of_index(one.read_bytes()) == kind

@@ -19,7 +19,7 @@ from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
-from rawpack_packer.sources.chunks import INDEX, litdata, mds, read_index, splits_of
+from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
 from rawpack_packer.sources.chunks import encodings as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
 from rawpack_packer.sources.chunks.shards import (
@@ -33,7 +33,16 @@ from rawpack_packer.sources.chunks.shards import (
     read_of,
 )
 from rawpack_packer.sources.declared import with_arrays
-from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, ImageKind, Value, are_pixels, as_text
+from rawpack_packer.sources.fields import (
+    Boxes,
+    DeclaredKind,
+    FieldKind,
+    ImageKind,
+    PixelWord,
+    Value,
+    are_pixels,
+    as_text,
+)
 from rawpack_packer.sources.files import is_below
 from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.named_arrays import split_axes
@@ -139,25 +148,18 @@ class ShardSource(TableSource):
         infos = [_info(one, wanted.declared, scan.shapes.get(one.name)) for one in scan.columns.values()]
         scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
         chosen = choose(infos, wanted, root, _HABITS)
-        kinds = {one.name: one.field for one in infos}
         scan.look(chosen)
         image, image_kind = scan.image(scan.columns[chosen.image], lambda shape: channels_first(
             shape, axes, root, lambda said: opt.image_column(f"{plain(chosen.image)}:{said}")
         ))  # fmt: skip
-        found, fields_of = dict[str, FieldKind](), dict[str, Column]()
-        for name, of_file in chosen.fields.items():
-            column, one = scan.columns[of_file], kinds[of_file]
-            if not isinstance(one, FieldKind):
-                fields_of[name] = further = scan.pixels(column)
-                of, is_mask = range(scan.rows), wanted.declared.get(name) == "mask"
-                found[name] = first_pixels("mask" if is_mask else "image", name, further.value, of, image_kind)
-            else:
-                found[name] = scan.field(column, one, declared=name in wanted.declared)
-                fields_of[name] = scan.column(column, found[name])
+        found, fields_of = scan.fields(
+            chosen.fields, {one.name: one.field for one in infos}, wanted.declared, image_kind
+        )
         found = with_arrays(found, said.arrays, root)
-        keys = None
+        keys, notes = None, list[str]()
         if chosen.key is not None:
-            keys = unique_keys([*map(str, scan.values(scan.columns[chosen.key]))], root, said.key_column is not None)
+            texts = [*map(str, scan.values(scan.columns[chosen.key]))]
+            keys = unique_keys(texts, root, said.key_column is not None, notes, f"column {plain(chosen.key)!r}")
         info = SourceInfo(
             kind=kind,
             root=root,
@@ -167,7 +169,7 @@ class ShardSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*chosen.left_out, *hints(found, wanted.declared, image_kind)),
+            problems=(*notes, *chosen.left_out, *hints(found, wanted.declared, image_kind)),
         )
         states = np.concatenate(
             [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]
@@ -184,7 +186,7 @@ def _indexes_at(path: str) -> list[str]:
         return [path if head.endswith(INDEX) else f"{head.rstrip('/')}/{INDEX}{mark}{query}"]
     if not os.path.isdir(head):  # noqa: PTH112
         return [head]
-    return [f"{head}/{split}/{INDEX}" for split in splits_of(Path(head))] or [f"{head}/{INDEX}"]
+    return [f"{head}/{split}/{INDEX}" for split in folders_of(Path(head))] or [f"{head}/{INDEX}"]
 
 
 def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
@@ -389,6 +391,26 @@ class _ShardScan:
             return images, ImageKind(dtype, shape)
         pictures = dtype == "uint8" and (len(shape) == 2 or shape[2:] in ((1,), (3,)))
         return images, None if pictures else ImageKind(dtype, (None, None, *shape[2:]), resized=True)
+
+    def fields(
+        self,
+        chosen: Mapping[str, str],
+        kinds: Mapping[str, FieldKind | str | None],
+        declared: Mapping[str, DeclaredKind],
+        image: ImageKind | None,
+    ) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+        """The fields: name -> column. kinds: of all columns. image: what all images are. Raises UsageError."""
+        found, columns = dict[str, FieldKind](), dict[str, Column]()
+        for name, of_file in chosen.items():
+            column, kind = self.columns[of_file], kinds[of_file]
+            if isinstance(kind, FieldKind):
+                found[name] = self.field(column, kind, declared=name in declared)
+                columns[name] = self.column(column, found[name])
+                continue
+            columns[name] = further = self.pixels(column)
+            word: PixelWord = "mask" if declared.get(name) == "mask" else "image"
+            found[name] = first_pixels(word, name, further.value, range(self.rows), image)
+        return found, columns
 
     def pixels(self, column: Coded) -> Column:
         """A column of further images or masks."""

@@ -35,7 +35,7 @@ from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, 
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.text import plain
+from rawpack_packer.text import lines_in, listed, plain
 
 _ROWS = 1 << 14
 T = TypeVar("T")
@@ -82,6 +82,29 @@ def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tu
         return None, UNKNOWN
     except OSError as error:
         raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
+
+
+class SharedFiles:
+    """Files of annotations that by their names may be those of several images: `a.json` of `a.jpg` and `a.png`."""
+
+    def __init__(self, images: Iterable[str], file_of: Callable[[str], str], where: str) -> None:
+        """file_of: the file of an image. where: the source, printable."""
+        found = dict[str, list[str]]()
+        for image in images:
+            found.setdefault(file_of(image), []).append(image)
+        self._where, self._several = where, {file: some for file, some in found.items() if len(some) > 1}
+
+    def is_of(self, image: str, file: str, said: str) -> bool:
+        """Whether a file is that of an image. said: the image that the file names, as the tool has it that wrote it.
+        Raises BadListingError where that is none of those that may be meant."""
+        if file not in self._several:
+            return True
+        some, last = self._several[file], said.replace("\\", "/").rpartition("/")[2]
+        named = [one for one in some if one.rpartition("/")[2] == last]
+        if len(named) != 1:
+            what = f"it may be that of {listed(some, 3)}, and names the image {last!r}: take out all but one of these"
+            raise fault(self._where, 0, 0, "", what, file=file)
+        return named == [image]
 
 
 class _WithoutDoctype(ElementTree.TreeBuilder):
@@ -149,7 +172,7 @@ def lines_of(file: Path) -> list[tuple[int, str]]:
     with reading(where):
         data = file.read_bytes()
     try:
-        lines = data.decode().splitlines()
+        lines = lines_in(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise UsageError(f"{where} cannot be read: its text is not UTF-8") from None
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]

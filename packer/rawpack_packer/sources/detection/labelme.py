@@ -14,7 +14,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, given_options, unseen
-from rawpack_packer.sources.detection import BoxSource, images_below, read_annotation, without_files
+from rawpack_packer.sources.detection import BoxSource, SharedFiles, images_below, read_annotation, without_files
 from rawpack_packer.sources.detection.drawn import Drawn
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.listing.lines import fault
@@ -36,6 +36,7 @@ class Shape(msgspec.Struct):
 
 class LabelFile(msgspec.Struct):
     shapes: list[Shape]
+    imagePath: str | None = None  # noqa: N815
     imageHeight: int | None = None  # noqa: N815 - as labelme writes it
     imageWidth: int | None = None  # noqa: N815
     flags: dict[str, Any] | None = None
@@ -69,11 +70,15 @@ class LabelmeSource(BoxSource):
         where = plain(os.fsencode(root))
         names, states, info = images_below(root, skip_unreadable, progress)
         drawn, of_files, read = Drawn(where), list[tuple[int, int]](), 0
+        shared = SharedFiles(names, _file_of, where)
         for name, (size, _) in zip(names, states.tolist(), strict=True):
-            file = os.path.splitext(name)[0] + _SUFFIX  # noqa: PTH122
+            file = _file_of(name)
             data, state = (None, UNKNOWN) if size == NOT_SCANNED else read_annotation(root, file, where)
-            read += data is not None
             found = LabelFile([]) if data is None else _parsed(data, file, where)
+            if data is not None and shared.is_of(name, file, found.imagePath or ""):
+                read += 1
+            else:
+                found = LabelFile([])
             for number, shape in enumerate(found.shapes, 1):
                 try:
                     _add(drawn, shape)
@@ -97,6 +102,10 @@ class LabelmeSource(BoxSource):
         )
         info = replace(info, counts={**info.counts, "no_annotation": len(names) - read})
         super().__init__(info, Files(str(root), texts_of(names), states), columns, np.array(of_files, np.int64))
+
+
+def _file_of(image: str) -> str:
+    return os.path.splitext(image)[0] + _SUFFIX  # noqa: PTH122 - of a path, with its folders
 
 
 def _parsed(data: bytes, file: str, where: str) -> LabelFile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +17,7 @@ from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.detection import (
     FOLDER_COUNTS,
     BoxSource,
+    SharedFiles,
     images_below,
     lines_of,
     masks_of,
@@ -28,7 +29,7 @@ from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Files, Rows, ends_of, texts_of
 from rawpack_packer.sources.table.objects import Objects
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import count, listed, plain
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
@@ -54,6 +55,8 @@ class ImageObjects:
     """Left, top, right, bottom in pixels, counted from the image's corner; difficult, truncated, number of the pose."""
     size: tuple[int, int] = (0, 0)
     """(height, width) of the image; 0 where the file does not say."""
+    file: str = ""
+    """The name of the image, as the file has it."""
 
 
 def is_voc(path: Path) -> bool:
@@ -108,30 +111,19 @@ class VocSource(BoxSource):
             f"masks in {plain(os.fspath(root))}",
         )
         check_names(["boxes", *_FLAGS, *masks])
-        names, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
-        chosen, lists = np.arange(len(names)), list[Path]()
-        if split is not None:
-            lists = [_list(root, "Segmentation" if masks else "Main", split)]
-            chosen = _listed(lists[0], names, where)
-        elif masks:
-            there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in names]
-            chosen = np.flatnonzero(there)
+        every, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
+        list_file = None if split is None else _list(root, "Segmentation" if masks else "Main", split)
+        chosen = _with_masks(root, every, masks) if list_file is None else _listed(list_file, every, where)
         if not len(chosen):
             raise UsageError(
                 f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
             )
-        names = [names[i] for i in chosen.tolist()]
+        names = [every[i] for i in chosen.tolist()]
         found, xml_states = _annotations(root, names, where)
         labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
-        kinds, columns = _columns(found, labels, where, names)
+        kinds, columns, labels = _columns(found, labels, where, names)
         for name, inside in masks.items():
-            paths = [f"{inside}/{_stem(one)}.png" for one in names]
-            for mask in paths:
-                if not (root / mask).is_file():
-                    raise fault(where, 0, 0, "", "there is no such mask", file=mask)
-            parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
-            parser.add(paths, np.arange(1, len(names) + 1))
-            kinds[name], columns[name] = parser.finish("mask")
+            kinds[name], columns[name] = _masks(root, inside, name, names, where)
         info = SourceInfo(
             kind="voc",
             root=where,
@@ -144,10 +136,11 @@ class VocSource(BoxSource):
                 "no_annotation": sum(one is None for one in found),
             },
             skipped=folder.skipped,
-            problems=folder.problems,
+            problems=(*folder.problems, *_without_image(root, every)),
         )
         files = Files(str(root), texts_of([f"{_IMAGES}/{name}" for name in names]), states[chosen])
-        super().__init__(info, files, columns, np.concatenate([xml_states, *(state_of(file, "") for file in lists)]))
+        of_list = () if list_file is None else (state_of(list_file, ""),)
+        super().__init__(info, files, columns, np.concatenate([xml_states, *of_list]))
 
 
 def _list(root: Path, kind: str, split: str) -> Path:
@@ -158,15 +151,47 @@ def _stem(name: str) -> str:
     return os.path.splitext(name)[0]  # noqa: PTH122 - of a path, with its folders
 
 
+def _with_masks(root: Path, images: Sequence[str], masks: Mapping[str, str]) -> Rows:
+    """The numbers of the images that have all masks. masks: field -> its folder."""
+    there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in images]
+    return np.flatnonzero(there)
+
+
+def _masks(root: Path, folder: str, name: str, images: Sequence[str], where: str) -> tuple[FieldKind, Files]:
+    """The masks of images as a field of this name. Raises BadListingError where one is missing."""
+    paths = [f"{folder}/{_stem(one)}.png" for one in images]
+    for mask in paths:
+        if not (root / mask).is_file():
+            raise fault(where, 0, 0, "", "there is no such mask", file=mask)
+    parser = PathParser(CellPosition(where, name, 0, cells=False), str(root))
+    parser.add(paths, np.arange(1, len(images) + 1))
+    return parser.finish("mask")
+
+
+def _without_image(root: Path, images: Sequence[str]) -> list[str]:
+    """A line where XML files belong to no image: their objects are in no sample."""
+    lone = sorted({path.stem for path in (root / _XML).glob("*.xml")} - {*map(_stem, images)})
+    return [f"{count(len(lone), 'XML file')} without an image, left out: {plain(lone[0])}.xml"] if lone else []
+
+
+def _xml_of(image: str) -> str:
+    return f"{_XML}/{_stem(image)}.xml"
+
+
 def _listed(file: Path, images: Sequence[str], where: str) -> Rows:
     """The numbers of the images that a list names, in its order."""
     short = f"{_SETS}/{file.parent.name}/{file.name}"
-    number_of = {_stem(name): i for i, name in enumerate(images)}
+    numbers = dict[str, list[int]]()
+    for i, name in enumerate(images):
+        numbers.setdefault(_stem(name), []).append(i)
     chosen = dict[int, int]()
     for line, name in lines_of(file):
-        i = number_of.get(name, number_of.get(name.split()[0]))
-        if i is None:
+        i, *more = numbers.get(name, numbers.get(name.split()[0], [-1]))
+        if i < 0:
             raise fault(where, line, 0, "", f"there is no image {name} in {_IMAGES}", file=short)
+        if more:
+            names = listed([images[one] for one in (i, *more)], 3)
+            raise fault(where, line, 0, "", f"{name} may be {names}: take out all but one of these", file=short)
         if chosen.setdefault(i, line) != line:
             raise fault(where, line, 0, "", f"{name} is on line {chosen[i]} already", file=short)
     return np.array([*chosen], np.int64)
@@ -174,11 +199,12 @@ def _listed(file: Path, images: Sequence[str], where: str) -> Rows:
 
 def _annotations(root: Path, images: Sequence[str], where: str) -> tuple[list[ImageObjects | None], Rows]:
     """What the XML file of each image says, and size and mtime of these files; None and UNKNOWN where there is none."""
-    found, states = list[ImageObjects | None](), list[tuple[int, int]]()
+    found, states, shared = list[ImageObjects | None](), list[tuple[int, int]](), SharedFiles(images, _xml_of, where)
     for image in images:
-        name = f"{_XML}/{_stem(image)}.xml"
+        name = _xml_of(image)
         data, state = read_annotation(root, name, where)
-        found.append(None if data is None else _parse(data, name, where))
+        one = None if data is None else _parse(data, name, where)
+        found.append(one if one is None or shared.is_of(image, name, one.file) else None)
         states.append(state)
     return found, np.array(states, np.int64).reshape(-1, 2)
 
@@ -191,6 +217,7 @@ def _parse(data: bytes, name: str, where: str) -> ImageObjects:
     root = xml_of(data, name, where)
     if root.tag != "annotation":
         raise fault(where, 0, 0, "", f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC", file=name)
+    found.file = (root.findtext("filename") or "").strip()
     sides = [(root.findtext(f"size/{side}") or "").strip() for side in ("height", "width")]
     if all(side.isascii() and side.isdigit() and len(side) < 10 for side in sides):
         found.size = int(sides[0]), int(sides[1])
@@ -246,14 +273,16 @@ def _classes(root: Path, found: Sequence[ImageObjects | None], images: Sequence[
 
 def _columns(
     found: Sequence[ImageObjects | None], classes: Sequence[str], where: str, images: Sequence[str]
-) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+) -> tuple[dict[str, FieldKind], dict[str, Column], tuple[str, ...]]:
+    """Fields, what they are, and the names of the classes, without numbers before them. Raises UsageError."""
     every = [one or ImageObjects() for one in found]
     ends = ends_of([len(one.names) for one in every])
     values = np.array([row for one in every for row in one.rows], np.float64).reshape(-1, 4 + len(_FLAGS))
     labels = number_labels(
         [name for one in every for name in one.names], classes, where=where,
-        row_name=lambda row: f"{_XML}/{_stem(images[int(np.searchsorted(ends, row, 'right')) - 1])}.xml",
+        row_name=lambda row: _xml_of(images[int(np.searchsorted(ends, row, "right")) - 1]),
     )  # fmt: skip
     flags = {name: values[:, i].astype(np.uint8) for i, name in enumerate(_FLAGS, 4)}
     sizes = np.array([one.size for one in every], np.int64)
-    return Objects(values[:, :4], "xyxy", ends, labels, flags, sizes).fields()
+    kinds, columns = Objects(values[:, :4], "xyxy", ends, labels, flags, sizes).fields()
+    return kinds, columns, labels.names or ()

@@ -6,7 +6,7 @@ import math
 import os
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,7 +35,7 @@ from rawpack_packer.sources.folder import is_split
 from rawpack_packer.sources.listing.lines import BadListingError, fault, state_of
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 _SPLITS = ("train", "val", "valid", "test")
 _IMAGES = ("images", "JPEGImages")
@@ -80,7 +80,8 @@ class YoloSource(BoxSource):
         progress: Scanning = unseen,
     ) -> None:
         """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
-        folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders.
+        folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders; of
+        a data.yaml, names and keypoints count then.
         skip_unreadable, progress: as for `FolderSource`.
 
         Raises UsageError if there is no image, BadListingError with the first line that is no box.
@@ -104,6 +105,7 @@ class YoloSource(BoxSource):
                 f"{plain(label(first))}; give the folder that contains images and labels, or both by {opt.images} and "
                 f"{opt.labels_dir}"
             )
+        problems = _twins(found.paths, reader.states, label)
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
         columns: dict[str, Column] = {"boxes": reader.boxes()}
         if keypoints is not None:
@@ -116,6 +118,7 @@ class YoloSource(BoxSource):
             fields=kinds,
             classes=names,
             options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
+            problems=(*found.info.problems, *problems),
         )
         states = np.concatenate([np.array(reader.states, np.int64), *(state_of(file, "") for file in found.lists)])
         super().__init__(info, Files(str(found.root), texts_of(found.paths), found.states), columns, states)
@@ -155,6 +158,10 @@ def _images(
     if images is not None:
         root = Path(images).absolute()
         places = [root]
+        if is_data_yaml(file):  # for the names of classes, and keypoints
+            yaml, lists = read_yaml(file), [file]
+        if split is not None and yaml is not None:
+            raise UsageError(f"{where} is a split, and {opt.images} names all images: give {plain(os.fspath(file))}")
     elif is_data_yaml(file):
         yaml, lists = read_yaml(file), [file]
         root, found = yaml.found()
@@ -319,6 +326,19 @@ class _LabelReader:
         linked = os.path.islink(self._root / name)  # noqa: PTH114
         shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
         return fault(self._where, line, column + 1, called, f"{shown}: {wrong}", file=name)
+
+
+def _twins(images: Sequence[str], states: Sequence[tuple[int, int]], label: Callable[[str], str]) -> list[str]:
+    """A line where images have one text file, as a.jpg and a.png do: Ultralytics, too, takes it for both. states: of
+    the text file of each."""
+    first, twins = dict[str, str](), list[tuple[str, str]]()
+    for image, state in zip(images, states, strict=True):
+        if state != UNKNOWN and (one := first.setdefault(label(image), image)) != image:
+            twins.append((image, one))
+    if not twins:
+        return []
+    one, other = map(plain, twins[0])
+    return [f"{count(len(twins), 'image has', 'images have')} the text file of another: {one} that of {other}"]
 
 
 def label_of(image: str) -> str:

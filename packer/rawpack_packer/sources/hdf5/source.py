@@ -107,7 +107,7 @@ class Hdf5Source(TableSource):
             label = said.label_values(label, root)
         if label is None and LABEL not in kinds and not said.names_image:
             beside, label, problems = _labels_in(Path(of.path), image.shape[0])
-        labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root)
+        labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root, problems)
         left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(Path(of.path)), HDF5))
         info = said.info(
             "hdf5",

@@ -46,6 +46,7 @@ from rawpack_packer.sources.table.columns import (
 )
 from rawpack_packer.sources.table.objects import Objects
 from rawpack_packer.sources.video import seconds
+from rawpack_packer.text import plain
 
 _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
@@ -205,7 +206,9 @@ class ListedRows:
 
 
 def read_columns(rows: ListingRows, where: str) -> ListedRows:
-    """Read a listing. where: the file, printable."""
+    """Read a listing. where: the file, printable. Raises UsageError where two columns have one name."""
+    if twice := [name for name in dict.fromkeys(rows.names) if name and [*rows.names].count(name) > 1]:
+        raise UsageError(f"{where} has two columns {plain(twice[0])!r}: rename one")
     lines, each = list[Lines](), iter(rows.rows)
     blocks: list[list[bytes]] = [[] for _ in rows.names]
     while some := list(islice(each, _BLOCK)):

@@ -30,6 +30,7 @@ from rawpack_packer.sources.table.objects import (
     Objects,
     form_of,
     halves,
+    in_lower_case,
     named_in,
     of_objects,
 )
@@ -44,6 +45,8 @@ _SIDES: dict[tuple[str, str, str, str], BoxForm] = {
 }
 _IDS = ("imageid", "image_id", "image", "img", "image_name", "img_id")
 """Names of columns of images, in lower case, where boxes have a row each and none is a column of paths."""
+_NO_CLASS = ["LabelName", "DisplayName"]
+"""The first line of Open Images' file of names, from version 7 on."""
 _HAIR = 0.05
 _NO_BOX: tuple[object, ...] = ("", "[]", None, [])
 _OF_IMAGE = ("width", "height", "image_width", "image_height", "img_width", "img_height")
@@ -69,7 +72,7 @@ def box_columns(
 ) -> BoxColumns | None:
     """The columns of boxes, by their names; None where there are none. path: how paths are made, or the column of
     images. label: the column of classes, where the user names it. declared: columns that are declared are no sides."""
-    lower = {name.lower(): name for name in names}
+    lower = in_lower_case(names)
     if path is None or path in names:
         images = [one for one in (path or named_in(names, _IDS),) if one is not None]
     elif "{" in path:
@@ -182,8 +185,8 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
     BadListingError."""
     first = column.first()
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
-        with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8") as rows:
-            of_id = {row[0]: row[1] for row in csv.reader(rows) if len(row) == 2}
+        with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8-sig") as rows:
+            of_id = {row[0]: row[1] for row in csv.reader(rows) if len(row) == 2 and row != _NO_CLASS}
         found = column.labels(None, [*of_id])[2] if first in of_id else None
         if found is not None:
             names = [*of_id.values()]  # a name may be that of two classes

@@ -14,7 +14,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.listing.lines import ListingRows, folder_of, read_parquet
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource
-from rawpack_packer.sources.parquet import listing_files
+from rawpack_packer.sources.parquet import incomplete, listing_files
 from rawpack_packer.text import plain
 
 
@@ -43,7 +43,8 @@ class PartsSource(ListingSource):
         rows = partial(_rows, files)
         listing = ListingFile(files[0], folder_of(images, files[0].parent), None, rows, tuple(files[1:]), where)
         super().__init__(path, images=images, progress=progress, found=listing, **options)
-        self.info = replace(self.info, paths=tuple(map(str, files)))
+        problems = (*self.info.problems, *incomplete(root, files))
+        self.info = replace(self.info, paths=tuple(map(str, files)), problems=problems)
 
 
 def _rows(files: Sequence[Path], first: BinaryIO, *_: Any) -> ListingRows:

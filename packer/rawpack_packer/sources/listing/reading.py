@@ -56,6 +56,7 @@ from rawpack_packer.sources.table.choose import (
     Habits,
     Labels,
     choose,
+    classes_from_0,
     classes_of,
     named_file,
     number_labels,
@@ -147,7 +148,7 @@ class ListingSource(TableSource):
         keys, self.times = _keys(listing, self.images.paths, paths.place, timed)
         """Of times, where each video begins and ends, in seconds; None where it has no such time."""
         made = _fields(listing, timed, classes, names, arrays)
-        labels, of_boxes = _labels(listing, made, self.images.paths, paths.place)
+        labels, of_boxes = _labels(listing, made, classes, self.images.paths, paths.place)
         options = {"path": path_column, "label_column": label_column, "key_column": key_column, "images": images}
         shown = (*words_of(fields), *(made.objects.shown if made.objects else ()))
         info = SourceInfo(
@@ -298,8 +299,11 @@ def _fields(
     return _Fields(kinds, columns, labels, objects, names, problems)
 
 
-def _labels(listing: _Listing, made: _Fields, paths: Texts, place: CellPosition) -> tuple[Labels | None, Labels | None]:
-    """Those of images, and those of boxes if there are no others. Raises UsageError."""
+def _labels(
+    listing: _Listing, made: _Fields, classes: Classes | None, paths: Texts, place: CellPosition
+) -> tuple[Labels | None, Labels | None]:
+    """Those of images, and those of boxes if there are no others. classes: as the user names them. Raises
+    UsageError."""
     names, of_boxes = made.names, made.objects.labels if made.objects else None
     if made.labels is not None or of_boxes is not None or names is None:
         return made.labels, of_boxes
@@ -309,7 +313,7 @@ def _labels(listing: _Listing, made: _Fields, paths: Texts, place: CellPosition)
     raw = listing.rows.raw  # without the boxes that are objects, which have no classes here
     columns = {name: one for name, one in made.columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
     if boxes := [(one.classes(), partial(_of_box, raw[name], one)) for name, one in columns.items() if name in raw]:
-        return None, labels_of_boxes(names, boxes)
+        return None, labels_of_boxes(names if classes is None else classes_from_0(classes), boxes)
     return _labels_of_folders(paths, names, place, listing.rows.lines), None
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ PARQUET, ARROW = ".parquet", ".arrow"
 _STATE, _INFO, _DICT = "state.json", "dataset_info.json", "dataset_dict.json"
 _METADATA = "metadata.parquet"
 """In a folder of image files, this lists them."""
-_SHARD = re.compile(r"(?P<split>.+?)-\d{4,}-of-\d{4,}(-[0-9a-f]+)?")
+_SHARD = re.compile(r"(?P<split>.+?)-(?P<number>\d{4,})-of-(?P<count>\d{4,})(-[0-9a-f]+)?")
 """The name of one of several files of a split, without its suffix."""
 _FEW = 3
 """How many tables of a folder show what all of them hold."""
@@ -158,6 +158,21 @@ def files_of(path: Path) -> list[Path]:
     if not found:
         raise UsageError(f"{plain(os.fsencode(path))} has no .parquet file, and is no folder of save_to_disk")
     return [file for files in found.values() for file in files]
+
+
+def incomplete(path: Path, files: Sequence[Path]) -> list[str]:
+    """A line for each split of which files are missing, as the names of the others count them. path: what the files
+    were found by: where it is a file, it was chosen."""
+    there = dict[tuple[Path, str, int], set[str]]()
+    for file in files if files != [path] else ():
+        if (found := _SHARD.fullmatch(file.stem)) is not None:
+            there.setdefault((file.parent, found["split"], int(found["count"])), set()).add(found["number"])
+    return [
+        f"{plain(split)}: {len(numbers):,} of the {count:,} files that their names count; the rows of the others are "
+        "missing"
+        for (_, split, count), numbers in there.items()
+        if len(numbers) < count
+    ]
 
 
 def features_beside(file: Path) -> dict[str, Any] | None:

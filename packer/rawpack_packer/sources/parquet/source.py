@@ -23,7 +23,7 @@ from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, hints, missing_value
-from rawpack_packer.sources.parquet import features_beside, files_of
+from rawpack_packer.sources.parquet import features_beside, files_of, incomplete
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
     Features,
@@ -51,6 +51,7 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     Labels,
     choose,
+    classes_from_0,
     classes_of,
     labels_of_column,
     one_hot_numbers,
@@ -200,7 +201,8 @@ class ParquetSource(TableSource):
         root, far = source_name(path), is_url(path)
         said = TableOptions(**options)
         classes = said.classes
-        paths = [] if far else [str(file) for file in files_of(Path(path).absolute())]
+        files = [] if far else files_of(Path(path).absolute())
+        paths = [str(file) for file in files]
         given = None if classes is None else classes_of(classes)
         scan = _Scan(said.choice(one_hot=True), given, named_files(path, spool) if far else files_at(paths), progress)
         chosen, wanted = scan.chosen, scan.wanted
@@ -208,18 +210,13 @@ class ParquetSource(TableSource):
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         keys = scan.keys(root)
         rows = scan.arrow_rows()
-        kinds, fields_of = dict[str, FieldKind](), dict[str, Column]()
-        for name, column in chosen.fields.items():
-            if column == scan.objects_in:
-                continue
-            kind, word = scan.kinds[name], wanted.declared.get(name)
-            if kind is not None and not kind.is_pixels:
-                kinds[name], fields_of[name] = kind, ArrowColumn(rows, column, kind)
-                continue
-            fields_of[name] = files = ArrowImages(rows, column, scan.outside.get(column, {}))
-            word = "image" if word == "image" else "mask"
-            kinds[name] = kind or first_pixels(word, name, files.value, range(scan.count))
-        problems = [*scan.notes, *chosen.left_out, *hints(kinds, wanted.declared)]
+        kinds, fields_of = scan.fields(rows)
+        problems = [
+            *incomplete(Path(path).absolute(), files),
+            *scan.notes,
+            *chosen.left_out,
+            *hints(kinds, wanted.declared),
+        ]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
@@ -232,7 +229,7 @@ class ParquetSource(TableSource):
         follow = [name for name in scan.boxes.lists if name not in scan.apart]
         kinds = with_followers(with_arrays(kinds, said.arrays, root), follow)
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
-            of_boxes = scan.boxes.labels(scan.classes, root)
+            of_boxes = scan.boxes.labels(scan.classes if classes is None else classes_from_0(classes), root)
         info = SourceInfo(
             kind="parquet",
             root=root,
@@ -399,7 +396,7 @@ class _Scan:
             fields = {name: column for name, column in chosen.fields.items() if column != objects}
             self.boxes = BoxScan(found.kinds, fields)
             if objects is not None:
-                self.objects = ObjectLists(objects, where, lambda row: f"row {row}")
+                self.objects = ObjectLists(objects, where, lambda row: f"row {row}", object_leaves(schema, objects)[2])
         elif found != self._found:
             before = self._found.kinds
             names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
@@ -418,6 +415,21 @@ class _Scan:
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
         leaves = (*images, *((column, None) for column in found.chosen.fields.values() if column != found.objects))
         return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), rows, leaves)
+
+    def fields(self, rows: ArrowRows) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+        """The fields other than those of objects. Raises UsageError."""
+        assert self.chosen is not None
+        kinds, columns = dict[str, FieldKind](), dict[str, Column]()
+        for name, column in self.chosen.fields.items():
+            kind, is_image = self.kinds.get(name), self.wanted.declared.get(name) == "image"
+            if column == self.objects_in:
+                continue
+            if kind is not None and not kind.is_pixels:
+                kinds[name], columns[name] = kind, ArrowColumn(rows, column, kind)
+                continue
+            columns[name] = files = ArrowImages(rows, column, self.outside.get(column, {}))
+            kinds[name] = kind or first_pixels("image" if is_image else "mask", name, files.value, range(self.count))
+        return kinds, columns
 
     @property
     def count(self) -> int:

@@ -97,18 +97,20 @@ def objects_column(schema: pa.Schema) -> str | None:
     return next((name for name in schema.names if named_in(object_leaves(schema, name)[1], BOX_NAMES)), None)
 
 
-def object_leaves(schema: pa.Schema, name: str) -> tuple[list[Leaf], list[str]]:
-    """What is read of a column of objects, and the names of what each object has; none where it is no such column."""
+def object_leaves(schema: pa.Schema, name: str) -> tuple[list[Leaf], list[str], list[str]]:
+    """What is read of a column of objects, the names of what each object has, and of what else it has and no field can
+    store; none where it is no such column."""
     type_ = storage(schema.field(name).type)
     of_lists = not _is_list(type_)
     struct = type_ if of_lists else storage(type_.value_type)
     if not pa.types.is_struct(struct):
-        return [], []
+        return [], [], []
     parts = [struct.field(i) for i in range(struct.num_fields)]
     if not of_lists:
-        return [(name, None)], [part.name for part in parts]
+        return [(name, None)], [part.name for part in parts], []
     some = [part for part in parts if _is_list(part.type) and (_is_flat(part) or part.name.lower() in BOX_NAMES)]
-    return [(name, part.name) for part in some], [part.name for part in some]
+    rest = [part.name for part in parts if part not in some]
+    return [(name, part.name) for part in some], [part.name for part in some], rest
 
 
 def object_classes(feature: Any, where: str) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
-from rawpack_packer.text import composed, listed, plain
+from rawpack_packer.text import composed, lines_in, listed, plain
 
 Rows = NDArray[np.int64]
 LABEL = "label"
@@ -138,7 +138,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
-        names = tuple(line.strip() for line in text.rstrip().splitlines())
+        names = tuple(line.strip() for line in lines_in(text.rstrip()))
     else:
         names, where = _encodable([str(name) for name in classes], "classes="), "classes="
     known = set[str]()
@@ -162,6 +162,18 @@ def numbered_classes(classes: Classes) -> tuple[tuple[str, ...], int]:
         return names, 0
     alone = tuple(name for _, name in words)
     return (alone if len(set(alone)) == len(alone) else names), first
+
+
+def classes_from_0(classes: Classes) -> tuple[str, ...]:
+    """The names of classes, as of `numbered_classes`, of values whose numbers count from 0 whatever a file of names
+    says. Raises UsageError where that counts from 1."""
+    names, first = numbered_classes(classes)
+    if first:
+        raise UsageError(
+            f"{opt.classes} counts the classes from 1, as {classes_of(classes)[0]!r} says, and these numbers count "
+            "from 0: take the numbers out of the names if the first one is class 0"
+        )
+    return names
 
 
 def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ _SUM_BYTES = 16
 _PIECE = 1 << 20
 _MOST_BYTES = 1 << 29
 """What is longer is not kept, since it is in memory until then: about ten million members of one archive."""
-_VERSION = 2
+_VERSION = 3
 """Goes up where members are kept or found in another way."""
 
 

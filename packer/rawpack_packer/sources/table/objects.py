@@ -104,9 +104,10 @@ class ObjectLists:
     """Collects objects that each image has as lists, {"bbox": [[1, 2, 3, 4]], "category": [0]}, or one by one,
     [{"bbox": [1, 2, 3, 4], "category": 0}]."""
 
-    def __init__(self, name: str, where: str, row_name: Callable[[int], str]) -> None:
-        """name: of the column. row_name: what row i is called in messages."""
-        self._name, self._where, self._row_name = name, where, row_name
+    def __init__(self, name: str, where: str, row_name: Callable[[int], str], unread: Sequence[str] = ()) -> None:
+        """name: of the column. row_name: what row i is called in messages. unread: the names of what else the objects
+        have, which is left out."""
+        self._name, self._where, self._row_name, self._unread = name, where, row_name, unread
         self._lists: dict[str, list[Any]] = {}
         self._lengths: list[int] = []
         self._cure = f"{opt.fields(f'{plain(name)}:str')} keeps all as text"
@@ -156,7 +157,7 @@ class ObjectLists:
                 self._lists.pop(name), classes, where=self._where, known=known,
                 row_name=lambda i: self._row_name(int(np.searchsorted(ends, i, "right")) - 1),
             )  # fmt: skip
-        left_out = list[str]()
+        left_out = [*self._unread]
         for name, values in self._lists.items():
             array = None if None in values else as_numbers(values)
             if (i := _lost(values, array)) is not None:
@@ -173,7 +174,7 @@ class ObjectLists:
             raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from None
         chosen = form_of(boxes, form, self._name, self._where)
         shown = () if form else (f"{self._name}:{chosen}",)
-        return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects(left_out)
+        return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects([*dict.fromkeys(left_out)])
 
     def _fault(self, what: str) -> UsageError:
         row = self._row_name(len(self._lengths))
@@ -190,8 +191,14 @@ def _is_class(value: Any) -> bool:
 
 def named_in(names: Iterable[str], wanted: Sequence[str]) -> str | None:
     """The first of the wanted names that is there, in any case."""
-    lower = {name.lower(): name for name in names}
+    lower = in_lower_case(names)
     return next((lower[name] for name in wanted if name in lower), None)
+
+
+def in_lower_case(names: Iterable[str]) -> dict[str, str]:
+    """Names by what they are in lower case: of several, the one that is written so, or else the first."""
+    every = [*names]
+    return {name.lower(): name for name in reversed(every)} | {name: name for name in every if name == name.lower()}
 
 
 def as_numbers(values: Sequence[Any]) -> NDArray[Any] | None:

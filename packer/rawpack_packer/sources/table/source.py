@@ -160,7 +160,7 @@ def unique_keys(
     Where one is empty or there twice, raises UsageError if the user named the column (`named`), and returns None
     otherwise: samples are numbered, as `notes` is told. called: what the values are.
     """
-    keys = texts_of([str(value) for value in values], where)
+    keys = texts_of([*map(key_text, values)], where)
     if (repeated := repeated_key(keys)) is not None:
         first, row = repeated
         what = f"{plain(keys.value(row))!r}, as row {first} has"
@@ -173,6 +173,12 @@ def unique_keys(
             notes.append(numbered_since(f"row {row} has {what}", called))
         return None
     raise UsageError(f"{where}: row {row} has {what}: each sample needs a key of its own; {opt.key_column} names them")
+
+
+def key_text(value: object) -> str:
+    """A value as a key. Bytes are UTF-8; where they are not, halves of surrogate pairs stand for them, which no key may
+    have."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
 def numbered_since(why: str, called: str = "paths") -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.opened import CompressedSpans
-from rawpack_packer.sources.fields import FieldKind, as_text
+from rawpack_packer.sources.fields import EXACT, FieldKind, as_text
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -165,9 +165,11 @@ class FeatureValues:
             rows = (self.of_record(row) for row in range(len(self.counts)))
             return texts_of([as_text(one[0] if len(one) == 1 else one or "") for one in rows], plain(self.name))
         values = self.numbers
-        found = values.astype(kind.dtype)
-        if found.dtype.kind != "f" and not (found == values).all():
-            raise self._wrong(0, f"and others have numbers that {kind.dtype} cannot represent")
+        with np.errstate(all="ignore"):
+            found = values.astype(kind.dtype)
+        if len(lost := np.flatnonzero(_changed(found, values))):
+            row = int(np.searchsorted(self._ends, lost[0], "right")) - 1
+            raise self._wrong(row, f"is {values[lost[0]]}, which {kind.dtype} cannot represent")
         inner = kind.shape[1:]
         width = math.prod(n or 1 for n in inner)
         length = width * (kind.shape[0] or 1) if kind.shape else 1
@@ -180,6 +182,17 @@ class FeatureValues:
         filled = np.full((len(self.counts), *(n or 1 for n in kind.shape)), np.nan if nan else 0, kind.dtype)
         filled[self.counts == length] = found.reshape(-1, *filled.shape[1:])
         return Numbers(filled)
+
+
+def _changed(made: NDArray[Any], given: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers are others in `made` than they were. Floats may be rounded to shorter floats."""
+    if made.dtype.kind == given.dtype.kind == "f":
+        made, given = np.isfinite(made), np.isfinite(given)
+    different: NDArray[np.bool_] = made != given
+    if made.dtype.kind == "f":  # as which NumPy compares the large ones too, that float64 rounds
+        for i in np.flatnonzero(~different & (abs(made.astype(np.float64)) >= EXACT)).tolist():
+            different[i] = int(made[i]) != int(given[i])
+    return different
 
 
 @dataclass(frozen=True, eq=False)

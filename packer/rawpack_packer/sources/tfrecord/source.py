@@ -39,6 +39,7 @@ from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.sources.tfrecord import files_of, info_beside, kinds_beside, records_in
 from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
 from rawpack_packer.sources.tfrecord.example import FLOATS, INTS, ExamplePass
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
@@ -87,7 +88,8 @@ class TfrecordSource(TableSource):
         known = {} if beside is None else _known_classes(beside, records.features)
         kinds = _kinds(records, shorts, choice.declared, {} if beside is None else kinds_beside(beside))
         infos = [records.info(name, kind, known.get(name)) for name, kind in kinds.items()]
-        chosen = choose(infos, _wanted(choice, shorts, records), where, _HABITS)
+        wanted, notes = _wanted(choice, shorts, records)
+        chosen = choose(infos, wanted, where, _HABITS)
         labels, of_boxes = records.all_labels(chosen, said.classes, known)
         names_only = chosen.label == _LABEL and labels and labels.names and choice.fields is None
         fields, columns = dict[str, FieldKind](), dict[str, Column]()
@@ -105,7 +107,7 @@ class TfrecordSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
+            problems=(*notes, *records.notes, *chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
         )
         self.features = {name: one.words(records.sound) for name, one in records.features.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
@@ -113,14 +115,16 @@ class TfrecordSource(TableSource):
         super().__init__(info, keys or numbers, images, columns, labels=labels, of_boxes=of_boxes)
 
 
-def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) -> ColumnChoice:
+def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) -> tuple[ColumnChoice, list[str]]:
     """What the user says of columns, who may write the last part of a name, too; and the keys, if some feature has
-    them."""
+    them. What the summary says where none has."""
     full = {short: name for name, short in shorts.items()}
     image, label, key = (None if one is None else full.get(one, one) for one in (said.image, said.label, said.key))
     fields = None if said.fields is None else {shorts.get(one, one): full.get(one, one) for one in said.fields}
-    key = next((one for one in _KEYS if records.has_keys(one)), None) if key is None else key
-    return replace(said, image=image, label=label, key=key, fields=fields)
+    notes = list[str]()
+    if key is None:
+        key, notes = records.key_feature()
+    return replace(said, image=image, label=label, key=key, fields=fields), notes
 
 
 def _known_classes(file: Path, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -206,6 +210,8 @@ class _Records:
         of_boxes = [of for of in BOX_FEATURES if {*of.sides} <= filled and _BOXES not in found]
         self.boxes = max(of_boxes, key=lambda of: len(filled & {*of.all}), default=None)
         """What boxes are made of."""
+        self.notes: list[str] = []
+        """What the summary says of the classes of boxes."""
         self.plain_features = sorted(filled - {*(self.boxes.all if self.boxes else ())})
         """The names of the features that boxes are not made of, and that have any values."""
 
@@ -229,17 +235,20 @@ class _Records:
             classes=classes if one.kind == INTS else None,
         )
 
-    def has_keys(self, name: str) -> bool:
-        """Whether a feature has another text in each record."""
-        one = self.features.get(name)
-        return one is not None and one.is_text and one.counts.max() == 1 and bool(self.keys(name, named=False))
+    def key_feature(self) -> tuple[str | None, list[str]]:
+        """The feature that has another text in each record; or what the summary says of those that might have."""
+        notes = list[str]()
+        for name in _KEYS:
+            one = self.features.get(name)
+            if one is not None and one.is_text and one.counts.max() == 1 and self.keys(name, named=False, notes=notes):
+                return name, []
+        return None, notes
 
-    def keys(self, name: str, *, named: bool) -> Texts | None:
+    def keys(self, name: str, *, named: bool, notes: list[str] | None = None) -> Texts | None:
         """See `unique_keys`. Records that cannot be read have their numbers."""
         values = self.features[name].singles()
-        return unique_keys(
-            [numbered(i) if i in self._faults else one or "" for i, one in enumerate(values)], self._where, named
-        )
+        texts = [numbered(i) if i in self._faults else one or "" for i, one in enumerate(values)]
+        return unique_keys(texts, self._where, named, notes, f"feature {plain(name)!r}")
 
     def images(self, name: str) -> ExampleImages:
         """The image files in a feature."""
@@ -301,6 +310,8 @@ class _Records:
         texts = [] if text is None or not text.is_text else text.texts
         if label is not None and label.kind == INTS:
             first, names = _first_class(label.numbers, texts, boxes.first)
+            if first and not (classes or known or names):
+                self.notes.append(f"classes are counted from {first} in {plain(boxes.label)}, and from 0 in the store")
             return number_labels(label.numbers - first, classes, where=self._where, known=known or names)
         if texts:
             return number_labels(texts, classes, where=self._where)

@@ -352,7 +352,7 @@ def open_listing(
         options={**listing.info.options, **whole.options},
     )
     chosen = list(zip(files, selections, strict=True))
-    states = [listing.states()[-1:]]
+    states = [listing.states()[len(listing) :]]
     return FrameSource(chosen, info, listing.columns, progress, lines=listing.lines, list_states=states)
 
 
