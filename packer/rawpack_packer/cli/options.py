@@ -19,6 +19,7 @@ from rawpack_packer import text
 from rawpack_packer.cli.command import Decorator, UserPath, option, together
 from rawpack_packer.options import OPTIONS, RECIPE, RUN, SOURCE, Option, format_names
 from rawpack_packer.progress import watched
+from rawpack_packer.writing import check_output
 
 if TYPE_CHECKING:
     from rawpack_packer.engines import Engine
@@ -116,15 +117,12 @@ def _output_file(ctx: click.Context, param: click.Parameter, path: str | None) -
     file = Path(path)
     if not path or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         raise UsageError(f"{path or repr(path)} is a folder; name a file")
-    existed = os.path.lexists(path)
     try:
-        file.open("ab").close()
+        check_output(file)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: there is no folder {file.parent}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
-    if not existed:
-        file.unlink()
     return file
 
 

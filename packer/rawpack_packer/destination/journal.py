@@ -19,6 +19,7 @@ from rawpack.disk.manifest import NAME, Field, Manifest
 from rawpack.errors import DecodeError, RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack.system.files import open_plain
+from rawpack_packer import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt
@@ -81,11 +82,14 @@ def write_job(path: Path, job: JobNote) -> None:
 
 
 def read_note(path: Path, kind: type[Note]) -> Note | None:
-    """The job or the append that was begun at `path`; None if there is none. kind: JobNote or AppendNote."""
+    """The job or the append that was begun at `path`; None if there is none. kind: JobNote or AppendNote.
+
+    Raises StoreError for a damaged one, and as `writing.descriptor_of`.
+    """
     is_append = issubclass(kind, AppendNote)
     note = path / WORK / (APPEND if is_append else JOB)
     try:
-        return msgspec.msgpack.decode(note.read_bytes(), type=kind)
+        return msgspec.msgpack.decode(writing.read(note), type=kind)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

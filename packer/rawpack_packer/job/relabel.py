@@ -24,6 +24,7 @@ from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
+from rawpack_packer import writing
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import THEN_COPY, local_folder
@@ -139,7 +140,7 @@ def _rows_of(new: Any) -> tuple[str | os.PathLike[str] | ListingRows, dict[str, 
 def _write(path: Path, store: Store, change: _Change, where: str) -> None:
     """Make the store the new one, unless another run has changed it. where: see `KeyedFields`."""
     with files.refusals_named(path):
-        (path / WORK).mkdir(exist_ok=True)
+        writing.make_folder(path / WORK)
         with Lock(path):
             if manifests.load(path)[1] != store.digest:
                 raise UsageError(f"another run has just changed {path}; give the command again")
@@ -260,7 +261,7 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
             else _replaced(store, change.lines_of(name), name, field, column)
         )
         for stem, blocks in parts.items():
-            with (folder / f"{stem}.npy").open("wb") as file:
+            with writing.create(folder / f"{stem}.npy") as file:
                 file.write(npy.header(blocks[0].dtype, (sum(map(len, blocks)), *blocks[0].shape[1:])))
                 for block in blocks:
                     file.write(np.ascontiguousarray(block).data)

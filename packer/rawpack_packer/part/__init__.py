@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DecodeError, PackError
+from rawpack_packer import writing
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected
@@ -253,7 +254,7 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
     """The record of a part that is done and has its shard; None if the part must be packed (again)."""
     path = record_path(destination, number)
     try:
-        data = path.read_bytes()
+        data = writing.read(path)
     except FileNotFoundError:
         return None
     body, seal = data[:-16], data[-16:]

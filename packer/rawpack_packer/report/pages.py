@@ -35,6 +35,7 @@ from rawpack_packer.tune.bench import Bench
 from rawpack_packer.tune.measure import number
 from rawpack_packer.tune.plan import Plan
 from rawpack_packer.tune.trial import Trial
+from rawpack_packer.writing import write_output
 
 _FRAME = "width:100%;height:40rem;border:0"
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")
@@ -172,7 +173,7 @@ def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: 
         rejects=describe.first_rejects(store, _REJECTS),
         details=[*describe.rows_of(described), *((what, number) for number, what in describe.counts_of(described))],
     )
-    path.write_text(page, "utf-8")
+    write_output(path, page.encode())
 
 
 def _facts(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -292,7 +293,7 @@ def _column(store: Store, name: str) -> NDArray[Any] | None:
 def write(page: Path | None, plots: Path | None, done: Plan | Bench) -> None:
     """Write the page, and the plot alone; None leaves one out."""
     if page is not None:
-        page.write_text(_page_of(done, _command()), "utf-8")
+        write_output(page, _page_of(done, _command()).encode())
     if plots is not None:
         write_png(plots, _plot_of(done))
 

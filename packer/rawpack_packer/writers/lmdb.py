@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
+from rawpack_packer import writing
 from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE
@@ -60,18 +61,18 @@ class LmdbWriter:
         self._pending_bytes = self._need = 0
         self._sizes: list[int] = []
         """Bytes of all values, in the order of adding."""
-        path.unlink(missing_ok=True)
         try:
             # lock=False: there is only one writer, and no lock file is left. The caller syncs the file before renaming.
-            self._env = lmdb.open(
-                os.fsencode(path),
-                subdir=False,
-                map_size=self._map,
-                lock=False,
-                sync=False,
-                metasync=False,
-                readahead=False,
-            )
+            with writing.created_for(path):
+                self._env = lmdb.open(
+                    os.fsencode(path),
+                    subdir=False,
+                    map_size=self._map,
+                    lock=False,
+                    sync=False,
+                    metasync=False,
+                    readahead=False,
+                )
         except lmdb.Error as error:
             raise self._explained(error) from error
 
