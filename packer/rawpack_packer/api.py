@@ -441,7 +441,7 @@ def verify(
 
     path = store_folder(os.fspath(store))
     tick = begin(checks.work_of(path)) if begin is not None else lambda size: None
-    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick)
+    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick, beyond=checks.beyond(path))
 
 
 @takes_paths
@@ -511,13 +511,15 @@ def changed_files(path: Path) -> Problems:
     return _problems(path, checks.changed_files(path), quick=True, then=then)
 
 
-def _problems(path: Path, found: Iterable[Problem], *, quick: bool, then: str = "") -> Problems:
+def _problems(
+    path: Path, found: Iterable[Problem], *, quick: bool, then: str = "", beyond: Sequence[str] = ()
+) -> Problems:
     """What is wrong with a store, and what to do about it."""
     from rawpack_packer.inspect.repair import repairs
     from rawpack_packer.inspect.verify import Problems
 
     problems = [*found]
-    return Problems(problems, repairs(path, problems), quick=quick, then=then)
+    return Problems(problems, repairs(path, problems), quick=quick, then=then, beyond=beyond)
 
 
 def run_warm(

@@ -260,7 +260,7 @@ def _check_kind(status: os.stat_result, path: Path, wanted: Callable[[int], bool
 
 
 def _refused(path: Path, why: str) -> PackError:
-    return PackError(f"{path} {why}, which packing did not make: it is left as it is; remove it, then try again")
+    return PackError(f"{path} {why}, which packing did not make; nothing was written there: remove it, then try again")
 
 
 def _user() -> int:

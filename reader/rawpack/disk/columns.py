@@ -104,10 +104,6 @@ class ColumnFolder:
     ) -> None:
         """As `open_field`, for all fields."""
         folder = store / columns.folder
-        if folder.is_symlink():
-            raise DamagedStoreError(
-                f"{folder} is a symbolic link; a store's files are not followed elsewhere: put the folder itself there"
-            )
         self.folder, self.rows, self.files = folder, columns.rows, columns.files
         self.arrays: dict[str, Array] = {}
         self._lists = {name for name, field in manifest.fields.items() if field.is_texts}

@@ -23,16 +23,16 @@ except ImportError:  # Windows
 _LAST = 2
 # O_NONBLOCK: opening a pipe must not wait for a writer.
 _PLAIN = os.O_RDONLY
-for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"):
+for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _PLAIN |= getattr(os, _name, 0)
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[tuple[int, int]]:
-    """The descriptor and the size in bytes of a plain file, opened without following links and without ever blocking.
-    It is closed at the end of the block.
+    """The descriptor and the size in bytes of a plain file, opened for reading without ever blocking. It is closed at
+    the end of the block. Links are followed: a store's files may be on other disks, or in a cache that links to them.
 
-    Raises FileNotFoundError; DamagedStoreError for a link, folder, pipe or device; StoreError where opening fails.
+    Raises FileNotFoundError; DamagedStoreError for a folder, pipe or device; StoreError where opening fails.
     """
     try:
         descriptor = os.open(path, _PLAIN)
@@ -40,9 +40,7 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
         raise
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise DamagedStoreError(
-                f"{path} is a symbolic link; a store's files are not followed elsewhere: put the file itself there"
-            ) from None
+            raise DamagedStoreError(f"{path} is a symbolic link that leads back to itself") from None
         raise StoreError(f"cannot open {path}: {error.strerror or error}") from error
     try:
         status = os.fstat(descriptor)

@@ -86,6 +86,9 @@ class Progress:
         real = os.path.join(os.path.realpath(head), tail) if flags & os.O_NOFOLLOW else os.path.realpath(path)  # noqa: PTH118
         if real == os.devnull:
             return
+        # A file of a store may be a link: it is read where that leads.
+        if not flags & _WRITING and _below(os.path.abspath(path), self._store or ""):  # noqa: PTH100 - links stay
+            return
         if not any(_below(real, root) for root in (self._store or "", *self._libraries)):
             self._seen.append(f"opened {path} ({real})")
         elif flags & _WRITING and _below(real, self._store or ""):
