@@ -161,7 +161,8 @@ def _check_planted(path: Path, manifest: Manifest) -> Iterator[Problem]:
     """Look for links and special files where packing makes files: it would refuse them later."""
     known, work = names_of(manifest), path / WORK
     names = [one for one in path.iterdir() if one.name not in known and _OWN_NAMES.fullmatch(one.name)]
-    inside = [work, *work.rglob("*")] if os.path.lexists(work) else []
+    inside = [work] if os.path.lexists(work) else []
+    inside += [] if work.is_symlink() else work.rglob("*")
     for one in sorted([*names, *inside]):
         status = one.lstat()
         if not stat.S_ISDIR(status.st_mode) and (not stat.S_ISREG(status.st_mode) or status.st_nlink > 1):
