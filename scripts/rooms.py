@@ -24,7 +24,7 @@ ROOMS = {
     "rawpack_packer": (
         "testing", "cli", "api", "view", "report", "tune", "inspect", "exporting", "job", "engines", "part", "writers",
         "samples", "destination", "recipe", "sources", "images", "options", "counts", "provenance", "isolated",
-        "progress", "writing", "errors", "text", "lazy",
+        "progress", "errors", "text", "lazy",
     ),
 }  # fmt: skip
 """Each package -> its rooms, from what users call down to what everything rests on. Those that do not exist are

@@ -21,10 +21,13 @@ from running import FORMATS, pack, run_here
 import rawpack
 from rawpack import Reader
 from rawpack.disk import manifest as manifests
-from rawpack.errors import PackError, UsageError
-from rawpack_packer import writing
+from rawpack.disk.manifest import FileRecord
+from rawpack.errors import PackError, StoreError, UsageError
+from rawpack.remote.cache import CacheFolder
+from rawpack.remote.lease import Lease
+from rawpack.system import writing
+from rawpack.system.writing import WORK
 from rawpack_packer.destination.lock import Lock
-from rawpack_packer.writing import WORK
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs links")
 NAMES = [f"{folder}/{i}.png" for folder in ("cat", "dog") for i in range(5)]
@@ -490,3 +493,38 @@ def test_the_file_of_an_error_is_named_in_full(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         writing.read(tmp_path / "file")
     assert raised.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["lock", "leases", "CACHEDIR.TAG", f"{'0' * 32}", f"{'0' * 32}/a.tar.5.part"])
+def test_a_spool_follows_no_link(home: Path, tmp_path: Path, name: str) -> None:
+    """The folder that files behind URLs are fetched into is in the destination: see `rawpack.remote.cache`."""
+    place, before = tmp_path / "store" / WORK / "spool" / name, files_of(home)
+    place.parent.mkdir(parents=True)
+    place.symlink_to(home if name in ("leases", "0" * 32) else home / ".bashrc")
+
+    def fetch() -> None:
+        cache = CacheFolder(place.parents[name.count("/")], 1 << 20)
+        lease = Lease(cache)
+        with cache.locked():
+            descriptor = cache.begin(("0" * 32, "a.tar"), FileRecord(name="a.tar", bytes=5, xxh3=""), None, lease)
+        assert isinstance(descriptor, int)
+        os.close(descriptor)
+
+    if name == "CACHEDIR.TAG":  # which is there, and is only looked at
+        fetch()
+    else:
+        with pytest.raises((PackError, StoreError), match=f"{name} is a symbolic link"):
+            fetch()
+    assert files_of(home) == before
+
+
+@pytest.mark.parametrize("name", ["samples", "index", "lock"])
+def test_a_stream_is_not_taken_through_a_link(home: Path, tmp_path: Path, name: str) -> None:
+    """What is kept of it before it is packed is in the destination too."""
+    folder = tmp_path / "store" / WORK / "spool" / "stream"
+    folder.mkdir(parents=True)
+    (folder / name).symlink_to(home / ".bashrc")
+    samples = ({"image": np.full((8, 8, 3), i, np.uint8), "label": i} for i in range(5))
+    with pytest.raises(PackError, match=f"{name} is a symbolic link"):
+        rawpack.pack(samples, tmp_path / "store", workers=0)
+    assert (home / ".bashrc").read_text() == "# mine\n"

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawpack.errors import UsageError
+from rawpack.system.writing import check_output
 from rawpack_packer import text
 from rawpack_packer.cli.command import Decorator, UserPath, option, together
 from rawpack_packer.options import OPTIONS, RECIPE, RUN, SOURCE, Option, format_names
 from rawpack_packer.progress import watched
-from rawpack_packer.writing import check_output
 
 if TYPE_CHECKING:
     from rawpack_packer.engines import Engine

@@ -17,10 +17,10 @@ import xxhash
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
-from rawpack_packer import writing
+from rawpack.system import writing
+from rawpack.system.writing import WORK as WORK
 from rawpack_packer.options import opt
 from rawpack_packer.text import again
-from rawpack_packer.writing import WORK as WORK
 
 JOB = "job"
 """In WORK: what is packed, and how. It shows that the folder is ours."""

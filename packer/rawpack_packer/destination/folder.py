@@ -14,7 +14,7 @@ from rawpack.disk.manifest import NAME, Manifest
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, refuse_url, shown
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import NAME, Field, Manifest
 from rawpack.errors import DecodeError, RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
+from rawpack.system import writing
 from rawpack.system.files import open_plain
-from rawpack_packer import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt

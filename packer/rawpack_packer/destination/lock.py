@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 
 from rawpack.errors import PackError, UsageError
+from rawpack.system import writing
 from rawpack.system.files import is_at
-from rawpack_packer import writing
 from rawpack_packer.destination.files import WORK
 
 _LOCK, _WORKERS_LOCK = "lock", "workers.lock"

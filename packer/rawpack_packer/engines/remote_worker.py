@@ -21,8 +21,8 @@ import cloudpickle
 
 import rawpack
 from rawpack.errors import PackError, RawpackError
+from rawpack.system import writing
 from rawpack.system.channel import pack_error
-from rawpack_packer import writing
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import shared

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.errors import DecodeError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject, rejected

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.errors import need
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents, extension_for, split_key

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject, rejected

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import (
     contents,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
 from rawpack.pixels.visible import visible
+from rawpack.system.writing import write_output
 from rawpack_packer.inspect.describe import NO_CLASS
 from rawpack_packer.text import plain
-from rawpack_packer.writing import write_output
 
 Pixels = NDArray[np.uint8]
 _CELL, _TEXT, _GAP, _HEAD, _BETWEEN = 160, 34, 8, 20, 2

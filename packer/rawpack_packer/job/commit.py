@@ -26,7 +26,7 @@ from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack.errors import DamagedStoreError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import left_by

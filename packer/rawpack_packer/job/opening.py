@@ -17,7 +17,7 @@ import numpy as np
 from rawpack.errors import PackError, RawpackError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.files import SPOOL, WORK

@@ -24,7 +24,7 @@ from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import THEN_COPY, local_folder

@@ -19,7 +19,7 @@ from rawpack.errors import StoreError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, join
 from rawpack.remote.url import shown as shown_url
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import SPOOL, WORK

@@ -26,7 +26,7 @@ from rawpack.remote.cache import default_folder
 from rawpack.remote.download import Transfer
 from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, meaning
 from rawpack.remote.url import filesystem, join, shown
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import WORK

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DecodeError, PackError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected

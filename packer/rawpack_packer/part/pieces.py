@@ -22,7 +22,7 @@ import xxhash
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes

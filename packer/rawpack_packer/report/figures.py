@@ -18,9 +18,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from rawpack.system.writing import write_output
 from rawpack_packer import text
 from rawpack_packer.tune.measure import Figure, number, shortened
-from rawpack_packer.writing import write_output
 
 _WIDE, _NARROW = 9.0, 3.9
 """Inches, of 72 CSS pixels each."""

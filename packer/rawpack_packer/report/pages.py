@@ -25,6 +25,7 @@ from rawpack import Reader
 from rawpack.errors import PackError
 from rawpack.store.store import Store
 from rawpack.system import machine
+from rawpack.system.writing import write_output
 from rawpack_packer import text
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.contact_sheet import class_name, image_names, thumbnail
@@ -35,7 +36,6 @@ from rawpack_packer.tune.bench import Bench
 from rawpack_packer.tune.measure import number
 from rawpack_packer.tune.plan import Plan
 from rawpack_packer.tune.trial import Trial
-from rawpack_packer.writing import write_output
 
 _FRAME = "width:100%;height:40rem;border:0"
 _SHOWN = ("cpu", "cpus", "cpu_quota", "memory_limit_bytes", "os", "python")

@@ -31,7 +31,7 @@ from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, RawpackError, UsageError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.images.npy import array_of
 from rawpack_packer.images.with_pillow import is_pillow
 from rawpack_packer.options import opt

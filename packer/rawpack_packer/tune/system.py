@@ -12,10 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rawpack.errors import UsageError
-from rawpack.system import machine
+from rawpack.system import machine, writing
 from rawpack.system.files import try_lock
 from rawpack.system.memory import is_cached, map_descriptor
-from rawpack_packer import writing
 from rawpack_packer.options import opt
 
 BUSY = 0.5

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE

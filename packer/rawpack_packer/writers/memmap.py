@@ -10,7 +10,7 @@ import numpy as np
 
 from rawpack.disk import npy
 from rawpack.disk.manifest import Field, Placement
-from rawpack_packer import writing
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
+from rawpack.system.writing import descriptor_of
 
 try:
     import fcntl
@@ -102,12 +103,12 @@ def fill_closed_streams() -> None:
 def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, shared: bool = False) -> int | None:
     """Lock a file without waiting, and return its descriptor. None where somebody else has locked it, or where it is
     missing and `flags` do not create it. shared: with others that share it. Raises UsageError where the system has no
-    such locks."""
+    such locks, and as `writing.descriptor_of`."""
     if fcntl is None:
         raise UsageError("files behind URLs need locks that this system does not have: copy them to this machine first")
     while True:
         try:
-            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            descriptor = descriptor_of(path, flags, of_any_user=True)
         except FileNotFoundError:
             return None
         except PermissionError:

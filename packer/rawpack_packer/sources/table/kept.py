@@ -23,7 +23,7 @@ import msgspec
 import xxhash
 
 from rawpack.errors import RawpackError
-from rawpack_packer import writing
+from rawpack.system import writing
 
 T = TypeVar("T")
 _BLOCK = 16

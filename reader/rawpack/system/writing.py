@@ -1,5 +1,5 @@
-"""Makes, opens and renames the packer's files, so that nothing that others put into a folder is followed or
-overwritten. No other module of the packer writes files.
+"""Makes, opens and renames files, so that nothing that others put into a folder is followed or overwritten. No other
+module writes files.
 
 A store may come from somebody else, belong to another user, or be in a folder that a group writes into: under a name
 that packing will use, there can be a link to any file. So a file is made new, relative to a descriptor of its folder,
@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -73,11 +71,11 @@ def reopen(path: Path, mode: str = "rb", *, below: Path | None = None) -> IO[Any
 _FLAGS = {"rb": os.O_RDONLY, "r+b": os.O_RDWR, "ab": os.O_RDWR | os.O_APPEND | os.O_CREAT}
 
 
-def descriptor_of(path: Path, flags: int, *, below: Path | None = None) -> int:
+def descriptor_of(path: Path, flags: int, *, below: Path | None = None, of_any_user: bool = False) -> int:
     """The descriptor of a file that this run, or an earlier one, made.
 
-    Raises FileNotFoundError; PackError for anything but a regular file with one link that belongs to this user, or to
-    the owner of the folder that the user named.
+    of_any_user: for folders that users share. Raises FileNotFoundError; PackError for anything but a regular file with
+    one link that belongs to this user, or to the owner of the folder that the user named.
     """
     with _opened(path.parent, below) as folder, _named(path):
         try:
@@ -94,7 +92,8 @@ def descriptor_of(path: Path, flags: int, *, below: Path | None = None) -> int:
             if status.st_nlink > 1:
                 raise _refused(path, "has a second name, a hard link")
             # Others can replace a file between two looks, but not what is open.
-            if status.st_uid not in (_user(), folder.owner) and status.st_uid != _user_there(folder):
+            known = of_any_user or status.st_uid in (_user(), folder.owner)
+            if not known and status.st_uid != _user_there(folder):
                 raise _refused(path, f"belongs to another user ({status.st_uid})")
         except BaseException:
             os.close(descriptor)
@@ -167,6 +166,8 @@ def remove(path: Path) -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder with all that is in it, if it is there. Raises PackError for anything else."""
+    import shutil  # which a reader does not need
+
     with contextlib.suppress(FileNotFoundError), _opened(path.parent, None) as folder, _named(path):
         _check_kind(folder.lstat(path.name), path, stat.S_ISDIR)
         shutil.rmtree(folder.prefix + path.name, dir_fd=folder.descriptor)
@@ -190,12 +191,11 @@ def write_output(path: Path, data: bytes) -> None:
 
 def _way(folder: Path, below: Path | None) -> tuple[Path, tuple[str, ...]]:
     """Where the way to a folder begins, and the names from there on, none of which may be a link."""
-    if below is None:
-        parts = folder.parts
-        if WORK not in parts:
-            return folder, ()
-        below = Path(*parts[: len(parts) - 1 - parts[::-1].index(WORK)])
-    return below, folder.relative_to(below).parts
+    parts, root = folder.parts, folder if below is None else below
+    if WORK in parts:
+        above = Path(*parts[: len(parts) - 1 - parts[::-1].index(WORK)])
+        root = above if root.is_relative_to(above) else root
+    return root, folder.relative_to(root).parts
 
 
 @contextmanager
@@ -260,7 +260,7 @@ def _check_kind(status: os.stat_result, path: Path, wanted: Callable[[int], bool
 
 
 def _refused(path: Path, why: str) -> PackError:
-    return PackError(f"{path} {why}, which packing did not make; nothing was written there: remove it, then try again")
+    return PackError(f"{path} {why}, which rawpack did not make; nothing was written there: remove it, then try again")
 
 
 def _user() -> int:
@@ -269,7 +269,7 @@ def _user() -> int:
 
 def _user_there(folder: _Opened) -> int:
     """To whom a file belongs that this process makes in the folder: a network disk may have other users."""
-    name = f"{folder.prefix}user-{secrets.token_hex(8)}.tmp"
+    name = f"{folder.prefix}user-{os.urandom(8).hex()}.tmp"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=folder.descriptor)
     try:
         return os.fstat(descriptor).st_uid
