@@ -70,7 +70,7 @@ def run_remote(order: bytes) -> Outcome:
 def read_tick(destination: Path, number: int) -> Tick | None:
     """The last progress that a worker reported of a part; None where there is none."""
     try:
-        words = writing.read(_tick_path(destination, number)).decode("ascii", "replace").split()
+        words = writing.read(_tick_path(destination, number), of_any_user=True).decode("ascii", "replace").split()
         return Tick(int(words[0]), int(words[1])) if len(words) == 3 else None
     except (OSError, ValueError):
         return None

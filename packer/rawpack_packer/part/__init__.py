@@ -254,7 +254,7 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
     """The record of a part that is done and has its shard; None if the part must be packed (again)."""
     path = record_path(destination, number)
     try:
-        data = writing.read(path)
+        data = writing.read(path, of_any_user=True)  # workers of a cluster may run as another one
     except FileNotFoundError:
         return None
     body, seal = data[:-16], data[-16:]

@@ -63,9 +63,9 @@ def create(path: Path, mode: str = "wb", buffering: int = -1, *, below: Path | N
     return _as_file(descriptor, mode, buffering)
 
 
-def reopen(path: Path, mode: str = "rb", *, below: Path | None = None) -> IO[Any]:
+def reopen(path: Path, mode: str = "rb", *, below: Path | None = None, of_any_user: bool = False) -> IO[Any]:
     """Open a file that this run, or an earlier one, made: see `descriptor_of`. Only mode "ab" makes a missing one."""
-    return _as_file(descriptor_of(path, _FLAGS[mode], below=below), mode, -1)
+    return _as_file(descriptor_of(path, _FLAGS[mode], below=below, of_any_user=of_any_user), mode, -1)
 
 
 _FLAGS = {"rb": os.O_RDONLY, "r+b": os.O_RDWR, "ab": os.O_RDWR | os.O_APPEND | os.O_CREAT}
@@ -101,10 +101,10 @@ def descriptor_of(path: Path, flags: int, *, below: Path | None = None, of_any_u
     return descriptor
 
 
-def read(path: Path, most: int = sys.maxsize, *, below: Path | None = None) -> bytes:
+def read(path: Path, most: int = sys.maxsize, *, below: Path | None = None, of_any_user: bool = False) -> bytes:
     """The bytes of a file that this run, or an earlier one, made: see `descriptor_of`. Raises PackError for more than
     `most`."""
-    with reopen(path, below=below) as file:
+    with reopen(path, below=below, of_any_user=of_any_user) as file:
         if os.fstat(file.fileno()).st_size > most:
             raise _refused(path, f"has more than {most:,} bytes")
         return bytes(file.read())
@@ -268,9 +268,13 @@ def _user() -> int:
 
 
 def _user_there(folder: _Opened) -> int:
-    """To whom a file belongs that this process makes in the folder: a network disk may have other users."""
+    """To whom a file belongs that this process makes in the folder, since a network disk may have other users; -1 where
+    it can make none."""
     name = f"{folder.prefix}user-{os.urandom(8).hex()}.tmp"
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=folder.descriptor)
+    try:
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=folder.descriptor)
+    except OSError:
+        return -1
     try:
         return os.fstat(descriptor).st_uid
     finally:
