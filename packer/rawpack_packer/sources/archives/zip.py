@@ -76,7 +76,11 @@ def zip_members(fd: int) -> Iterator[Member]:
     """The members of the archive at a descriptor, in the order of its directory. Raises BadArchiveError."""
     with os.fdopen(os.dup(fd), "rb") as file:
         infos, problem = directory(file)
+    wrong = list[str]()
     for info in infos:
+        if (differs := disagreement(fd, info)) is not None:
+            wrong.append(differs)  # which of the two is right, nobody knows: of a name, all classes may depend on it
+            continue
         kind, target = _kind(info), b""
         fault: Fault | None = None
         if info.flag_bits & _ENCRYPTED:
@@ -84,15 +88,15 @@ def zip_members(fd: int) -> Iterator[Member]:
         elif info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             name = _METHODS.get(info.compress_type, "another one")
             fault = "unreadable", f"{OTHER_METHOD} {info.compress_type} ({name}), and only 0 and 8 (deflate) are read"
-        if (differs := disagreement(fd, info)) is not None:
-            # It may be an image that the directory hides, or of another class: nobody knows which of the two is right.
-            fault, problem = fault or ("corrupt", differs), problem or BadArchiveError(differs)
         packed = info.compress_size, info.compress_type
         if kind == "symlink" and fault is None:
             target = _target(fd, info)
         yield Member(_name(info), kind, info.header_offset, info.file_size, info.CRC, target, packed, fault)
     if problem is not None:
         raise problem
+    if wrong:
+        more = f", and so are {len(wrong) - 1:,} more of {len(infos):,}" if wrong[1:] else ""
+        raise BadArchiveError(f"{wrong[0]}{more}")
 
 
 def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | None]:
@@ -153,8 +157,9 @@ def disagreement(fd: int, info: zipfile.ZipInfo) -> str | None:
     with the directory where they are read."""
     if info.flag_bits & _HIDDEN:
         return None
-    name = _raw_name(info)
-    header = os.pread(fd, _LOCAL.size + len(name), info.header_offset)
+    name, header = _raw_name(info), b""
+    with suppress(OSError, OverflowError):  # of an offset that no file has
+        header = os.pread(fd, _LOCAL.size + len(name), info.header_offset)
     mark, size, _ = _LOCAL.unpack_from(header) if len(header) >= _LOCAL.size else (b"", 0, 0)
     if mark != _MEMBER:
         return f"no member begins at byte {info.header_offset:,}, where its directory has {_shown(name)}"
