@@ -53,6 +53,7 @@ from rawpack.remote import url as urls
 from rawpack.remote.cache import Busy, CacheFolder
 from rawpack.remote.download import Transfer
 from rawpack.remote.executor import Executor
+from rawpack.remote.wire import Arrived
 from rawpack.system.user import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
@@ -549,7 +550,9 @@ class SlowLink:
     def __init__(self, data: bytes, file: int) -> None:
         self.data, self.file, self.seen = data, file, list[int]()
 
-    def read_range(self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], total: int) -> int:
+    def read_range(
+        self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], arrived: Arrived, total: int
+    ) -> int:
         into[:] = self.data[start : start + len(into)]
         os.utime(self.file, ns=(0, 0))
         assert wanted()

@@ -117,6 +117,7 @@ class Wire:
             yield response
         finally:
             if response.isclosed() and connection.sock is not None:
+                connection.response_class = HTTPResponse  # it keeps nobody alive who was told of bytes
                 self._idle.setdefault(key, []).append(connection)
             else:
                 connection.close()
