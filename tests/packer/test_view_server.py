@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -32,6 +33,7 @@ from videos import encode, looked_through_here  # noqa: F401 - a fixture
 import rawpack
 from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
+from rawpack_packer import api
 from rawpack_packer.view import server, training
 
 
@@ -70,6 +72,25 @@ class Client:
         answer = self.get(f"{path}?{urlencode(words)}")
         assert answer.status == 200, answer.body
         return np.asarray(Image.open(io.BytesIO(answer.body)))
+
+
+@contextmanager
+def served(store: Path) -> Iterator[tuple[server.Viewer, Client]]:
+    """The server of a page, whose connections can be counted."""
+    page = api.viewer([store])
+    thread = threading.Thread(target=page.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield page, Client(page.url)
+    finally:
+        page.shutdown()
+        page.server_close()
+        thread.join()
+
+
+def asks(client: Client, path: str = "/api/stores") -> bytes:
+    """A question as a browser sends it."""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n".encode()
 
 
 @pytest.fixture(scope="module")
@@ -458,34 +479,83 @@ def test_a_batch_that_is_being_made_keeps_nobody_waiting(
 def test_slow_readers_get_no_more_than_is_allowed(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that nobody takes are bounded in bytes, and connections in number."""
     monkeypatch.setattr(server, "_UNSENT", 1 << 20)
-    monkeypatch.setattr(server, "_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "_CONNECTIONS", 1)
     monkeypatch.setattr(server, "_WAITING_S", 0.1)
-    page = rawpack.view(large)
-    client = Client(page.url)
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.connect(("127.0.0.1", client.port))
-    text = f"GET /image?row=0 HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n"
-    slow.sendall(text.encode())
-    assert slow.recv(15) == b"HTTP/1.1 200 OK"
-    assert client.refused("/image", row=0) == (
-        503,
-        "Other clients take their answers too slowly: ask again in a while.",
-    )
-    silent = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(2)]
-    with pytest.raises(ConnectionError):
-        client.get("/api/stores")
-    for connection in (slow, *silent):
-        connection.close()
+    with served(large) as (page, client):
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", client.port))
+        slow.sendall(asks(client, "/image?row=0"))
+        assert slow.recv(15) == b"HTTP/1.1 200 OK"
+        with pytest.raises(ConnectionError):
+            client.get("/api/stores")
+        page._places.release()  # from now on, two
+        assert client.refused("/image", row=0) == (
+            503,
+            "Other clients take their answers too slowly: ask again in a while.",
+        )
+        slow.close()
 
-    def is_answered() -> bool:
-        try:
-            return bool(client.get("/image?row=0").status == 200)
-        except ConnectionError:
+        def is_answered() -> bool:
+            try:
+                return bool(client.get("/image?row=0").status == 200)
+            except ConnectionError:
+                return False
+
+        wait_until(is_answered, "those who left make room")
+
+
+def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections without a question, or with half of one, cannot keep others from being answered: the oldest gives way
+    to each new one. One that is being answered, however long that takes, keeps its place."""
+    monkeypatch.setattr(server, "_CONNECTIONS", 4)
+    monkeypatch.setattr(server, "_ARRIVING_S", 0.0)
+    with served(packed("memmap", "--size", 48)) as (page, client):
+        answer, go_on = page.answers.answer, threading.Event()
+
+        def slowly(path: str, words: dict[str, str]) -> Any:
+            assert path != "/api/rows" or go_on.wait(100)
+            return answer(path, words)
+
+        monkeypatch.setattr(page.answers, "answer", slowly)
+        working = socket.create_connection(("127.0.0.1", client.port))
+        working.sendall(asks(client, "/api/rows"))
+        wait_until(lambda: len(page._open) == 1 and not page._idle, "the question arrives")
+        idle = []
+        for k in range(9):
+            idle.append(socket.create_connection(("127.0.0.1", client.port)))
+            idle[-1].sendall(asks(client)[: 30 * (k % 2)])
+        assert client.get("/api/stores").status == 200
+        assert [one.recv(1) for one in idle[:6]] == [b""] * 6
+        go_on.set()
+        assert working.recv(15) == b"HTTP/1.1 200 OK"
+        for connection in (working, *idle):
+            connection.close()
+
+
+def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
+    after an answer; by default after 5 s."""
+    assert server._ASKING_S == 5
+    with served(packed("memmap", "--size", 48)) as (page, client):
+        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
+        answered.sendall(asks(client))
+        assert b"200 OK" in answered.recv(1 << 16)
+        monkeypatch.setattr(server, "_ASKING_S", 0.2)
+
+        def ends() -> bool:
+            try:
+                dripping.sendall(b"G")
+            except OSError:
+                return True
             return False
 
-    wait_until(is_answered, "those who left make room")
-    page.close()
+        wait_until(ends, "the connection ends, whatever comes")
+        while answered.recv(1 << 16):
+            pass
+        wait_until(lambda: not page._open, "nobody has a place")
+        dripping.close()
+        answered.close()
 
 
 def test_two_viewers_do_not_share_cookies(packed: Packed) -> None:

@@ -548,6 +548,43 @@ def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: 
 
 
 @pytest.mark.usefixtures("quiet")
+def test_workers_that_are_killed_before_they_begin_reject_nothing(source: Path, tmp_path: Path) -> None:
+    """As on a busy machine, while they start or open the source: no part is the cause, however many are killed. Where
+    all of them are, the run ends, and says so."""
+    store, deaths = tmp_path / "store", tmp_path / "deaths"
+    with (
+        mock.patch("rawpack_packer.engines.local._main", partial(killed_main, str(deaths), 1 << 30)),
+        mock.patch("rawpack.system.pool._IN_VAIN_S", 0.1),
+    ):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 1
+    assert re.search(r"packing workers cannot start here \(exit status -9\); --workers 0 needs none", one_line(ran.err))
+    deaths.write_text("")
+    with mock.patch("rawpack_packer.engines.local._main", partial(killed_main, str(deaths), 4)):
+        ran = run_here("pack", "--json", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 0, ran.err
+    assert (len(Reader(store)), deaths.read_text()) == (COUNT, "dddd")
+
+
+def killed_main(deaths: str, most: int, *args: Any) -> None:
+    """A worker that is killed before it has begun a sample; so many are, at once or when they have their part."""
+    import rawpack_packer.engines.local as local
+
+    path, run = Path(deaths), local.run_part
+    count = path.stat().st_size if path.exists() else 0
+
+    def end() -> None:
+        with path.open("a") as file:
+            file.write("d")
+        die()
+
+    if count < most and count % 2:
+        end()
+    with mock.patch.object(local, "run_part", lambda *given: end() if count < most else run(*given)):
+        local._main(*args)
+
+
+@pytest.mark.usefixtures("quiet")
 def test_workers_that_keep_dying_at_other_samples_stop_the_run(source: Path, tmp_path: Path) -> None:
     """Death after death in one part, and never twice at one sample: the run says so and does not go on for ever."""
     store, deaths = tmp_path / "store", tmp_path / "deaths"

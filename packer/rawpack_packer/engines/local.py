@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 import cloudpickle
 
 from rawpack.errors import PackError
-from rawpack.system.channel import Channel, Heartbeat
+from rawpack.system.channel import TAKEN, Channel, Heartbeat
 from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
@@ -258,6 +258,10 @@ class LocalEngine:
             raise PackError(
                 f"packing workers cannot start here (exit status {status}); {opt.workers(0)} needs none{death.said}"
             )
+        if not death.begun:  # no sample is the cause
+            self._pool.revive(worker)
+            self._send(worker, order)
+            return
         self._deaths[number, position] += 1
         if order.kind == "pack":
             self._packing_deaths[number] += 1
@@ -303,7 +307,7 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) ->
     while (received := channel.receive()) is not None:
         order: _WorkOrder = cloudpickle.loads(received[0])
         task, error = order.task, None
-        notes.note(task.number, -1)
+        notes.note(task.number, TAKEN)
         note = partial(notes.note, task.number)
         try:
             if order.kind == "pack":

@@ -22,9 +22,10 @@ import xxhash
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
+from rawpack.remote.attempts import Attempts, meaning
 from rawpack.remote.cache import default_folder
 from rawpack.remote.download import Transfer
-from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, meaning
+from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded
 from rawpack.remote.url import filesystem, join, shown
 from rawpack.system import writing
 from rawpack_packer.destination import files

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.zip import directory
+from rawpack_packer.sources.archives.zip import directory, disagreement
 from rawpack_packer.sources.array_files import (
     ARRAYS,
     ArraysAt,
@@ -256,6 +256,9 @@ def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, ND
         infos, problem = directory(opened)
         if problem is not None:
             raise problem
+        for info in infos:
+            if (differs := disagreement(opened.fileno(), info)) is not None:
+                raise ValueError(differs)
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         named = at.split or said.names_image or said.columns.image is not None
         images = [name for name in members if split_of(name)[1].rpartition("/")[2] in IMAGE_NAMES]

@@ -30,7 +30,7 @@ files that were replaced or written to are noticed without reading all of them."
 
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _SEAL = b',\n "checksum": "xxh3-128:'
-_MAX_MANIFEST_BYTES = 256 << 20
+MAX_MANIFEST_BYTES = 256 << 20
 """More than any store has: a shard takes about 330 bytes. Decoded, a forged one takes 22 times its size at most."""
 DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
     "float16", "float32", "float64", "complex64", "complex128"
@@ -300,7 +300,7 @@ def load(store: Path) -> tuple[Manifest, str]:
     """The manifest of the store in folder `store`, checked, and the store's digest."""
     path = store / NAME
     try:
-        data = read_plain(path, _MAX_MANIFEST_BYTES)
+        data = read_plain(path, MAX_MANIFEST_BYTES)
     except FileNotFoundError:
         if not store.is_dir():
             raise StoreError(f"{store} does not exist; a store is the folder that `rawpack pack` made") from None

@@ -94,6 +94,8 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             retries = {} if os.environ.keys() & _S3_RETRIED else {"retries": dict(_S3_RETRIES)}
             options = {**options, "config_kwargs": {**_S3_CONFIG, **retries, **given}}
     try:
+        if url.lower().startswith(("http://", "https://")):
+            options = _with_bounded_answers(options, fsspec.config.conf)
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         # fsspec's message names the package.
@@ -106,6 +108,17 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
         raise UsageError(f"{shown(url)} cannot be opened: {what}; check the URL and storage_options=") from None
     return filesystem, str(path)
+
+
+def _with_bounded_answers(options: Mapping[str, Any], configured: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Options for fsspec's package for HTTP, by which it reads no answer without an end. Raises ImportError."""
+    from rawpack.remote.answers import client_options
+
+    used = {**configured.get("http", {}), **configured.get("https", {}), **options}
+    given = used.get("client_kwargs", {})
+    if "get_client" in used or not isinstance(given, Mapping):
+        return options
+    return {**options, "client_kwargs": client_options(given)}
 
 
 def _fsspec(url: str) -> Any:
