@@ -129,6 +129,18 @@ def test_what_does_not_is_left_to_each_rank(world: World, reader: Reader, name: 
     assert {*read} == {*range(24)}
 
 
+def test_processes_that_were_started_anew_are_not_compared_with_those_before(
+    world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure, torchrun starts all ranks again: another seed is right then, though the store is the same."""
+    world.batches(0, reader, shuffle=True, seed=1)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    again = World(monkeypatch)
+    again.store = world.store
+    read = again.batches(0, reader, shuffle=True, seed=2) + again.batches(1, reader, shuffle=True, seed=2)
+    assert {*read} == {*range(24)}
+
+
 def test_only_the_same_batches_are_compared(world: World, reader: Reader) -> None:
     """Batches of other samples, of another size, or of another turn are not compared; nor are ranks given as numbers, a
     single process, and processes without a process group."""

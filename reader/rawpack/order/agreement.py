@@ -45,7 +45,9 @@ class Agreement:
             return
         if self._key is None:
             which = xxhash.xxh3_64_hexdigest(repr([[identity[name] for name in _SAMPLES], split.batch_size]).encode())
-            self._key = f"rawpack/order/{which}/{next(_numbers[which])}"
+            # torchrun may start all processes anew with the store of those that failed.
+            started = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            self._key = f"rawpack/order/{started}/{which}/{next(_numbers[which])}"
         own: dict[str, Any] = {name: value for name, value in identity.items() if name not in _SAMPLES}
         own |= {"drop_last": split.drop_last, "last": split.last}
         if not order.follows_epoch:
