@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rawpack.faces.torch import TorchBatches
 
 
-class Batches(Iterable[Batch]):
+class Batches(dataloader.Unprepared, Iterable[Batch]):
     """Batches of one reader: each iterator is the next epoch, from 0 on, or from n on after `set_epoch(n)`. It takes
     its epoch, and starts workers, at its first `next()`.
 

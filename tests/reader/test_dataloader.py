@@ -123,6 +123,22 @@ def test_the_rank_may_come_late(few: Reader, monkeypatch: pytest.MonkeyPatch) ->
         assert "rank 1 of 2" in repr(batches)
 
 
+def test_prepare_of_accelerate_is_refused(few: Reader) -> None:
+    """What Accelerate's `prepare` does with an object of a strange class, to ask for its kind, is an error. Everybody
+    else may ask."""
+    asks = "def prepare(one): return isinstance(one, dict)\ndef register(one): return isinstance(one, dict)"
+    theirs: dict[str, Any] = {"__name__": "accelerate.accelerator"}
+    ours: dict[str, Any] = {"__name__": "elsewhere"}
+    exec(asks, theirs)  # noqa: S102 # functions of another module
+    exec(asks, ours)  # noqa: S102
+    batches = few.batches(BATCH, workers=0)
+    with pytest.raises(UsageError, match=r"pass batches.accelerate\(accelerator\) to prepare\(\)"):
+        theirs["prepare"](batches)
+    assert not any(ask(batches) for ask in (theirs["register"], ours["prepare"]))
+    assert isinstance(batches, Batches)
+    assert batches.__class__ is Batches
+
+
 def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer may start its other processes after batches(): the warning comes when the epoch begins."""
     monkeypatch.setattr(launcher, "_warned", False)

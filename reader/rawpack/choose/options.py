@@ -135,8 +135,20 @@ class Options:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.sampler is not None and self.shuffle is not False:
-            raise UsageError("sampler= is its own order: leave out shuffle=")
+        if self.sampler is not None:
+            _check_undivided(self.sampler)
+            if self.shuffle is not False:
+                raise UsageError("sampler= is its own order: leave out shuffle=")
+
+
+def _check_undivided(sampler: Any) -> None:
+    """Raise UsageError for a sampler that divides samples between ranks, such as torch's DistributedSampler: with `ranks`,
+    they would be divided twice; without, all epochs would be the same, as nobody calls its set_epoch()."""
+    if hasattr(sampler, "num_replicas"):
+        raise UsageError(
+            f"sampler={type(sampler).__name__}(...) divides the samples between ranks, which batches() does itself: "
+            f'leave it out, and pass shuffle={bool(getattr(sampler, "shuffle", False))}, ranks="auto"'
+        )
 
 
 def flag(name: str, value: object) -> bool:
