@@ -133,7 +133,7 @@ def test_values_that_make_no_sense_are_refused_where_they_are_made(made: Callabl
         ({"shuffle": Blocks(), "sampler": [1]}, "sampler= is its own order"),
         (
             {"sampler": Divided(True)},
-            r'sampler=Divided\(...\) divides .* leave it out, and pass shuffle=True, ranks="auto"',
+            r'Divided\(...\) divides .* leave it out, and pass shuffle=True, ranks="auto"',
         ),
         ({"sampler": Divided(False), "ranks": (0, 2)}, 'leave it out, and pass shuffle=False, ranks="auto"'),
         ({"sampler": Divided(None), "ranks": "auto"}, 'leave it out, and pass shuffle=False, ranks="auto"'),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from reading import WAYS, rows_of
 
-from rawpack import Ranks, Reader, UsageError
+from rawpack import Batches, Ranks, Reader, UsageError
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
@@ -129,8 +129,8 @@ def test_prepare_of_accelerate_is_refused(few: Reader) -> None:
     asks = "def prepare(one): return isinstance(one, dict)\ndef register(one): return isinstance(one, dict)"
     theirs: dict[str, Any] = {"__name__": "accelerate.accelerator"}
     ours: dict[str, Any] = {"__name__": "elsewhere"}
-    exec(asks, theirs)  # noqa: S102 # functions of another module
-    exec(asks, ours)  # noqa: S102
+    exec(asks, theirs)
+    exec(asks, ours)
     batches = few.batches(BATCH, workers=0)
     with pytest.raises(UsageError, match=r"pass batches.accelerate\(accelerator\) to prepare\(\)"):
         theirs["prepare"](batches)

@@ -149,7 +149,8 @@ def test_the_last_group_of_an_epoch_makes_a_step(claims: list[dict[str, Any]]) -
 
 
 def test_with_tensors_alone_the_last_gradients_are_late_or_lost(claims: list[dict[str, Any]]) -> None:
-    """Batches of tensors alone that are not prepared: groups reach into the next epoch, and the gradients of the very last batch are lost."""
+    """Batches of tensors alone, without `prepare`: groups reach into the next epoch, and the gradients of the very last
+    batch are lost."""
     expected = weight_after(grouped(claims, "plain", [2] * 7), 2)
     assert [one["plain_steps"] for one in claims] == [7] * 2
     assert [one["plain_weight"] for one in claims] == pytest.approx([expected] * 2, rel=1e-9)

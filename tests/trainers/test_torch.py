@@ -305,8 +305,8 @@ def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4
 
 
 def test_ranks_with_other_seeds_are_found_out(stores: Stores, tmp_path: Path) -> None:
-    """Three processes with one seed share an epoch. With several seeds, all but the first that comes raise; so they do in
-    a process group that was made after another, and in one that keeps its keys in a file."""
+    """Three processes with one seed share an epoch. With several seeds, all but the first that comes raise; so they do
+    in a process group that was made after another, and keeps its keys in a file."""
     train("seeds", stores(24), tmp_path, ranks=3)
     found = [json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(3)]
     for name in ("one seed", "another group"):

@@ -142,8 +142,8 @@ class Options:
 
 
 def _check_undivided(sampler: Any) -> None:
-    """Raise UsageError for a sampler that divides samples between ranks, such as torch's DistributedSampler: with `ranks`,
-    they would be divided twice; without, all epochs would be the same, as nobody calls its set_epoch()."""
+    """Raise UsageError for a sampler that divides samples between ranks, such as torch's DistributedSampler. With
+    `ranks`, they would be divided twice; without, all epochs would be the same, as nobody calls its set_epoch()."""
     if hasattr(sampler, "num_replicas"):
         raise UsageError(
             f"sampler={type(sampler).__name__}(...) divides the samples between ranks, which batches() does itself: "
