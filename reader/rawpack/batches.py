@@ -48,10 +48,7 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         return len(self._feed)
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise UsageError(
-            "batches are iterated, not indexed; for a DataLoader of torch import torch before you call batches(), or "
-            "pass it the reader itself"
-        )
+        raise dataloader.not_indexed()
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")

@@ -16,7 +16,7 @@ from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
 from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
-from rawpack.system.user import seconds, suggesting
+from rawpack.system.user import did_you_mean, seconds, suggesting
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
@@ -186,7 +186,7 @@ def by_field(name: str, value: Any, allowed: Sequence[str], default: Any) -> dic
     for field in value:
         if field not in allowed:
             there = f"the fields that it is for: {', '.join(allowed)}" if allowed else "none that it could be for"
-            raise UsageError(f"{name}= names {field!r}; the batch has {there}")
+            raise UsageError(f"{name}= names {field!r}; the batch has {there}{did_you_mean(str(field), allowed)}")
     return {field: value.get(field, default) for field in allowed}
 
 

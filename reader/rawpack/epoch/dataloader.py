@@ -123,6 +123,14 @@ def register(kind: type) -> None:
         dataset.register(kind)
 
 
+def not_indexed() -> UsageError:
+    """The error for whoever indexes batches, as a DataLoader does that does not know that they are iterable."""
+    return UsageError(
+        "batches are iterated, not indexed; for a DataLoader of torch import torch before you call batches(), and pass "
+        "it that result with batch_size=None, or pass it the reader itself"
+    )
+
+
 def worker_here() -> tuple[int, int] | None:
     """Which of how many workers of a DataLoader this process is; None where it is none."""
     asked = getattr(_module(), "get_worker_info", None)

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
+from rawpack.system.limits import limit_behind
 
 try:
     import fcntl
@@ -43,7 +44,8 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
             raise DamagedStoreError(
                 f"{path} is a symbolic link; a store's files are not followed elsewhere: put the file itself there"
             ) from None
-        raise StoreError(f"cannot open {path}: {error.strerror or error}") from error
+        limit = limit_behind(error)
+        raise StoreError(f"cannot open {path}: {error.strerror or error}{limit and ': '}{limit}") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
