@@ -64,6 +64,11 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
             {"num_workers": 2, "prefetch_factor": 4},
             "DataLoader's num_workers=2 is workers=2 here; leave out prefetch_factor=4",
         ),
+        ({"distributed": True}, 'FFCV\'s distributed=True is ranks="auto" here'),
+        (
+            {"distributed": False, "os_cache": True},
+            "leave out distributed=False; leave out os_cache=True: batches are made in advance",
+        ),
         ({"max_held": 4}, "max_held=4 is now workers=Workers(max_held=4)"),
         ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),
         ({"encoded": ["image"]}, "encoded=['image'] is now decode=False, or by field: decode={'image': False}"),
