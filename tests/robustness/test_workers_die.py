@@ -512,7 +512,7 @@ FAILS: dict[str, tuple[str, str]] = {
         "import subprocess\n"
         "def refuse(*_, **__): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
         "subprocess.Popen.__init__ = refuse",
-        r"no worker process can be started.*temporarily unavailable; a limit on processes",
+        r"no worker process can be started.*temporarily unavailable: a limit on processes",
     ),
 }
 """What keeps worker processes from starting, as a script's line, and what the error must tell of it."""

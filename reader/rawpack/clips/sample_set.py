@@ -15,6 +15,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import StoreError, UsageError
 from rawpack.store.opening import Opening
 from rawpack.store.stores import CLIP, INDEX, Stores
+from rawpack.system.user import did_you_mean
 
 if TYPE_CHECKING:
     from rawpack.clips.offsets import Offsets
@@ -162,7 +163,8 @@ class SampleSet:
         """As `Reader.column` gives it, with its errors."""
         fields, clips = self.library.fields, self.clips
         if not isinstance(name, str) or name not in (*fields, INDEX):
-            raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}")
+            hint = did_you_mean(str(name), fields)
+            raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}{hint}")
         if name in fields and fields[name].in_shards:
             raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
         self.look_at_files()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import DamagedStoreError, StoreError
 from rawpack.system.files import open_plain
+from rawpack.system.limits import limit_behind, refused
 from rawpack.system.memory import advise, map_descriptor
 
 Bytes = NDArray[np.uint8]
@@ -123,7 +124,10 @@ def map_file(
             mapping = map_descriptor(descriptor, record.bytes)
             status = os.fstat(descriptor)
         except (OSError, ValueError, OverflowError) as error:
-            raise StoreError(f"cannot map {path}: {error}") from error
+            limit = limit_behind(error) if isinstance(error, OSError) else ""
+            # Rows of raw shards are mapped together, besides each file: see `Gather`.
+            more = f": {limit}, to more than twice the size of the store" if limit else ""
+            raise StoreError(f"cannot map {path}: {error}{more}") from error
     array = np.frombuffer(mapping, np.uint8)
     array.flags.writeable = False
     if random_access and hasattr(mmap, "MADV_RANDOM"):
@@ -167,7 +171,8 @@ def open_whole(folder: Path, record: FileRecord) -> int:
     path = folder / record.name
     with opened(path, record) as descriptor:
         check_head(path, record, memoryview(os.pread(descriptor, HEAD_BYTES, 0)))
-        return os.dup(descriptor)
+        with refused(StoreError, f"cannot open {path}"):
+            return os.dup(descriptor)
 
 
 def readahead(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:

@@ -22,6 +22,7 @@ from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making, PoolCache, WorkerSet
 from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
+from rawpack.order.agreement import Agreement
 from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import resolve_rank
@@ -74,6 +75,7 @@ class Epochs:
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
         self._repeats = RepeatWatch(samples, order, self.settings)
+        self.agreement = Agreement()
         self.closed = False
         self._made = Scope()
         """What is closed with these: their iterators, and the same batches with other settings."""
@@ -105,6 +107,8 @@ class Epochs:
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
                 start.split.check_not_empty()
+            if start.worker is None:
+                self.agreement.check(self.settings.ranks, start.split, self._order, start.epoch, self._identity)
             read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
             steps: EpochSteps = self._steps(start)
             prefetch = worker_set = None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.choose.options import one_of
+from rawpack.epoch.dataloader import Unprepared
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
@@ -151,7 +152,7 @@ class EpochSetter:
         self._batches.set_epoch(epoch)
 
 
-class TorchBatches(PlacedBatches):
+class TorchBatches(Unprepared, PlacedBatches):
     """Batches of one reader as tensors: each iterator is the next epoch, as with `Batches`.
 
     On the CPU, tensors share the memory of the batch, which is yours for as long as you hold any of them or a view of

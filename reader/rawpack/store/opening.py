@@ -54,6 +54,11 @@ class Cache:
     def __post_init__(self) -> None:
         if self.folder is not None and not isinstance(self.folder, str | os.PathLike):
             raise UsageError(f"Cache({self.folder!r}): the cache is a folder; pass its limit as Cache(folder, limit)")
+        if isinstance(self.folder, str) and not self.folder.isdecimal() and byte_count(self.folder) is not None:
+            raise UsageError(
+                f"Cache({self.folder!r}): the cache is a folder; pass a limit as Cache(limit={self.folder!r}), and a "
+                f"folder that is really called so as './{self.folder.strip()}'"
+            )
         if self.limit is not None and (byte_count(self.limit) or 0) <= 0:
             raise UsageError(f'limit={self.limit!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
         if self.timeout is not None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
+from rawpack.system.limits import limit_behind
 from rawpack.system.writing import descriptor_of
 
 try:
@@ -42,7 +43,8 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DamagedStoreError(f"{path} is a symbolic link that leads back to itself") from None
-        raise StoreError(f"cannot open {path}: {error.strerror or error}") from error
+        limit = limit_behind(error)
+        raise StoreError(f"cannot open {path}: {error.strerror or error}{limit and ': '}{limit}") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -166,7 +166,10 @@ class Pipeline:
             changed = step.apply(made, random)
             unknown = set(changed) - set(outs) | (set(given) & set(changed))
             if unknown:
-                raise UsageError(f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}: not in the batch")
+                raise UsageError(
+                    f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}: a step cannot add fields to the "
+                    f"batch; it can replace {', '.join(name for name in outs if name not in given)}"
+                )
             made.update(changed)
         for name, out in outs.items():
             if made[name] is not out:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
+from rawpack.system.limits import limit_behind
 from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
 
 _ALIGN = 4096
@@ -153,9 +154,9 @@ class SlotPool:
         try:
             slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
         except OSError as error:
+            cure = limit_behind(error) or "release batches, or pass a smaller batch_size"
             raise RawpackError(
-                f"no memory for a batch of {self.layout.size} bytes besides {len(self.slots)} others ({error}): "
-                "release batches, or pass a smaller batch_size"
+                f"no memory for a batch of {self.layout.size} bytes besides {len(self.slots)} others ({error}): {cure}"
             ) from error
         self._next += 1
         self.slots[slot.number] = slot
