@@ -21,6 +21,8 @@ _S3_RETRIES = {"mode": "standard", "max_attempts": 2}
 """Within a request, which is retried here and by s3fs too: with botocore's own five, a host that is not there would be
 tried for ten seconds."""
 _S3_RETRIED = {"AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"}
+_PLAIN_HEADERS = {"accept", "accept-encoding", "range", "user-agent"}
+"""What another host is told too."""
 _LEAST_SECRET = 6
 """Characters. Shorter values occur in too many words to be removed from a message."""
 
@@ -93,6 +95,12 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             # Each call with a dict of its own, which botocore changes: fsspec finds its file systems by their options.
             retries = {} if os.environ.keys() & _S3_RETRIED else {"retries": dict(_S3_RETRIES)}
             options = {**options, "config_kwargs": {**_S3_CONFIG, **retries, **given}}
+    elif url.lower().startswith(("http://", "https://")):
+        given = http_options(url, options)
+        among = [*given, *(given.get("client_kwargs") or ())]
+        # aiohttp sends cookies and the session's own login wherever it is redirected to.
+        stays = "cookies" in among or "cookie_jar" in among or "auth" in (given.get("client_kwargs") or ())
+        options = {"get_client": _client_of_one_host if stays else _client, **options}
     try:
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
@@ -106,6 +114,46 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
         raise UsageError(f"{shown(url)} cannot be opened: {what}; check the URL and storage_options=") from None
     return filesystem, str(path)
+
+
+async def _client(**options: Any) -> Any:
+    """aiohttp's session, which sends no other host what was given for the first one."""
+    return _redirected_by(_redirected, options)
+
+
+async def _client_of_one_host(**options: Any) -> Any:
+    """aiohttp's session, which is redirected to no other host."""
+    return _redirected_by(_not_redirected, options)
+
+
+def _redirected_by(redirected: Any, options: dict[str, Any]) -> Any:
+    import aiohttp
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(redirected)
+    return aiohttp.ClientSession(**options | {"trace_configs": [*(options.get("trace_configs") or ()), trace]})
+
+
+async def _redirected(session: Any, context: Any, about: Any) -> None:
+    """Take all but plain headers off a request that goes to another host; aiohttp takes `Authorization` alone."""
+    if _leads_elsewhere(about):
+        for name in {*map(str, about.headers)}:
+            if name.lower() not in _PLAIN_HEADERS:
+                about.headers.popall(name, None)
+
+
+async def _not_redirected(session: Any, context: Any, about: Any) -> None:
+    if _leads_elsewhere(about):
+        raise PermissionError(
+            "it is redirected to another host, where the cookies or the login of storage_options= must not go"
+        )
+
+
+def _leads_elsewhere(about: Any) -> bool:
+    """Whether a redirect leads to another host, port or scheme, other than from HTTP to HTTPS."""
+    here, there = about.url, about.url.join(type(about.url)(about.response.headers.get("Location", "")))
+    secured = here.scheme == "http" and there.scheme == "https" and here.is_default_port() and there.is_default_port()
+    return bool(here.host != there.host or (here.origin() != there.origin() and not secured))
 
 
 def _fsspec(url: str) -> Any:

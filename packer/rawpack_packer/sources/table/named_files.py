@@ -279,6 +279,13 @@ def _remote_glob(url: str, spool: Spool | None) -> list[str]:
         found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
         if not found:
             _check_bucket(url, spool)
+        here = urlsplit(url)
+        for name in found:
+            if is_url(name) and urlsplit(name)[:2] != here[:2] and here.scheme.startswith("http"):
+                raise UsageError(
+                    f"{plain(shown(url))}: its listing names {plain(shown(name))}, which is on another host: pack that "
+                    "by its own URL"
+                )
         return found
     except UsageError:
         raise
