@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -11,11 +12,12 @@ from typing import Any
 import pytest
 from store_server import Request, Server
 
+import rawpack_packer
 from rawpack.errors import UsageError
 from rawpack.remote.transfer import Remote
-from rawpack.remote.url import filesystem
+from rawpack.remote.url import filesystem, share_options
 from rawpack_packer.sources.table.named_files import named_files
-from rawpack_packer.sources.table.remote_files import Spool
+from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
 
 pytest.importorskip("aiohttp")
 SECRETS = {
@@ -135,3 +137,51 @@ def test_a_listing_names_no_other_host(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(f"{named_files.__module__}.filesystem", lambda url, options: (Listed(), url))
     with pytest.raises(UsageError, match=r"its listing names http://127\.0\.0\.1:9/a/x\.tar, which is on another host"):
         named_files("https://127.0.0.1:9/a/*.tar", Spool(tmp_path, 1 << 20, {"headers": SECRETS}))
+
+
+def test_a_listing_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever a server has to list."""
+    ended = threading.Event()
+
+    class Endless:
+        def glob(self, path: str) -> list[str]:
+            ended.wait(60)
+            return []
+
+        def unstrip_protocol(self, name: str) -> str:
+            return name
+
+    monkeypatch.setattr(f"{named_files.__module__}.filesystem", lambda url, options: (Endless(), url))
+    monkeypatch.setattr(f"{named_files.__module__}._LISTING_S", 0.01)
+    with pytest.raises(UsageError, match=r"cannot be listed \(TimeoutError\): name the files by a range"):
+        named_files("http://127.0.0.1:9/a/*.tar", Spool(tmp_path, 1 << 20))
+    ended.set()
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "said"),
+    [
+        ("https://one/a.tar", "https://two/b", "those of https://one/a.tar and https://two/b"),
+        ("https://one/a.tar", "s3://bucket/b", "those of https://one/a.tar and s3://bucket/b"),
+        ("https://me:s3cret@one/a.tar", "http://one/b", "those of https://one/a.tar and http://one/b"),
+    ],
+)
+def test_options_are_for_one_host(source: str, destination: str, said: str) -> None:
+    """Nothing is sent: what was meant for one of the two is a question."""
+    with pytest.raises(UsageError, match="would be sent to two hosts, " + re.escape(said)):
+        rawpack_packer.pack(source, destination, storage_options={"headers": SECRETS})
+
+
+def test_buckets_are_of_one_account() -> None:
+    assert share_options("s3://one/a.tar", "s3://two/b")
+    assert share_options("https://me@host/a", "https://HOST/b")
+    assert not share_options("https://host/a", "https://host:8443/b")
+
+
+@pytest.mark.parametrize("last", ["..", ".", "", ".bashrc", "a/../..", "%2e%2e"])
+def test_the_end_of_a_url_leads_nowhere(last: str, tmp_path: Path) -> None:
+    """A fetched file has a plain name in a folder of its own."""
+    spool = Spool(tmp_path / "spool", 1 << 20)
+    path = spool.path(RemoteArchive(f"https://host/a/{last}", 10, "v1"))
+    assert path.parent.parent == tmp_path / "spool"
+    assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", path.name)

@@ -60,6 +60,14 @@ def shown(url: str) -> str:
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 
 
+def share_options(one: str, other: str) -> bool:
+    """Whether options for one URL are for the other one, too: of one protocol and, over HTTP, of one host. Buckets are
+    of the account, or the endpoint, that the options name."""
+    here, there = urlsplit(one.lower()), urlsplit(other.lower())
+    hosts = {split.netloc.rpartition("@")[2] for split in (here, there)}
+    return here.scheme == there.scheme and (not here.scheme.startswith("http") or len(hosts) == 1)
+
+
 def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
     """A message of another library, without the secrets in a URL or in the options that opened it."""
     text = shown(text)
