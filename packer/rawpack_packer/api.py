@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
-from rawpack.remote.url import is_url, local_path, shown
+from rawpack.remote.url import is_url, local_path, share_options, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import THEN_COPY, one_store, store_folder, store_folders
@@ -91,6 +91,11 @@ def pack_job(
         raise UsageError(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
             "machine"
+        )
+    if url is not None and far and storage_options and not share_options(str(source), url):
+        raise UsageError(
+            f"storage_options= would be sent to two hosts, those of {shown(str(source))} and {shown(url)}: set what "
+            "each needs in fsspec's configuration, or in the environment"
         )
     if url is None and tmp is not None:
         raise UsageError(f"{opt.tmp} applies to URLs; {os.fspath(destination)} is a folder")

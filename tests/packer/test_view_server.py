@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import cv2
 import numpy as np
 import pytest
 from folders import files_of
@@ -34,7 +35,7 @@ import rawpack
 from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
-from rawpack_packer.view import server, training
+from rawpack_packer.view import drawn, server, training
 
 
 class Client:
@@ -194,6 +195,8 @@ def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
         ("/api/batch", {"size": "99999"}, "image size 99999: sides must be"),
         ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
         ("/api/batch", {"steps": "Resize((4096, 4096))", "batch": 4096, "epoch": 3}, "75 samples would be 3.5 GiB"),
+        ("/api/batch", {"size": 65000, "batch": 1}, "1 sample would be 11.8 GiB"),
+        ("/api/batch", {"steps": "Resize((65000, 65000)), CenterCrop(8)", "batch": 1}, "1 sample would be 11.8 GiB"),
         ("/api/batch", {"rank": 5, "world": 3}, "rank must be less than the number of ranks, 3, not 5"),
         ("/api/clips", {"frames": 2}, "video"),
     ],
@@ -841,3 +844,38 @@ def test_forgotten_pages_end(packed: Packed) -> None:
     gc.collect()
     with pytest.raises(ConnectionError):
         client.get("/api/stores")
+
+
+def test_sizes_are_looked_at_before_pixels(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever question would read them: nothing of a sample is read whose images do not fit."""
+    page = rawpack.view(packed("memmap", "--size", 48))
+    client = Client(page.url)
+    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 48 * 48 * 3 - 1)
+    for path, words in (("/image", {"row": 0}), ("/api/sample", {"row": 0}), ("/api/batch", {"batch": 2})):
+        status, said = client.refused(path, **words)
+        assert (status, "48 x 48 pixels, too many for a page" in said) == (400, True), said
+    assert "<img" not in page._repr_html_()
+    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 48 * 48 * 3)
+    assert client.get("/image?row=0").status == 200
+    page.close()
+
+
+def test_pictures_are_computed_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wider numbers than a picture's own are never there for all of its pixels; what is shown does not depend on it."""
+    rng = np.random.default_rng(0)
+    one, other = (rng.integers(0, 256, (37, 5, 3), np.uint8) for _ in range(2))
+    mask = rng.integers(0, 300, (37, 5), np.uint16)
+
+    def shown() -> tuple[Any, ...]:
+        return drawn.difference(one, other, 3), drawn.mask_layer(mask), drawn.psnr(one, other), drawn.psnr(one, one)
+
+    whole = shown()
+    monkeypatch.setattr(drawn, "_BAND", 40)
+    assert shown() == whole
+    gray = np.clip(128 + 3 * (other.astype(float) - one), 0, 255).astype(np.uint8)
+    assert np.array_equal(cv2.imdecode(np.frombuffer(whole[0][1], np.uint8), -1)[..., ::-1], gray)
+    layer = cv2.imdecode(np.frombuffer(whole[1][1], np.uint8), -1)
+    assert np.array_equal(layer[..., 3] == 0, mask == 0)
+    assert (layer[mask == 255][:, :3] == 128).all()
+    assert whole[2] == pytest.approx(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
+    assert whole[3] is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.inferred import inferred_kind
+from rawpack_packer.sources.inflation import most_of
 from rawpack_packer.sources.named_arrays import SaidOfArrays
 from rawpack_packer.sources.table.choose import (
     LABEL,
@@ -313,6 +315,11 @@ def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
 
 
 def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    if info.file_size > most_of(info.compress_size, sys.maxsize):
+        raise UsageError(
+            f"{path}: {info.filename!r} in it says that it has {info.file_size:,} bytes, which cannot be in "
+            f"{info.compress_size:,}: write it again"
+        )
     with file.open(info) as member:
         assert isinstance(member, zipfile.ZipExtFile)
         if member.peek(len(_NPY))[: len(_NPY)] != _NPY:

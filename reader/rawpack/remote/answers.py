@@ -1,9 +1,9 @@
-"""Answers to fsspec's package for HTTP, whose client reads all that a server sends: here, no more than what was asked
-for can have. Loaded where that package is needed, with its client, aiohttp."""
+"""The session of fsspec's package for HTTP: of what a server sends, it reads no more than what was asked for can have,
+and what was given for one host goes to no other. Loaded where that package is needed, with its client, aiohttp."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -15,6 +15,8 @@ from rawpack.remote.wire import TooLongError
 MOST_LISTED = 64 << 20
 """Bytes of the page that lists a folder."""
 _MOST_OF_ERRORS = 1 << 20
+_PLAIN_HEADERS = {"accept", "accept-encoding", "range", "user-agent"}
+"""What another host is told too."""
 _most: ContextVar[int] = ContextVar("most", default=MOST_LISTED)
 """Of the requests of this thread: fsspec carries them out in another one, by a copy of this thread's context."""
 
@@ -29,9 +31,52 @@ def at_most(size: int) -> Iterator[None]:
         _most.reset(token)
 
 
-def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`client_kwargs` of fsspec's package for HTTP, with answers that are bounded."""
-    return {"response_class": _Answer, **options}
+def client_for(options: Mapping[str, Any]) -> Callable[..., Any]:
+    """What makes the session: `get_client` of fsspec's package for HTTP. options: all others of that package."""
+    session = options.get("client_kwargs") or {}
+    # aiohttp sends cookies and the session's own login wherever it is redirected to.
+    stays = not {"cookies", "cookie_jar"}.isdisjoint({*options, *session}) or "auth" in session
+    return _client_of_one_host if stays else _client
+
+
+async def _client(**options: Any) -> aiohttp.ClientSession:
+    """A session that sends no other host what was given for the first one."""
+    return _redirected_by(_redirected, options)
+
+
+async def _client_of_one_host(**options: Any) -> aiohttp.ClientSession:
+    """A session that is redirected to no other host."""
+    return _redirected_by(_not_redirected, options)
+
+
+def _redirected_by(redirected: Any, options: dict[str, Any]) -> aiohttp.ClientSession:
+    trace = aiohttp.TraceConfig()
+    trace.on_request_redirect.append(redirected)
+    traces = [*(options.get("trace_configs") or ()), trace]
+    return aiohttp.ClientSession(**{"response_class": _Answer} | options | {"trace_configs": traces})
+
+
+async def _redirected(session: Any, context: Any, about: Any) -> None:
+    """Take all but plain headers off a request that goes to another host; aiohttp takes `Authorization` alone."""
+    if _leads_elsewhere(about):
+        for name in {*map(str, about.headers)}:
+            if name.lower() not in _PLAIN_HEADERS:
+                about.headers.popall(name, None)
+
+
+async def _not_redirected(session: Any, context: Any, about: Any) -> None:
+    if _leads_elsewhere(about):
+        raise PermissionError(
+            "it is redirected to another host, where the cookies or the login of storage_options= must not go"
+        )
+
+
+def _leads_elsewhere(about: Any) -> bool:
+    """Whether a redirect leads to another host, port or scheme, other than from HTTP to HTTPS."""
+    here, target = about.url, about.url.join(type(about.url)(about.response.headers.get("Location", "")))
+    secured = here.scheme == "http" and target.scheme == "https"
+    secured = secured and here.is_default_port() and target.is_default_port()
+    return bool(here.host != target.host or (here.origin() != target.origin() and not secured))
 
 
 class _Answer(aiohttp.ClientResponse):

@@ -58,6 +58,14 @@ def shown(url: str) -> str:
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 
 
+def share_options(one: str, other: str) -> bool:
+    """Whether options for one URL are for the other one, too: of one protocol and, over HTTP, of one host. Buckets are
+    of the account, or the endpoint, that the options name."""
+    here, there = urlsplit(one.lower()), urlsplit(other.lower())
+    hosts = {split.netloc.rpartition("@")[2] for split in (here, there)}
+    return here.scheme == there.scheme and (not here.scheme.startswith("http") or len(hosts) == 1)
+
+
 def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
     """A message of another library, without the secrets in a URL or in the options that opened it."""
     text = shown(text)
@@ -95,7 +103,10 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             options = {**options, "config_kwargs": {**_S3_CONFIG, **retries, **given}}
     try:
         if url.lower().startswith(("http://", "https://")):
-            options = _with_bounded_answers(options, fsspec.config.conf)
+            from rawpack.remote.answers import client_for
+
+            given = http_options(url, options)
+            options = {**options, "get_client": given.get("get_client", client_for(given))}
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         # fsspec's message names the package.
@@ -108,17 +119,6 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         what = scrubbed(f"{type(error).__name__}: {error}", url, options)
         raise UsageError(f"{shown(url)} cannot be opened: {what}; check the URL and storage_options=") from None
     return filesystem, str(path)
-
-
-def _with_bounded_answers(options: Mapping[str, Any], configured: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Options for fsspec's package for HTTP, by which it reads no answer without an end. Raises ImportError."""
-    from rawpack.remote.answers import client_options
-
-    used = {**configured.get("http", {}), **configured.get("https", {}), **options}
-    given = used.get("client_kwargs", {})
-    if "get_client" in used or not isinstance(given, Mapping):
-        return options
-    return {**options, "client_kwargs": client_options(given)}
 
 
 def _fsspec(url: str) -> Any:

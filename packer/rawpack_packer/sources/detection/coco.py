@@ -39,7 +39,8 @@ from rawpack_packer.text import plain
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""
 _NO_SEGMENTATION = (b"", b"[]", b"null")
-_MOST_PIXELS = 1 << 28
+_MOST_PIXELS = _KEPT_PIXELS = 1 << 28
+"""Of an image; and of the masks of its objects that are in memory together: others are made a second time."""
 _MOST_BITS = 40
 """Of a run length."""
 
@@ -162,18 +163,25 @@ class PaintedColumn:
         height, width = self.sizes[i].tolist()
         if height * width > _MOST_PIXELS:
             raise DecodeError("too_large", f"{width}x{height} pixels")
-        masks = list[tuple[bool, int, int, NDArray[np.bool_]]]()
-        first = int(self.paints.ends[i])
-        for at, (paint, crowd) in enumerate(self.paints.value(i).tolist(), first):  # type: ignore[union-attr]
-            try:
-                mask = covered(msgspec.json.decode(self.segmentations.raw(at), type=Segmentation), height, width)
-            except (ValueError, OverflowError) as error:
-                raise DecodeError("bad_field", f"segmentation {at - first} of the image: {error}") from None
-            masks.append((not crowd, -int(mask.sum()), paint, mask))
+        paints = self.paints.value(i).tolist()  # type: ignore[union-attr]
+        kept, areas = dict[int, NDArray[np.bool_]](), list[int]()
+        for at in range(len(paints)):
+            mask = self._mask(i, at, height, width)
+            areas.append(int(mask.sum()))
+            if height * width * (at + 1) <= _KEPT_PIXELS:
+                kept[at] = mask
         painted = np.zeros((height, width), self.dtype)
-        for _, _, paint, mask in sorted(masks, key=lambda one: one[:3]):
-            painted[mask] = paint
+        for at in sorted(range(len(paints)), key=lambda at: (not paints[at][1], -areas[at], paints[at][0])):
+            painted[kept[at] if at in kept else self._mask(i, at, height, width)] = paints[at][0]
         return painted
+
+    def _mask(self, i: int, at: int, height: int, width: int) -> NDArray[np.bool_]:
+        """The pixels (height, width) of object `at` of image i. Raises DecodeError."""
+        raw = self.segmentations.raw(int(self.paints.ends[i]) + at)
+        try:
+            return covered(msgspec.json.decode(raw, type=Segmentation), height, width)
+        except (ValueError, OverflowError) as error:
+            raise DecodeError("bad_field", f"segmentation {at} of the image: {error}") from None
 
     def pick(self, rows: Rows, /) -> PaintedColumn:
         numbers = RaggedColumn(np.arange(len(self.segmentations)), self.paints.ends).pick(rows).values

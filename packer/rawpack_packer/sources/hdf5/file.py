@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources.files import parsing
+from rawpack_packer.sources.inflation import MAX_INFLATION
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _MOST_HOPS = 16
 """Soft links one after another."""
 _MOST_CHUNK = 1 << 30
 _MOST_ROW = (1 << 31) - 1
-_MAX_INFLATION = 1 << 12
-"""Bytes that one byte of a file is taken to hold at most. gzip holds 1,032."""
 _SMALL_CACHE = 1 << 20
 VLEN, OPAQUE, TEXT, NUMBERS = "vlen", "opaque", "text", "numbers"
 
@@ -317,7 +316,7 @@ def _check(file: h5py.File, opened: Any) -> None:
                 f"it is compressed by a filter that is not installed here, {what}: use h5repack -f GZIP=4"
             )
     size = math.prod(opened.shape or ()) * opened.get_type().get_size()
-    if size > file.id.get_filesize() * _MAX_INFLATION:
+    if size > file.id.get_filesize() * MAX_INFLATION:
         raise RefusedError(f"it declares {size:,} bytes, which cannot be in a file of {file.id.get_filesize():,}")
     rows = (opened.shape or (1,))[0]
     if size // max(rows, 1) > _MOST_ROW:

@@ -20,6 +20,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import is_below, parsing
+from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.parquet.tables import is_text, open_table
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
@@ -150,7 +151,7 @@ class RobotFolder:
         """A file in JSON; or a list of what the lines of one hold. Raises UsageError."""
         where, decode = self.named(name), msgspec.json.Decoder(kind)
         with reading(where), self._file(name).opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read(_MOST_BYTES)
+            data = read_in_steps(file.read, _MOST_BYTES)
         try:
             return decode.decode_lines(data) if name.endswith(".jsonl") else decode.decode(data)  # type: ignore[return-value]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -255,7 +256,9 @@ def _of_v3(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Itera
     seen, number = 0, 0
     while seen < info.total_episodes or not number:
         at = {"chunk_index": number // info.chunks_size, "file_index": number % info.chunks_size}
-        columns = place.columns(_filled(place, _EPISODES, at), wanted)
+        columns = place.columns(name := _filled(place, _EPISODES, at), wanted)
+        if not columns[wanted[0]] and seen < info.total_episodes:  # a server may have any number of such files
+            raise UsageError(f"{place.named(name)} has no episodes, and {INFO} says that there are more: copy it again")
         for row in zip(*columns.values(), strict=True):
             one = dict(zip(wanted, row, strict=True))
             data = {"chunk_index": row[2], "file_index": row[3]}

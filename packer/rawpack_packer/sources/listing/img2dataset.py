@@ -18,6 +18,7 @@ from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES, ListingFile, ListingSource
 from rawpack_packer.sources.parquet import tables_of_files
@@ -78,7 +79,8 @@ def _rows(parquet: Any, tables: Sequence[Path], names: Sequence[str], counts: Co
         files = sorted(os.listdir(table.with_suffix("")))  # noqa: PTH208
         found = {os.path.splitext(name)[0]: name for name in files if name.lower().endswith(_ENDS)}  # noqa: PTH122
         counts[NOT_LISTED] += len(found)
-        for batch in parquet.ParquetFile(table).iter_batches(_BLOCK, columns=list(names)):
+        file, size = parquet.ParquetFile(table), table.stat().st_size
+        for batch in parquet_batches(file, size, _BLOCK, columns=list(names)):
             columns = batch.to_pydict()
             for row in zip(*(columns[name] for name in names), strict=True):
                 image = found.get(str(row[names.index(KEY)]))

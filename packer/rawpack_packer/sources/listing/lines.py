@@ -29,6 +29,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, PixelWord
 from rawpack_packer.sources.files import UNKNOWN, parsing
 from rawpack_packer.sources.inferred import first_pixels
+from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
@@ -297,10 +298,11 @@ def read_parquet(file: BinaryIO, where: str) -> ListingRows:
     library = need("pyarrow.parquet", "parquet", where)
     with parsing(where, where, "Parquet"):
         parquet = library.ParquetFile(file)
+        size = file.seek(0, os.SEEK_END)
 
     def rows() -> Iterator[Sequence[Any]]:
         with parsing(where, where, "Parquet"):
-            for batch in parquet.iter_batches(_BATCH_ROWS):
+            for batch in parquet_batches(parquet, size, _BATCH_ROWS):
                 yield from zip(*batch.to_pydict().values(), strict=True)
 
     return ListingRows(False, parquet.schema_arrow.names, enumerate(rows()), "row")

@@ -4,6 +4,7 @@ bounded size; and their values."""
 from __future__ import annotations
 
 import json
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import TEXTS, Boxes, DeclaredKind, FieldKind, Value, are_pixels, are_texts, as_text
 from rawpack_packer.sources.files import fault_of
+from rawpack_packer.sources.inflation import check_rows, parquet_batches
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -28,7 +30,7 @@ from rawpack_packer.text import plain
 
 _JSON = (dict, list, tuple, bool, int, float)
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
-"""How much a batch has at most: bytes by the file's own sizes, which count a value once that many rows have."""
+"""How much a batch has at most: bytes by those of the batches before it, and by the file's own sizes."""
 _SCANNED_ROWS = 4096
 """Rows of a batch without images."""
 _BUFFER = 1 << 20
@@ -329,25 +331,26 @@ class ParquetTable:
         self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
         self._about = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
+        self._size = os.path.getsize(path)  # noqa: PTH202
         self.ends = list(accumulate(self._about.row_group(i).num_rows for i in range(self._about.num_row_groups)))
+        check_rows(self.ends, self._size)
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a block in batches, with the columns that these leaves are in."""
+        """The rows of a block in batches, with the columns that these leaves are in. Raises ValueError where they stand
+        for more than the file can hold."""
         # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
         group = self._about.row_group(block)
         rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
         return self._batches(leaves, [block], max(1, min(rows, _BATCH_ROWS)))
 
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        """All rows in batches."""
+        """All rows in batches. Raises as `read`."""
         return self._batches(leaves, list(range(len(self.ends))), _SCANNED_ROWS)
 
-    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], most: int) -> Iterator[pa.RecordBatch]:
+        """most: rows of a batch."""
         names = [column if child is None else f"{column}.{child}" for column, child in leaves]
-        batches: Iterator[pa.RecordBatch] = self._file.iter_batches(
-            rows, row_groups=blocks, columns=names, use_threads=False
-        )
-        return batches
+        return parquet_batches(self._file, self._size, most, row_groups=blocks, columns=names, use_threads=False)
 
 
 class ArrowTable:
@@ -360,6 +363,7 @@ class ArrowTable:
         if any(one.type != "record batch" for one in self._messages):
             raise ValueError("it has dictionaries, which save_to_disk does not write: save it again, as Parquet")
         self.ends = list(accumulate(self._batch(i).num_rows for i in range(len(self._messages))))
+        check_rows(self.ends, os.path.getsize(path))  # noqa: PTH202
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
         batch = self._batch(block).select(list(dict.fromkeys(column for column, _ in leaves)))

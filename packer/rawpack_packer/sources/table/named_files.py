@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
-from rawpack.remote.transfer import TIMEOUT_S, Remote, no_bucket
+from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.sources.files import check_unchanged, noted, opened, read_unchanged, refuse
@@ -38,6 +39,8 @@ _GLOB = re.compile(r"[*?\[]")
 _INDEX = "compressed"
 _ASKED = 16
 """URLs that are asked about at the same time."""
+_LISTING_S = 600.0
+"""How long a server may take to list its files: those of a million take 100 seconds."""
 _MOST = 1_000_000
 """Files that a range may stand for."""
 
@@ -276,9 +279,17 @@ def _refuse(wrong: Sequence[UsageError], files: int) -> None:
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
     system, path = filesystem(url, {} if spool is None else spool.options)
     try:
-        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
+        names = bounded(partial(system.glob, path), _LISTING_S)  # which goes on for as long as a server does
+        found = sorted(map(system.unstrip_protocol, names))
         if not found:
             _check_bucket(url, spool)
+        here = urlsplit(url)
+        for name in found:
+            if is_url(name) and urlsplit(name)[:2] != here[:2] and here.scheme.startswith("http"):
+                raise UsageError(
+                    f"{plain(shown(url))}: its listing names {plain(shown(name))}, which is on another host: pack that "
+                    "by its own URL"
+                )
         return found
     except UsageError:
         raise
