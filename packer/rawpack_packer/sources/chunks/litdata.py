@@ -13,6 +13,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.chunks import encodings as coded
 from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.sources.numbers import Length, Size
 from rawpack_packer.text import plain
 
 _NUMPY = dict(
@@ -55,9 +56,9 @@ _ENDS = 8
 
 class _Chunk(msgspec.Struct):
     filename: str
-    chunk_size: int
-    chunk_bytes: int
-    dim: int | None = None
+    chunk_size: Length
+    chunk_bytes: Size
+    dim: Length | None = None
 
 
 class _Config(msgspec.Struct):

@@ -168,7 +168,7 @@ def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[i
         what = "end lines with LF or CR LF, not with CR alone"
         if "new-line" not in str(error):
             what = "is a quote not closed, or not doubled?"
-        raise fault(where, line, 1, "", f"{error}: {what}") from None
+        raise fault(where, line, 1, "", f"{error}: {what}") from error
 
 
 def read_json_lines(file: BinaryIO, where: str) -> ListingRows:
@@ -182,7 +182,7 @@ def read_json_list(file: BinaryIO, where: str) -> ListingRows:
     try:
         texts = msgspec.json.decode(data, type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from None
+        raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from error
 
     def numbered() -> Iterator[tuple[int, str]]:
         at, line = 0, 1
@@ -230,10 +230,10 @@ def _object(line: str, where: str, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line, parse_float=_float)
     except json.JSONDecodeError as error:
-        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from None
-    except (RecursionError, ValueError):
+        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
         what = "is nested too deeply, or has a number of thousands of digits"
-        raise fault(where, number, 1, "", what) from None
+        raise fault(where, number, 1, "", what) from error
     if not isinstance(row, dict):
         raise fault(where, number, 1, "", "is not a JSON object: {...}")
     for name, value in row.items():
@@ -399,7 +399,7 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
             what = f"byte {line[error.start]:02X} is not UTF-8: {cure}"
-            raise fault(where, number, error.start + 1, "", what) from None
+            raise fault(where, number, error.start + 1, "", what) from error
 
 
 class PathParser:
@@ -440,7 +440,7 @@ class PathParser:
         try:
             kind = first_pixels(word, self.place.name, files.value, range(len(files.paths)))
         except UsageError as error:
-            raise self.place.fault(None, f"{files.paths.value(0)}: {error}") from None
+            raise self.place.fault(None, f"{files.paths.value(0)}: {error}") from error
         return kind, files
 
     def state(self, path: Any, line: int) -> tuple[int, int]:
@@ -463,7 +463,7 @@ class PathParser:
             return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)
-            raise self.place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None
+            raise self.place.fault(line, f"{path} cannot be read: {reason_of(error)}") from error
         if not stat.S_ISREG(found.st_mode):
             raise self.place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns

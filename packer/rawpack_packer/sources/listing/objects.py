@@ -132,7 +132,13 @@ def by_image(
 
 
 def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
-    """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them."""
+    """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them. Raises
+    BadListingError for a value that names none."""
+    for column in names:
+        for first, block in column.numbered():
+            if {dict, list} & {*map(type, block)}:
+                row = next(i for i, value in enumerate(block) if isinstance(value, dict | list))
+                raise column.fault(first + row, f"{shown(block[row])} is not a path: give the path of a file")
     numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(rows, np.int64), list[int]()
     for row, one in enumerate(zip(*map(chain.from_iterable, names), strict=True)):
         image_of[row] = number = numbers.setdefault(one, len(numbers))
@@ -187,7 +193,7 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
         with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8-sig") as rows:
             of_id = {row[0]: row[1] for row in csv.reader(rows) if len(row) == 2 and row != _NO_CLASS}
-        found = column.labels(None, [*of_id])[2] if first in of_id else None
+        found = column.labels(None, [*of_id])[2] if isinstance(first, str) and first in of_id else None
         if found is not None:
             names = [*of_id.values()]  # a name may be that of two classes
             unique = [one if names.count(one) == 1 else f"{one} {number}" for number, one in of_id.items()]

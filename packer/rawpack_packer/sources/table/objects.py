@@ -146,10 +146,10 @@ class ObjectLists:
         of_boxes = named_in(self._lists, BOX_NAMES)
         try:
             boxes = np.array(self._lists.pop(of_boxes or "", []), np.float64).reshape(-1, 4)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as error:
             raise UsageError(
                 f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: {self._cure}"
-            ) from None
+            ) from error
         ends, labels, others = ends_of(self._lengths), None, dict[str, NDArray[Any]]()
         apart = {one.lower() for one in (*taken, *RESERVED, BOXES)}
         if (name := named_in(self._lists, CLASS_NAMES)) is not None:
@@ -171,7 +171,7 @@ class ObjectLists:
         try:
             check_names(others)
         except UsageError as error:
-            raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from None
+            raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from error
         chosen = form_of(boxes, form, self._name, self._where)
         shown = () if form else (f"{self._name}:{chosen}",)
         return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects([*dict.fromkeys(left_out)])
