@@ -29,9 +29,11 @@ from rawpack_packer.sources import Source, open_source
 Made = tuple[Path, dict[str, Any]]
 """What is packed, and by which options."""
 _OURS = ("rawpack", "rawpack_packer")
-_ACCIDENTS = (TypeError, AttributeError, LookupError, ArithmeticError, NameError, AssertionError)
-"""What only a library or an explicit check may have raised. ValueErrors are what functions of Python's own raise for
-text that is no number, no JSON and no UTF-8."""
+_ACCIDENTS = (TypeError, AttributeError, LookupError, ZeroDivisionError, NameError, AssertionError)
+"""What only a library or an explicit check may have raised. Other built-in errors are what functions of Python's own
+raise for values: text that is no number, no JSON and no UTF-8, and numbers that are too large."""
+_RAISING = ("raise ", "return _plain(_Unpickler(data).load()")
+"""How a line begins that raises errors of the data: explicitly, or by a library in C, which has no frame."""
 _KEYWORDS = {"path": "path_column", "field": "fields"}
 """Options of the command -> keywords, where these differ by more than dashes."""
 _SHAPES = {"hens": 3, "frame": [1.5, 2.5, 3.5], "text": ["a", "b", "c"]}
@@ -145,4 +147,4 @@ def _is_ours(error: BaseException) -> bool:
     """Whether an exception came up in our code, which does not say there that it raises it."""
     frame, line = [*traceback.walk_tb(error.__traceback__)][-1]
     module = frame.f_globals.get("__name__", "").partition(".")[0]
-    return module in _OURS and not linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
+    return module in _OURS and not linecache.getline(frame.f_code.co_filename, line).lstrip().startswith(_RAISING)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import every_kind
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -111,7 +110,7 @@ NUMBERS: dict[str, tuple[Callable[..., Path], tuple[str | int, ...], str]] = {
     "CVAT, group": (of_text("annotations.xml", 'ybr="4"', 'ybr="4" group_id="{}"'), (), r"shape 1 \(box\): group_id"),
     "CVAT, box": (of_text("annotations.xml", 'ybr="4"', 'ybr="{}"'), (), r"shape 1 \(box\): ybr .* not a number"),
     "VOC, box": (of_text("1.xml", "<xmax>4", "<xmax>{}"), (), r"1.xml: object 1: xmax .* not a number"),
-    "YOLO, kpt_shape": (of_text("data.yaml", "names", "kpt_shape: [{}, 3]\nnames"), (), r"data.yaml: .*\$.kpt_shape\[0\]"),
+    "YOLO, kpt_shape": (of_text("data.yaml", "names", "kpt_shape: [{}, 3]\nnames"), (), r"data.yaml: .*kpt_shape\[0\]"),
     "YOLO, names": (of_text("data.yaml", "[a, b]", "{{{}: a}}"), (), r"data.yaml: .*names"),
 }  # fmt: skip
 
@@ -123,7 +122,7 @@ def test_a_number_out_of_its_range_is_refused(name: str, number: int, tmp_path: 
     make, place, words = NUMBERS[name]
     with pytest.raises(UsageError, match=words) as raised:
         open_source(make(tmp_path, number, *place))
-    assert "\n" not in str(raised.value)
+    assert ("\n" in str(raised.value)) == (make is of_arrays)  # which other code may read
     assert str(tmp_path) in str(raised.value)
 
 
@@ -192,12 +191,12 @@ def test_columns_of_episodes_have_the_types_that_lerobot_writes(name: str, tmp_p
     for column, holds in EPISODES.items():
         made = TYPES[name](table.num_rows)
         values = made if isinstance(made, pa.Array) else pa.array(made)
-        if name in ("fractions", "beyond", "negative") and holds == "numbers":
+        if holds == "numbers" and name in ("fractions", "beyond", "negative"):
             continue
         pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
-        said = f"has -1|has {2**64 - 1}|has inf" if name in ("beyond", "negative") or (name, holds) == ("infinity", "numbers") \
-            else f"has {values.type}.*where {holds} belong".replace("<", ".").replace("[", r"\[")  # fmt: skip
-        with pytest.raises(UsageError, match=rf"episodes/.*parquet: column '{column}' ({said})"):
+        of_value = name in ("beyond", "negative") or (name, holds) == ("infinity", "numbers")
+        said = f"has {values[0].as_py()}, which" if of_value else rf"has [\w<>: ]+, where {holds} belong"
+        with pytest.raises(UsageError, match=rf"episodes/.*parquet: column '{column}' {said}"):
             open_source(root)
 
 
@@ -209,7 +208,7 @@ def test_columns_of_rows_have_the_types_that_lerobot_writes(column: str, tmp_pat
     table = pq.read_table(file)
     for values in (pa.array(["3"] * table.num_rows), pa.array([[3]] * table.num_rows)):
         pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
-        with pytest.raises(UsageError, match=rf"file-000.parquet: column '{column}' has {values.type.id and ''}\w.* belong"):
+        with pytest.raises(UsageError, match=rf"file-000.parquet: column '{column}' has \w.* belong"):
             open_source(root)
 
 
@@ -223,7 +222,7 @@ def test_a_path_that_is_no_text(path: object, tmp_path: Path) -> None:
             row["path"] = "0.png"
         lines[1]["path"] = path
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        with pytest.raises(UsageError, match=r"list.jsonl:2\b.*path.*(path|empty)"):
+        with pytest.raises(UsageError, match=r"list.jsonl: line 2, column \(path\): .*(is not a path|is empty)"):
             open_source(file)
 
 
@@ -240,8 +239,7 @@ def test_a_cause_is_kept(tmp_path: Path) -> None:
 
 
 def test_shapes_have_an_end(tmp_path: Path) -> None:
-    """A sample of more values than any memory has is no sample."""
-    root = of_arrays(tmp_path, "2147483647,2147483647,2147483647")
-    with pytest.raises(UsageError, match="values"):
-        open_source(root)
-    assert np.prod([2147483647.0] * 3) > 1 << 40
+    """A sample of more values than any memory has is no field: the summary says so."""
+    info = open_source(of_arrays(tmp_path, "2147483647,2147483647,2147483647")).info
+    assert [*info.fields] == []
+    assert any("'a'" in line and "at most 1,099,511,627,776 values" in line for line in info.problems), info.problems

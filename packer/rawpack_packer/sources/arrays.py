@@ -160,7 +160,7 @@ def _read(
         labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
         if labels.shape[:1] != images.values.shape[:1]:
             raise UsageError(
-                f"{root} has images of shape {images.values.shape}, and {plain(os.fsencode(beside))} next to it has "
+                f"{root} has {(*images.values.shape, 0)[0]} images, and {plain(os.fsencode(beside))} next to it has "
                 f"labels of shape {labels.shape}: rename it if they do not belong together"
             )
         return {LABEL: np.asarray(labels)}, images, states, left_out

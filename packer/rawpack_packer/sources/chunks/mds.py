@@ -117,6 +117,8 @@ def _encoding(name: str) -> Encoding:
 def _head(data: bytes, dtype: str, shape: tuple[int, ...] | None) -> tuple[str, tuple[int, ...], int]:
     """Of an array: a byte for the dtype, a byte for the number of axes, and their lengths, where they are not known."""
     at = 0
+    if len(data) < (not dtype) + (shape is None):
+        raise ValueError("it is empty")
     if not dtype:
         if data[0] not in _IN_ARRAYS:
             raise ValueError(f"its dtype has the number {data[0]}")

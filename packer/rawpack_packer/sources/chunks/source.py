@@ -299,7 +299,7 @@ class _ShardScan:
                     continue
                 if several.head is not None:
                     self.shapes[one.name] = several.head(data)[:2]
-            except (ValueError, LookupError, ArithmeticError, struct.error) as error:
+            except (ValueError, struct.error) as error:
                 raise UsageError(f"{self._files.name(first)}: {plain(one.name)} of sample 0: {error}") from error
             if one.name in found:
                 raise UsageError(f"the index of {self._files.name(0)} has two columns {plain(one.name)!r}: rename one")

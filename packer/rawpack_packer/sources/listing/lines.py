@@ -149,6 +149,11 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     return ListingRows(True, names, checked())
 
 
+def unnamed_rows(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of CSV, each with its line, of which the first has no names. Raises BadListingError."""
+    return _cells(_lines(file, where), where, delimiter)
+
+
 def delimiter_of(names: str, usual: str) -> str:
     """What is between the names of columns: the usual character, or else a comma, semicolon, tab or bar that is
     there."""

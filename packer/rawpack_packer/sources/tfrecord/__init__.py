@@ -113,25 +113,25 @@ class _Split(msgspec.Struct, rename="camel"):
     shard_lengths: list[Size] = []
 
 
-class _Shape(msgspec.Struct):
+class _TensorShape(msgspec.Struct):
     dimensions: list[Axis] = []
 
 
 class _Tensor(msgspec.Struct):
     dtype: str
-    shape: _Shape
+    shape: _TensorShape
 
 
 class _Sequence(msgspec.Struct):
-    feature: _Feature
+    feature: _FeatureNote
     length: Axis = -1
 
 
 class _FeaturesDict(msgspec.Struct):
-    features: dict[str, _Feature] = {}
+    features: dict[str, _FeatureNote] = {}
 
 
-class _Feature(msgspec.Struct, rename="camel"):
+class _FeatureNote(msgspec.Struct, rename="camel"):
     """What `features.json` says of a feature: it is one of these."""
 
     tensor: _Tensor | None = None
@@ -156,10 +156,10 @@ def records_in(file: Path, info: DatasetInfo | None) -> int | None:
 
 def kinds_beside(file: Path) -> dict[str, FieldKind]:
     """What TensorFlow Datasets says of the features of numbers in a file. Raises UsageError."""
-    return dict(_tensors(_read(file.with_name("features.json"), _Feature) or _Feature(), "", ()))
+    return dict(_tensors(_read(file.with_name("features.json"), _FeatureNote) or _FeatureNote(), "", ()))
 
 
-def _tensors(feature: _Feature, name: str, outer: tuple[int, ...]) -> Iterator[tuple[str, FieldKind]]:
+def _tensors(feature: _FeatureNote, name: str, outer: tuple[int, ...]) -> Iterator[tuple[str, FieldKind]]:
     """The names of features of numbers, and what each is. outer: the lengths of the sequences that they are in."""
     if tensor := feature.tensor:
         shape = (*outer, *tensor.shape.dimensions)
