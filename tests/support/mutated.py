@@ -288,7 +288,7 @@ def hdf5_arrays(data: bytes, draw: random.Random) -> bytes:
         name = draw.choice(names)
         made = draw.choice(_ARRAYS)(file[name].shape[0] if file[name].shape else 1)
         del file[name]
-        file[name] = made.astype("S4") if made.dtype.kind in "UM" else made
+        file[name] = made.astype("S20") if made.dtype.kind in "UM" else made
     return out.getvalue()
 
 

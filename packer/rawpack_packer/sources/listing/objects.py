@@ -193,7 +193,7 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
         where = plain(os.fspath(file))
         with reading(where), file.open("rb") as opened:
             rows = [row for _, row in unnamed_rows(opened, where, ",") if len(row) == 2 and row != _NO_CLASS]
-        of_id = {key: name for key, name in rows}
+        of_id = dict(rows)
         found = column.labels(None, [*of_id])[2] if isinstance(first, str) and first in of_id else None
         if found is not None:
             names = [*of_id.values()]  # a name may be that of two classes
