@@ -22,7 +22,7 @@ _OF_ANY_FILE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
-_OF_CODE = (TypeError, AttributeError, NameError, AssertionError)
+_OF_CODE = (TypeError, AttributeError, NameError, AssertionError, LookupError, ZeroDivisionError)
 _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
 _OURS = ("rawpack", "rawpack_packer")
 
@@ -58,12 +58,12 @@ def reading(where: str) -> Iterator[None]:
     try:
         yield
     except DecodeError as error:
-        raise UsageError(f"{where} cannot be read: {error.detail}") from None
+        raise UsageError(f"{where} cannot be read: {error.detail}") from error
     except OSError as error:
         if error.errno is None:
             raise  # not of the system, such as gzip.BadGzipFile
         stop_if_of_any_file(error, where)
-        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
+        raise UsageError(f"{where} cannot be read: {reason_of(error)}") from error
 
 
 def reason_of(error: OSError) -> str:

@@ -94,7 +94,7 @@ def read_note(path: Path, kind: type[Note]) -> Note | None:
         return None
     except msgspec.DecodeError as error:
         what = "starts the append over" if is_append else "starts over"
-        raise StoreError(f"{note} is damaged ({error}); {opt.restart} {what}") from None
+        raise StoreError(f"{note} is damaged ({error}); {opt.restart} {what}") from error
 
 
 def finished_job(path: Path, manifest: Manifest) -> JobNote:

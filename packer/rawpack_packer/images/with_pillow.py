@@ -117,7 +117,7 @@ def _plugin(format: str) -> type[ImageFile]:
     except ImportError as error:
         if format != "heic":
             raise
-        raise DecodeError("unsupported", f"HEIC needs pillow-heif: pip install 'rawpack[heic]' ({error})") from None
+        raise DecodeError("unsupported", f"HEIC needs pillow-heif: pip install 'rawpack[heic]' ({error})") from error
     return plugin
 
 

@@ -162,16 +162,16 @@ def _read(
         labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
         if labels.shape[:1] != images.values.shape[:1]:
             raise UsageError(
-                f"{root} has {len(images.values)} images, and {plain(os.fsencode(beside))} next to it has labels of "
-                f"shape {labels.shape}: rename it if they do not belong together"
+                f"{root} has {(*images.values.shape, 0)[0]} images, and {plain(os.fsencode(beside))} next to it has "
+                f"labels of shape {labels.shape}: rename it if they do not belong together"
             )
         return {LABEL: np.asarray(labels)}, images, states, left_out
     except UsageError:
         raise
     except OSError as error:
-        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
+        raise UsageError(f"{root} is not an intact file of arrays: {error}") from error
 
 
 def _choice_and_images(
@@ -244,7 +244,7 @@ def _parsing(path: Path) -> Iterator[None]:
     except (UsageError, OSError):
         raise
     except Exception as error:
-        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
+        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from error
 
 
 def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:

@@ -306,7 +306,7 @@ def named_value(name: str, column: Column, i: int) -> Value:
     try:
         return column.value(i)
     except DecodeError as error:
-        raise DecodeError(error.reason, f"{name}: {error.detail}") from None
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from error
 
 
 @runtime_checkable

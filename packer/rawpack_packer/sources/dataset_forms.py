@@ -202,7 +202,7 @@ def _as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
         try:
             return renamed(dict(enumerate(sample)) if positions else _as_dict(sample, None), names, "a sample")
         except UsageError as error:
-            raise DecodeError("bad_field", str(error)) from None
+            raise DecodeError("bad_field", str(error)) from error
     if isinstance(sample, Mapping):
         return {str(name): _file_of(value) for name, value in sample.items()}
     if isinstance(sample, np.void) and sample.dtype.names is not None:
@@ -426,7 +426,7 @@ def _first_kind(first: Any, axes: Axes | None, where: str) -> tuple[ImageKind | 
             return None, False
         array = np.asarray(as_image(first))
     except DecodeError as error:
-        raise UsageError(f"the first sample: {error.detail}") from None
+        raise UsageError(f"the first sample: {error.detail}") from error
     if array.ndim == 0:
         raise UsageError(
             f"the first sample: the image is a single number, {array}; a sample must be an image, a tuple (image, "
@@ -475,4 +475,4 @@ def file_or_array(value: Any) -> Any:
     try:
         return Path(value).read_bytes()
     except OSError as error:
-        raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from None
+        raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from error

@@ -144,8 +144,8 @@ def read_unchanged(path: str, key: str, scanned: tuple[int, int], read: Callable
     except OSError as error:
         stop_if_of_any_file(error, key)
         if error.errno in (errno.ENOENT, errno.ENOTDIR) and scanned != UNKNOWN:
-            raise changed(key, "it is gone") from None
-        raise DecodeError("unreadable", reason_of(error)) from None
+            raise changed(key, "it is gone") from error
+        raise DecodeError("unreadable", reason_of(error)) from error
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
@@ -167,7 +167,7 @@ def check_path(path: str, scanned: tuple[int, int], key: str) -> None:
         check_unchanged(path, scanned, key)
     except OSError as error:
         stop_if_of_any_file(error, key)
-        raise changed(key, "it is gone") from None
+        raise changed(key, "it is gone") from error
 
 
 def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None:
@@ -297,8 +297,8 @@ def parsing(where: str, path: str, kind: str) -> Iterator[None]:
         if isinstance(error, OSError):
             stop_if_of_any_file(error, where)
             if error.errno is not None and error.strerror:
-                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from None
+                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from error
+        raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from error
 
 
 def fault_of(error: BaseException, path: str) -> str:

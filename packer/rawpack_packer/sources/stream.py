@@ -86,7 +86,7 @@ class Spooled:
                 samples.seek(start)
                 data = samples.read(end - start)
         except (OSError, ValueError) as error:
-            raise PackError(f"sample {i:,} of the stream, kept in {self.folder}, cannot be read: {error}") from None
+            raise PackError(f"sample {i:,} of the stream, kept in {self.folder}, cannot be read: {error}") from error
         if _sum(data) != sum:
             raise PackError(f"{self.folder / _SAMPLES} was changed: {opt.restart} reads the stream again")
         sample: dict[str, Any] = msgspec.msgpack.decode(data, ext_hook=_value)

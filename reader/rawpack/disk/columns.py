@@ -117,8 +117,8 @@ class ColumnFolder:
         for row, data in zip(rows, self.ragged(name, rows), strict=True):
             try:
                 texts.append(decode(data.tobytes()))
-            except (UnicodeDecodeError, msgspec.DecodeError):
-                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not {what}") from None
+            except (UnicodeDecodeError, msgspec.DecodeError) as error:
+                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not {what}") from error
         return texts
 
     def ragged(self, name: str, rows: Rows) -> list[Array]:

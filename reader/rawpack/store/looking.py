@@ -138,4 +138,4 @@ def rejects_of(library: Stores) -> Iterator[dict[str, Any]]:
                 try:
                     yield msgspec.json.decode(line, type=dict[str, Any])
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise DamagedStoreError(f"{path} has a line that is no reject: {error}") from None
+                    raise DamagedStoreError(f"{path} has a line that is no reject: {error}") from error

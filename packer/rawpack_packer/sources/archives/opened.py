@@ -259,7 +259,7 @@ def _open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None =
         if known:
             reader.import_index(io.BytesIO(known))
     except (RuntimeError, ValueError) as error:
-        raise _damaged(error) from None
+        raise _damaged(error) from error
     return reader
 
 
@@ -286,7 +286,7 @@ def _save_index(reader: Any, fd: int) -> KeptBytes:
             file.seek(0)
             return stored(iter(partial(file.read, _PIECE), b""))
     except (RuntimeError, ValueError) as error:
-        raise _damaged(error) from None
+        raise _damaged(error) from error
     except OSError:
         return _NO_INDEX  # there is no space for it: each process makes its own
 

@@ -108,7 +108,7 @@ def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | 
             with zipfile.ZipFile(file) as archive:
                 infos, start = archive.infolist(), archive.start_dir
     except Exception as error:  # a parser of what others wrote raises what its own parts raise
-        raise BadArchiveError(f"its directory cannot be read ({error})") from None
+        raise BadArchiveError(f"its directory cannot be read ({error})") from error
     if not ends:
         raise BadArchiveError(
             "it has no directory at its end", "it is truncated, or one part of a split archive: join its parts first"
@@ -191,7 +191,7 @@ def read_zip(fd: int, *, offset: int, length: int, method: int, size: int, check
     try:
         data = packed if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(packed, size + 1)
     except zlib.error as error:
-        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from None
+        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
     if len(data) != size or zlib.crc32(data) != checksum:
         raise DecodeError("corrupt", "the zip archive is damaged: size or checksum differ from its directory")
     return data
@@ -203,7 +203,7 @@ def zip_head(fd: int, *, offset: int, length: int, method: int, most: int) -> by
     try:
         return packed[:most] if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(packed, most)
     except zlib.error as error:
-        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from None
+        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
 
 
 def _packed(fd: int, offset: int, length: int) -> bytes:

@@ -126,7 +126,7 @@ class LookAt:
             where = plain(str(self._path))
             raise UsageError(
                 f"{where} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
-            ) from None
+            ) from died
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
                 try:
                     found[name] = described(file, name, open_data_set(file, name).id)
                 except RefusedError as error:
-                    raise UsageError(f"{where}: {plain(name)}: {error}") from None
+                    raise UsageError(f"{where}: {plain(name)}: {error}") from error
         return [_sniffed(file, one) for one in found.values()]
 
 

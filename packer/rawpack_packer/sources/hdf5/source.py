@@ -376,7 +376,7 @@ class _Rows:
                 raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
-            raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from None
+            raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from error
 
     def _file(self) -> Any:
         if self._open is None:

@@ -3,14 +3,14 @@ bounded size; and their values."""
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import TEXTS, Boxes, DeclaredKind, FieldKind, Value, are_pixels, are_texts, as_text
 from rawpack_packer.sources.files import fault_of
 from rawpack_packer.sources.inflation import check_rows, parquet_batches
+from rawpack_packer.sources.numbers import Length
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -39,18 +40,31 @@ Leaf = tuple[str, str | None]
 Features = Mapping[str, Any]
 
 
+class _NotedInfo(msgspec.Struct):
+    features: dict[str, Any]
+
+
+class _Noted(msgspec.Struct):
+    info: _NotedInfo
+
+
+class _ArrayFeature(msgspec.Struct):
+    """An `Array2D` and the like."""
+
+    dtype: str
+    shape: list[Length | None]
+
+
 def features_in(schema: pa.Schema, where: str) -> Features:
     """What `datasets` says of the columns in a file's metadata; empty where it did not write the file."""
     text = (schema.metadata or {}).get(b"huggingface")
     if text is None:
         return {}
     try:
-        found = json.loads(text)["info"]["features"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError(f"{where}: its metadata `huggingface` is not what datasets writes: write it again without")
-    return found
+        return msgspec.json.decode(text, type=_Noted).info.features
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = "its metadata `huggingface` is not what datasets writes"
+        raise UsageError(f"{where}: {what} ({error}): write it again without") from error
 
 
 def habits() -> Habits:
@@ -163,17 +177,17 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
         if kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
             return f"it contains {_shown(type_)}, and bytes cannot be stored as text"
         return kind
-    shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if holds_image(type_):
         return (
             f"the images are in another column; {opt.fields(f'{name}:image')} stores it as a further image, "
             f"{name}:mask as a mask"
         )
     try:
-        if shape is not None:
-            return FieldKind(str(feature.get("dtype")), tuple(shape))
+        if isinstance(feature, dict) and str(_of(feature)).startswith("Array") and feature.get("shape") is not None:
+            noted = msgspec.convert(feature, _ArrayFeature)
+            return FieldKind(noted.dtype, tuple(noted.shape))
         return _kind_of(type_) or f"no field can store {_shown(type_)}{_hint(name, type_)}"
-    except (UsageError, TypeError, ValueError):
+    except (UsageError, msgspec.ValidationError):
         return f"no field can store {_shown(type_)}"
 
 
@@ -208,6 +222,19 @@ def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
     if _is_list(type_):
         return leaf_dtype(type_.value_type)[0], True
     return _number_dtype(type_) or ("str" if is_text(type_) else ""), False
+
+
+Holds = Literal["whole numbers", "numbers", "texts"]
+"""What a column has in each row."""
+
+
+def check_column(schema: pa.Schema, name: str, holds: Holds, where: str) -> None:
+    """Raise UsageError where the type of a column is not one of what it must hold. where: the file, printable."""
+    type_ = schema.field(name).type
+    dtype, in_lists = leaf_dtype(type_)
+    starts = {"whole numbers": ("int", "uint"), "numbers": ("int", "uint", "float"), "texts": ("str",)}[holds]
+    if in_lists or not dtype.startswith(starts):
+        raise UsageError(f"{where}: column {plain(name)!r} has {_shown(type_)}, where {holds} belong: write it again")
 
 
 def _hint(name: str, type_: pa.DataType) -> str:
@@ -283,7 +310,7 @@ def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
             try:
                 return found.decode()
             except UnicodeDecodeError as error:
-                raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from None
+                raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from error
         return as_text(found if found is None or isinstance(found, (*_JSON, TextOnly)) else str(found))
     if found is None and kind.ragged:
         found = []
@@ -294,7 +321,7 @@ def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
     try:
         array = np.array(found, _numbers(column.type))
     except (TypeError, ValueError, OverflowError) as error:
-        raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from None
+        raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from error
     if kind.ragged and not array.size and array.ndim <= 1:
         array = np.zeros((0, *(n or 0 for n in kind.shape[1:])), array.dtype)
     return array if kind.boxes is None else Boxes(array, kind.boxes)
@@ -318,9 +345,9 @@ def python_value(column: pa.Array, at: int, place: str) -> Any:
     try:
         return column[at].as_py()
     except UnicodeDecodeError as error:
-        raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from None
+        raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from error
     except ValueError as error:  # nanoseconds, which only pandas has
-        raise DecodeError("bad_field", f"{place}: {plain(str(error))[:200]}") from None
+        raise DecodeError("bad_field", f"{place}: {plain(str(error))[:200]}") from error
 
 
 class ParquetTable:
@@ -438,7 +465,7 @@ class Cursor:
             text = f"{name}: rows from {self._stop} on cannot be read: {why}"
             self._faults[self._block] = self._stop, text
             self._batch, self._block, self._start, self._stop = None, -1, 0, 0
-            raise DecodeError("corrupt", text) from None
+            raise DecodeError("corrupt", text) from error
 
 
 _OPEN = threading.local()

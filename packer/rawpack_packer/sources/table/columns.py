@@ -248,7 +248,7 @@ def texts_of(values: Sequence[str], where: str = "") -> Texts:
     except UnicodeEncodeError as error:
         text = error.object
         what = "half of a surrogate pair cannot be stored as UTF-8"
-        raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from None
+        raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from error
     return Texts(b"".join(parts), ends_of([len(part) for part in parts]))
 
 

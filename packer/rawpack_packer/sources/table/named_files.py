@@ -295,10 +295,10 @@ def _remote_glob(url: str, spool: Spool | None) -> list[str]:
         raise
     except Exception as error:  # each file system has its own
         if why := why_lost(error):
-            raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from None
+            raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from error
         _check_bucket(url, spool)
         what = f"{plain(shown(url))} cannot be listed ({type(error).__name__})"
-        raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from None
+        raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from error
 
 
 def _check_bucket(url: str, spool: Spool | None) -> None:
@@ -356,7 +356,7 @@ def _state(path: str, names: Sequence[str], cure: str) -> tuple[int, int]:
         raise UsageError(f"there is no file {' or '.join(plain(os.fsencode(one)) for one in names)}{todo}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{shown} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'not a file'}: name a file")
     return found.st_size, found.st_mtime_ns

@@ -96,8 +96,8 @@ class OpenVideo:
         except OSError as error:
             stop_if_of_any_file(error, file.key)
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and file.state != UNKNOWN:
-                raise changed(file.key, "it is gone") from None
-            raise DecodeError("unreadable", reason_of(error)) from None
+                raise changed(file.key, "it is gone") from error
+            raise DecodeError("unreadable", reason_of(error)) from error
         try:
             self.check()
             if not file.state[0]:
@@ -261,8 +261,8 @@ def _open(fd: int, file: VideoFile) -> InputContainer:
     except av.error.FFmpegError as error:
         cut = any(_ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
         if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
-            raise DecodeError("truncated", "the file ends before the index of its frames") from None
-        raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from None
+            raise DecodeError("truncated", "the file ends before the index of its frames") from error
+        raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
 
 
 def _any_text(version: str) -> dict[str, Any]:

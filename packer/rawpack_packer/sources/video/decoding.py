@@ -94,7 +94,7 @@ class Counting(Decoding):
                 if self._next > wanted:
                     return frame
         except av.error.FFmpegError as error:
-            raise self._error(k, f"the data cannot be decoded: {text_of_error(error)}") from None
+            raise self._error(k, f"the data cannot be decoded: {text_of_error(error)}") from error
         raise self._error(k, "the decoder gave no picture")
 
 

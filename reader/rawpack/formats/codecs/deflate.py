@@ -93,7 +93,7 @@ class DeflatedRows(FileRows):
                 # zlib reads the checksum behind the data only when more is requested.
                 inflated += inflate.decompress(inflate.unconsumed_tail, 1)
         except zlib.error as error:
-            raise DamagedStoreError(f"compressed chunk {k} of the shard is damaged: {error}") from None
+            raise DamagedStoreError(f"compressed chunk {k} of the shard is damaged: {error}") from error
         if len(inflated) != self._chunk_bytes or not inflate.eof:
             more = "" if inflate.eof else " and more, or is cut off"
             raise DamagedStoreError(
