@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ _OF_ANY_FILE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+_KILLED = frozenset(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM") if hasattr(signal, name))
 _OF_CODE = (TypeError, AttributeError, NameError, AssertionError)
 _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
 _OURS = ("rawpack", "rawpack_packer")
@@ -69,6 +71,31 @@ def reading(where: str) -> Iterator[None]:
 def reason_of(error: OSError) -> str:
     """The error without its path, which differs between machines."""
     return f"[Errno {error.errno}] {error.strerror}"
+
+
+def is_killed(status: int | None) -> bool:
+    """Whether a process that ended with this exit status was killed from outside: by the system, which was short of
+    memory, by a user or by a batch system. That says nothing about what the process read."""
+    return status in _KILLED
+
+
+def death_of(status: int | None) -> str:
+    """How a process ended: "SIGSEGV", "exit code 1"."""
+    if status is None or status >= 0:
+        return f"exit code {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+def killed(what: str, status: int | None, cure: str = "") -> PackError:
+    """The error of a run whose process was killed from outside, see `is_killed`, more than once at the same place.
+    what: the process, printable. cure: what needs less memory."""
+    return PackError(
+        f"{what} was killed twice, by {death_of(status)}: this machine may be short of memory, or somebody ended it. "
+        f"Free some memory{f', or {cure}' if cure else ''}, and run {again()} again"
+    )
 
 
 def is_no_fault_of_data(error: BaseException) -> bool:

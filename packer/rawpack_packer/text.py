@@ -168,6 +168,11 @@ def near_path(path: str) -> str:
         return ""
 
 
+def share(part: float) -> str:
+    """A share of a whole, such as 0.475, as "47.5%"."""
+    return f"{100 * part:.1f}".removesuffix(".0") + "%" if part >= 0.001 or not part else "less than 0.1%"
+
+
 def times(ratio: float) -> str:
     """A quotient: "0.023 times", "1.25 times", "102 times", "1,234 times"; of equal amounts "as much"."""
     if f"{ratio:.3g}" == "1":

@@ -39,6 +39,9 @@ NO_PTS = -(2**63)
 """Stands for a missing timestamp."""
 LOST = -1
 """Stands for the packet of a frame that the file should contain and does not."""
+READ_AGAIN = "read_again"
+"""Among the notes of a video: the first process that read through it died. What it holds does not depend on that, so no
+store or job records it."""
 _KEYS_BEFORE = 3
 """Additional key packets before those that some frames need, for decoding that must begin further back."""
 _LOOKED_AT = 64
