@@ -90,10 +90,10 @@ def death_of(status: int | None) -> str:
 
 
 def killed(what: str, status: int | None, cure: str = "") -> PackError:
-    """The error of a run whose process was killed from outside, see `is_killed`, more than once at the same place.
+    """The error of a run whose process was killed from outside, see `is_killed`, the second time at the same place.
     what: the process, printable. cure: what needs less memory."""
     return PackError(
-        f"{what} was killed twice, by {death_of(status)}: this machine may be short of memory, or somebody ended it. "
+        f"{what} died twice, now by {death_of(status)}: this machine may be short of memory, or somebody ended it. "
         f"Free some memory{f', or {cure}' if cure else ''}, and run {again()} again"
     )
 

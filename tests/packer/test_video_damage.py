@@ -259,7 +259,7 @@ def test_a_process_that_is_killed_twice_stops_the_job(tmp_path: Path, number: si
     folder = three_videos(tmp_path)
     with (
         dying(lambda: os.kill(os.getpid(), number)),
-        pytest.raises(PackError, match=f"deadly.mp4 was killed twice, by {number.name}: .* memory"),
+        pytest.raises(PackError, match=f"deadly.mp4 died twice, now by {number.name}: .* memory"),
     ):
         open_source(folder)
 
