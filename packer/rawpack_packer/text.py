@@ -86,8 +86,8 @@ def lines_in(text: str) -> list[str]:
 
 def size(count: float) -> str:
     """Bytes, in powers of 1000 as disks are sold: "1.23 GB"."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 999.5 or unit == "TB":
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
+        if abs(count) < 999.5 or unit == "EB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     raise AssertionError

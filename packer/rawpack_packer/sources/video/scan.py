@@ -19,12 +19,12 @@ from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
-from rawpack_packer.errors import is_killed, killed
+from rawpack_packer.errors import hopeless, is_killed, killed
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex, make_index
-from rawpack_packer.text import plain
+from rawpack_packer.text import again, plain
 
 Found = VideoIndex | DecodeError
 """What is in a video, or why it cannot be read."""
@@ -132,4 +132,7 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: Iterable[int]
             answer = _index(file, beat)
         except PackError as error:
             answer = error
+        except MemoryError as error:
+            what = f"{plain(file.key)} could not be read through"
+            answer = PackError(f"{what}: {hopeless(error) or f'out of memory; free some, and run {again()} again'}")
         channel.send(cloudpickle.dumps(answer))
