@@ -4,7 +4,10 @@ which errors are no fault of what was read."""
 from __future__ import annotations
 
 import errno
+import math
+import mmap
 import re
+import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 
 from rawpack.errors import DecodeError, MissingExtraError, PackError, UsageError
-from rawpack_packer.text import again, plain
+from rawpack_packer.text import again, plain, size
 
 _OF_ANY_FILE = frozenset(
     getattr(errno, name)
@@ -22,6 +25,10 @@ _OF_ANY_FILE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+_WANTED = re.compile(r"of size (\d+)")
+"""In the words of pyarrow: "malloc of size 1099511627776 failed"."""
+_LITTLE_MEMORY = 256 << 20
+_KILLED = frozenset(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM") if hasattr(signal, name))
 _OF_CODE = (TypeError, AttributeError, NameError, AssertionError, LookupError, ZeroDivisionError)
 _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
 _OURS = ("rawpack", "rawpack_packer")
@@ -71,14 +78,68 @@ def reason_of(error: OSError) -> str:
     return f"[Errno {error.errno}] {error.strerror}"
 
 
+def is_killed(status: int | None) -> bool:
+    """Whether a process that ended with this exit status was killed from outside: by the system, which was short of
+    memory, by a user or by a batch system. That says nothing about what the process read."""
+    return status in _KILLED
+
+
+def death_of(status: int | None) -> str:
+    """How a process ended: "SIGSEGV", "exit code 1"."""
+    if status is None or status >= 0:
+        return f"exit code {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+def killed(what: str, status: int | None, cure: str = "") -> PackError:
+    """The error of a run whose process was killed from outside, see `is_killed`, the second time at the same place.
+    what: the process, printable. cure: what needs less memory."""
+    return PackError(
+        f"{what} died twice, now by {death_of(status)}: this machine may be short of memory, or somebody ended it. "
+        f"Free some memory{f', or {cure}' if cure else ''}, and run {again()} again"
+    )
+
+
+def check_memory(purpose: str) -> None:
+    """Raise MemoryError where this process can get hardly any more memory: libraries take that for a damaged file, and
+    some damaged files for that. purpose: "to open a file"."""
+    try:
+        mmap.mmap(-1, _LITTLE_MEMORY).close()
+    except (OSError, ValueError):
+        raise MemoryError(f"no memory {purpose}") from None
+
+
+def hopeless(error: MemoryError) -> str:
+    """Why more free memory does not help against an error, in words: more was asked for at once than this machine has,
+    as a damaged file may do. Empty where it may help."""
+    from rawpack.system.machine import memory_limit_bytes
+
+    said, shape, dtype = _WANTED.search(str(error)), getattr(error, "shape", None), getattr(error, "dtype", None)
+    wanted = int(said[1]) if said else 0
+    if shape is not None and dtype is not None:  # numpy's
+        wanted = math.prod(shape) * dtype.itemsize
+    most = memory_limit_bytes()
+    if most is None or wanted <= most:
+        return ""
+    return (
+        f"{size(wanted)} of memory were asked for at once, and this machine has {size(most)}: is a file of the source "
+        "damaged?"
+    )
+
+
 def is_no_fault_of_data(error: BaseException) -> bool:
     """Whether an exception that came up while untrusted bytes, or samples of a user's, were read is not due to them.
 
-    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, a function that
-    was called as this version of its library does not allow, and what our own code is wrong about.
+    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, too little memory,
+    a function that was called as this version of its library does not allow, and what our own code is wrong about.
     """
     if isinstance(error, ImportError):
         return True
+    if isinstance(error, MemoryError):
+        return not hopeless(error)
     if not isinstance(error, _OF_CODE):
         return False
     if isinstance(error, TypeError) and _CALLED_WRONGLY.search(str(error)):

@@ -19,6 +19,7 @@ from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
 from rawpack.system import writing
 from rawpack.system.writing import WORK as WORK
+from rawpack_packer.errors import hopeless
 from rawpack_packer.options import opt
 from rawpack_packer.text import again
 
@@ -137,6 +138,8 @@ def _of_linux(name: str) -> Any:
 def refused(error: OSError | MemoryError, destination: str | Path) -> PackError:
     """An error of the system in a run that packs into `destination`, as one line that says how to resume."""
     if isinstance(error, MemoryError):
+        if why := hopeless(error):
+            return PackError(f"packing into {destination} stopped: {why}")
         return PackError(f"out of memory while packing; try fewer {opt.workers}; {again()} resumes")
     # An error of writing into an open file has no path.
     what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")

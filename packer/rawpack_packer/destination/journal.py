@@ -193,7 +193,7 @@ REASONS: dict[str, str] = {
     "bad_field": "a value does not fit its field's dtype or shape, or a mask or a box does not fit the image",
     "bad_name": "the path leads out of the archive, has too many bytes, or is not valid UTF-8",
     "corrupt": "the file is of a known type of image or video, but its contents break that type's rules",
-    "crashed": "the sample crashed the decoder's process twice, or its part three workers of a cluster",
+    "crashed": "the sample crashed the decoder's process twice",
     "crop_outside": "the image is smaller than what --crop cuts",
     "damaged": "a video frame whose data do not decode, or that needs such a frame; or a sample that was changed after "
     "packing",

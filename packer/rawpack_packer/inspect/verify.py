@@ -394,7 +394,7 @@ class ShardProbe:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._calls = IsolatedCalls(_TIMEOUT_S)
+        self._calls = IsolatedCalls(_TIMEOUT_S, text.plain(str(store.path)))
 
     def complaint(self, number: int, name: str) -> str | None:
         """What the format's own library finds wrong with field `name` of a shard; None if nothing is."""

@@ -208,6 +208,8 @@ class Summary(Shown):
     """The fewest and the most samples that a class has, where this run packed all of them."""
     shuffle: bool = True
     """Whether the line that opens the store reads it in random order."""
+    lost: str = ""
+    """The containers, such as videos, that cannot be read, and their shares of the source, where there are any."""
 
     def __repr__(self) -> str:
         rejects = self.manifest.rejects.count
@@ -233,6 +235,7 @@ class Summary(Shown):
             "problems": list(self.info.problems),
             "skipped": dict(self.info.skipped),
             "unread": self.unread,
+            "read_again": self.info.read_again,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "seconds": round(self.seconds, 3),
@@ -253,6 +256,7 @@ class Summary(Shown):
             kept = "each keeps its label, and later classes have the labels after it"
             rows.append(("counted", f"{what}: {len(self.info.empty_classes):,} ({some}); {kept}"))
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
+        rows += _lost(self)
         for name, count in manifest.counts.items():
             if count and name not in ("empty_classes", "problems", *LEFT_OUT):
                 rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
@@ -330,6 +334,7 @@ class AppendSummary(Shown):
         rows += _class_rows(summary)
         if self.rejected:
             rows.append(("rejected", f"{self.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
+        rows += _lost(summary)
         rows += left_out
         if self.later:
             rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
@@ -346,6 +351,14 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
         return []
     words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
     return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
+
+
+def _lost(summary: Summary) -> Rows:
+    """The containers that cannot be read, and the files that were read twice."""
+    rows = [("rejected", f"{summary.lost}; each is listed once")] if summary.lost else []
+    if summary.info.read_again:
+        rows.append(("counted", f"{count_of('read_again', summary.info.noun)}: {summary.info.read_again:,}"))
+    return rows
 
 
 def _class_rows(summary: Summary) -> Rows:

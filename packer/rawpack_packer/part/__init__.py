@@ -78,8 +78,6 @@ class PartTask:
     """Distinguishes the temporary files of two workers, one of which was taken for dead and is not."""
     crashed: frozenset[int] = field(default_factory=frozenset)
     """Samples of the part that killed the processes that decoded them: rejected without another try."""
-    lost: str = ""
-    """Why the part is given up; "" where it is not. All its samples are rejected, without a try."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             note(i)
             disk.at(i)
             made = ahead.take(i)
-            if task.lost or i in task.crashed:
-                died = DecodeError("crashed", task.lost or "it killed two processes that decoded it")
+            if i in task.crashed:
+                died = DecodeError("crashed", "it killed two processes that decoded it")
                 made = PreparedItem(task.samples.key(i), died, 0, None)
             elif made is None:
                 made = prepare_item(task.samples, i, recipe, task.fields)

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
+    Containers,
     Item,
     Samples,
     Source,
     check_part,
     column_of,
+    containers_of,
     group_of,
     image_file_of,
     labels_of,
@@ -267,6 +269,10 @@ class JoinedFields:
     def unread(self) -> Rows:
         """See `HasUnread`."""
         return unread_of(self._source)
+
+    def containers(self) -> Containers | None:
+        """See `HasContainers`."""
+        return containers_of(self._source)
 
     def videos(self) -> Videos | None:
         """See `HasVideos`."""

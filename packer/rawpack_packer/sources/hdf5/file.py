@@ -100,7 +100,7 @@ class LookAt:
         self._path = path
 
     def __enter__(self) -> Self:
-        self._child = IsolatedCalls(_TIMEOUT_S)
+        self._child = IsolatedCalls(_TIMEOUT_S, plain(str(self._path)))
         return self
 
     def __exit__(self, *_: object) -> None:

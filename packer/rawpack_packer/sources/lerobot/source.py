@@ -41,6 +41,7 @@ from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
+from rawpack_packer.sources.video.index import READ_AGAIN
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class LeRobotSource(TableSource):
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
             counts={"columns_left_out": len(left_out), **{name: read.counts[name] for name in OF_VIDEOS}},
             problems=(*left_out, *read.strayed()),
+            read_again=read.counts[READ_AGAIN],
         )
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
         times: dict[str, Column] = dict(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     import lmdb
@@ -51,7 +52,7 @@ def entries(path: str, wanted: re.Pattern[bytes], *, at_once: int = 10_000) -> I
     process reads before it answers.
     """
     done, last = 0, b""
-    with IsolatedCalls(_TIMEOUT_S) as child:
+    with IsolatedCalls(_TIMEOUT_S, plain(path)) as child:
         while True:
             try:
                 found = child.call(_read, path, wanted, at_once, done, last)

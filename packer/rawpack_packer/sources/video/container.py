@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.errors import check_memory, reason_of, stop_if_of_any_file
 from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged
 from rawpack_packer.sources.video import EBML, SNIFF_BYTES, sniff_video
 
@@ -157,6 +157,12 @@ def frames_of(packet: Any) -> list[VideoFrame]:
     return frames
 
 
+def stop_if_no_memory(error: Exception) -> None:
+    """Raise MemoryError where FFmpeg got no memory because there is hardly any. It says the same of damaged files."""
+    if isinstance(error, MemoryError):
+        check_memory("to read a video")
+
+
 def text_of_error(error: Exception) -> str:
     """FFmpeg's message, without numbers and names that differ between machines."""
     return str(getattr(error, "strerror", None) or error)
@@ -259,6 +265,7 @@ def _open(fd: int, file: VideoFile) -> InputContainer:
         )
         return container
     except av.error.FFmpegError as error:
+        stop_if_no_memory(error)
         cut = any(_ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
         if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
