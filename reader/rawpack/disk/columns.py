@@ -110,9 +110,18 @@ class ColumnFolder:
             )
         self.folder, self.rows, self.files = folder, columns.rows, columns.files
         self.arrays: dict[str, Array] = {}
+        self._mapped, self._paths = mapped, dict[str, list[str]]()
+        """`_paths`: the files of each field."""
         self._lists = {name for name, field in manifest.fields.items() if field.is_texts}
         for name, field in manifest.fields.items():
-            self.arrays |= open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
+            arrays = open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
+            self.arrays |= arrays
+            self._paths[name] = [str(folder / f"{file}.npy") for file in arrays]
+
+    def look(self, name: str) -> None:
+        """Raise DamagedStoreError where a file of field `name` was written to since; see `MappedFiles`."""
+        for path in self._paths.get(name, ()):
+            self._mapped.check(path)
 
     def text(self, name: str, rows: Rows) -> list[Any]:
         """The texts of field `name` at `rows` of this folder: a str each, or a list of str."""
@@ -161,6 +170,11 @@ class ColumnTable:
         for folder in self.folders:
             for record in folder.files:
                 check_contents(folder.folder, record)
+
+    def look(self, name: str, rows: NDArray[np.int64]) -> None:
+        """As `ColumnFolder.look`, for the folders that hold these samples."""
+        for k in np.unique(self._ends.searchsorted(rows, "right")).tolist():
+            self.folders[k].look(name)
 
     def piece(self, name: str, first: int, rows: int) -> Array:
         """Rows first .. first + rows of column file `name` (one row per sample), all in one folder: a view."""

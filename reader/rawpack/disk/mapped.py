@@ -71,6 +71,11 @@ class MappedFiles:
         ended = time.monotonic()
         self._look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
 
+    def check(self, path: str) -> None:
+        """Check one file now, unless it is not mapped: for who reads little of it, and seldom. Raises as `look`."""
+        if path in self._files:
+            self._check(path)
+
     def _check(self, path: str) -> None:
         record, identity, written = self._files[path]
         try:

@@ -95,7 +95,7 @@ class Epochs:
 
     def begin(self) -> EpochPass:
         """Called by an iterator at its first `next()`: it takes the next epoch."""
-        self._samples.look_at_files(now=True)
+        self._samples.look_at_files()
         self.check_open()
         with self._taking:
             self._bookmark.catch_up()
@@ -135,6 +135,10 @@ class Epochs:
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
         return [self._identity, self._split, self._samples.asked.verify]
+
+    def look_at_files(self) -> None:
+        """Raise DamagedStoreError as `Stores.look_at_files`, from time to time."""
+        self._library.look_at_files()
 
     def close(self) -> None:
         """See `Batches.close`."""
@@ -250,10 +254,9 @@ class Epochs:
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch, look_at_files = self._order, start.epoch, self._library.look_at_files
+        order, epoch = self._order, start.epoch
         selection, clips = self._samples.selection, self._samples.clips
         for span, after in start.spans():
-            look_at_files()
             samples = span.samples(order, epoch)
             if selection is not None:
                 samples = selection[samples]

@@ -86,6 +86,8 @@ class BatchIterator(Iterator[Batch]):
             self._enter()
             try:
                 taken = self._pass or self._begin()
+                # Here, and not with the steps: these are computed long before what they name is read.
+                self._epochs.look_at_files()
                 if not self._made:
                     if self._pool is None:
                         self._make()

@@ -281,8 +281,17 @@ class Stores:
         for store in self.stores:
             store.mapped.look(now=now)
 
+    def look(self, name: str, row: int) -> None:
+        """The same, now, for the files that hold field `name` of one sample."""
+        self.columns.located(row)[0].look(name)
+        if self.fields[name].in_shards:
+            store, number = self._shards[bisect_right(self._firsts, row) - 1]
+            store.look(number, name)
+
     def shapes(self, name: str) -> NDArray[np.int32]:
         """The shapes of all samples of an image or mask field, (n, axes)."""
+        for folder in self.columns.folders:
+            folder.look(name)
         return np.concatenate([store.shapes(name) for store in self.stores])
 
     def value(self, name: str, row: int, verify: bool) -> Any:
@@ -290,6 +299,7 @@ class Stores:
         field = self.fields[name]
         if name == STORE and self.groups is not None:
             return np.int64(self.group_of(row))
+        self.look(name, row)
         if not field.in_shards:
             return self.columns.value(name, row, field.kind)
         reader, at = self.reader_of(name, row)
@@ -303,6 +313,11 @@ class Stores:
         """Field `name` of samples `rows`, (n,), read here and now: a new array (n, ...), or a list where samples differ
         in length or size, and of texts. verify: check images against their checksums."""
         field = self.fields[name]
+        self.columns.look(name, rows)
+        if field.in_shards:
+            for shard in np.unique(self._shard_ends.searchsorted(rows, "right")).tolist():
+                store, number = self._shards[shard]
+                store.look(number, name)
         if field.kind == "text":
             return self.columns.text(name, rows)
         if field.kind == "ragged":
