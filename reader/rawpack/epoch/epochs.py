@@ -112,7 +112,8 @@ class Epochs:
                 if self._library.fetcher is not None:
                     steps = prefetch = self._prefetch(steps, start)
                     self._library.fetcher.restore()  # new workers open what is in the cache
-                worker_set = self.pool_cache.acquire(start, partial(self.making.worker_set, self.held))
+                make = partial(self.making.worker_set, self.held)
+                worker_set = self.pool_cache.acquire(start, make, self.making.outdated)
                 readahead = Readahead(
                     self._library, self.settings.fields, worker_set.pool, self.making.own_reads,
                     self._samples.field_rows,

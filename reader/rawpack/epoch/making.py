@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
-from rawpack.choose.settings import Settings, check_travels, copied, sides
+from rawpack.choose.settings import Settings, copied, packed, sides
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
@@ -25,6 +25,7 @@ from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
 
 if TYPE_CHECKING:
+    from rawpack.epoch.sent import SentSteps
     from rawpack.workers.pool import Pending, WorkerPool
 
 IN_FLIGHT = 2
@@ -57,6 +58,9 @@ class WorkerSet:
     """Batches in the making."""
     start: EpochStart | None = None
     """They are the first ones of an iterator with this start; None where nobody wants them."""
+    sent: SentSteps | None = None
+    """The steps of the transform as worker processes got them; None where there are none, or they are the caller's
+    own."""
 
     def close(self) -> None:
         """End the workers, and let go of the slots."""
@@ -115,8 +119,12 @@ class Making:
             files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory,
             samples.field_rows, library.groups,
         )  # fmt: skip
-        if settings.workers and settings.backend == "process" and settings.pipeline is not None:
-            check_travels(settings.pipelines)
+        self._sends = bool(settings.workers) and settings.backend == "process" and settings.pipeline is not None
+        """Whether worker processes get a copy of the transform."""
+        self._warned = set[int]()
+        """As of `SentSteps.changed`."""
+        if self._sends:
+            packed(settings.pipelines)
         self.filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
         self.in_flight = IN_FLIGHT
@@ -158,8 +166,18 @@ class Making:
             return WorkerSet(None, slot_pool, deque())
         from rawpack.workers.pool import WorkerPool
 
-        pool = WorkerPool(self._spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
-        return WorkerSet(pool, slot_pool, deque())
+        spec, sent = self._spec, None
+        if self._sends:
+            from rawpack.epoch.sent import SentSteps
+
+            sent = SentSteps(settings.pipelines)
+            spec = replace(spec, pipelines=sent.pipelines)
+        pool = WorkerPool(spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
+        return WorkerSet(pool, slot_pool, deque(), sent=sent)
+
+    def outdated(self, worker_set: WorkerSet) -> bool:
+        """Whether the caller has changed the transform since its workers got it."""
+        return worker_set.sent is not None and worker_set.sent.changed(self._warned)
 
     def described(self) -> dict[str, BatchField]:
         """What a batch has, by name."""
@@ -253,14 +271,17 @@ class PoolCache:
         # exit, when another thread may still wait for a batch.
         weakref.finalize(self, _close_taken, self._taken, self._process).atexit = False
 
-    def acquire(self, start: EpochStart, make: Callable[[], WorkerSet]) -> WorkerSet:
+    def acquire(
+        self, start: EpochStart, make: Callable[[], WorkerSet], outdated: Callable[[WorkerSet], bool]
+    ) -> WorkerSet:
         """A set for an iterator with this start: an idle one, else what `make` returns. `begun` has the iterator's
-        first batches that the set is making already; whatever else it was making is finished first."""
-        worker_set = self._idle_set(start) or make()
+        first batches that the set is making already; whatever else it was making is finished first. outdated: whether
+        a set is of no use anymore."""
+        worker_set = self._idle_set(start, outdated) or make()
         self._taken[worker_set.slot_pool] = worker_set
         return worker_set
 
-    def _idle_set(self, start: EpochStart) -> WorkerSet | None:
+    def _idle_set(self, start: EpochStart, outdated: Callable[[WorkerSet], bool]) -> WorkerSet | None:
         while self._idle:
             try:
                 # Stable: the last of those that fit, else the last of all.
@@ -268,12 +289,13 @@ class PoolCache:
                 worker_set = self._idle.pop(last)
             except (IndexError, ValueError):
                 continue  # another thread took one
-            if worker_set.start == start:
-                return worker_set
-            if worker_set.pool is None or worker_set.pool.drain():
-                for _, pending in worker_set.begun:
-                    worker_set.slot_pool.put_back(pending.slot)
-                return WorkerSet(worker_set.pool, worker_set.slot_pool, deque())
+            if not outdated(worker_set):
+                if worker_set.start == start:
+                    return worker_set
+                if worker_set.pool is None or worker_set.pool.drain():
+                    for _, pending in worker_set.begun:
+                        worker_set.slot_pool.put_back(pending.slot)
+                    return replace(worker_set, begun=deque(), start=None)
             self.discard(worker_set)
         return None
 

@@ -108,6 +108,12 @@ class Pipeline:
         return tuple(name for name, plan in self.plans.items() if plan.field.kind in PIXELS)
 
     @property
+    def steps(self) -> list[Step | BatchStep]:
+        """All that it does, in the order of the fields."""
+        drawing = [share.step for plan in self.plans.values() for share in plan.shares]
+        return [*(step for plan in self.plans.values() for step in plan.steps), *drawing, *self.batch_steps]
+
+    @property
     def random(self) -> bool:
         """Whether it uses random numbers, so that epochs differ."""
         steps = (step for plan in self.plans.values() for step in plan.steps)
