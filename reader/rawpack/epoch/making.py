@@ -6,6 +6,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ Begun = deque[tuple[list[EpochStep], "Pending"]]
 """Batches in the making, in order: those of one slot after another."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WorkerSet:
     """Workers and slots, and what an iterator left in them."""
 
@@ -276,12 +277,17 @@ class PoolCache:
     ) -> WorkerSet:
         """A set for an iterator with this start: an idle one, else what `make` returns. `begun` has the iterator's
         first batches that the set is making already; whatever else it was making is finished first. outdated: whether
-        a set is of no use anymore."""
-        worker_set = self._idle_set(start, outdated) or make()
+        an idle set is of no use anymore: it is ended."""
+        for worker_set in tuple(self._idle):
+            if outdated(worker_set):
+                with suppress(ValueError):  # another thread closed it
+                    self._idle.remove(worker_set)
+                    self.discard(worker_set)
+        worker_set = self._idle_set(start) or make()
         self._taken[worker_set.slot_pool] = worker_set
         return worker_set
 
-    def _idle_set(self, start: EpochStart, outdated: Callable[[WorkerSet], bool]) -> WorkerSet | None:
+    def _idle_set(self, start: EpochStart) -> WorkerSet | None:
         while self._idle:
             try:
                 # Stable: the last of those that fit, else the last of all.
@@ -289,13 +295,12 @@ class PoolCache:
                 worker_set = self._idle.pop(last)
             except (IndexError, ValueError):
                 continue  # another thread took one
-            if not outdated(worker_set):
-                if worker_set.start == start:
-                    return worker_set
-                if worker_set.pool is None or worker_set.pool.drain():
-                    for _, pending in worker_set.begun:
-                        worker_set.slot_pool.put_back(pending.slot)
-                    return replace(worker_set, begun=deque(), start=None)
+            if worker_set.start == start:
+                return worker_set
+            if worker_set.pool is None or worker_set.pool.drain():
+                for _, pending in worker_set.begun:
+                    worker_set.slot_pool.put_back(pending.slot)
+                return replace(worker_set, begun=deque(), start=None)
             self.discard(worker_set)
         return None
 

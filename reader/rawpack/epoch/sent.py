@@ -49,7 +49,7 @@ class SentSteps:
     def changed(self, warned: set[int]) -> bool:
         """Whether the caller has changed a step since. warned: ids of the steps of which it cannot be said, and was
         warned; added to."""
-        return any([look.differs(step, warned) for step, look in self._steps.values()])
+        return any(look.differs(step, warned) for step, look in self._steps.values())
 
 
 class _Look:

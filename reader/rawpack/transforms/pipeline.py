@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -40,6 +40,10 @@ class FieldPlan:
     """How many a sample has; None where it has one value."""
     shares: tuple[Share, ...] = ()
     """How each step is drawn where the sample has other images."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what was computed from these: the pickle of a plan that was used is that of one that was not.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def result(self) -> Spec:
