@@ -68,6 +68,7 @@ class Epochs:
         """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
+        self.look_at_files = self._library.look_at_files
         self.making = Making(samples, settings, repeats=order.repeats, valid=valid)
         self.settings = self.making.settings
         self.held = 1
@@ -136,10 +137,6 @@ class Epochs:
     def _asked(self) -> list[Any]:
         """What makes batches equal, besides stores and settings."""
         return [self._identity, self._split, self._samples.asked.verify]
-
-    def look_at_files(self) -> None:
-        """Raise DamagedStoreError as `Stores.look_at_files`, from time to time."""
-        self._library.look_at_files()
 
     def close(self) -> None:
         """See `Batches.close`."""

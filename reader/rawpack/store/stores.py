@@ -3,6 +3,7 @@ list."""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -73,6 +74,7 @@ class Stores:
         """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
         self._evictable = [store for store in stores if store.files.evictable]
         self._gathers: dict[tuple[str, bool], Gather | None] = {}
+        self._look_at = 0.0
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
 
     def close(self) -> None:
@@ -278,8 +280,10 @@ class Stores:
 
     def look_at_files(self, *, now: bool = False) -> None:
         """Raise DamagedStoreError where a file that is mapped here was written to since, see `MappedFiles.look`."""
-        for store in self.stores:
-            store.mapped.look(now=now)
+        if now or time.monotonic() >= self._look_at:
+            for store in self.stores:
+                store.mapped.look(now=now)
+            self._look_at = min(store.mapped.look_at for store in self.stores)
 
     def look(self, name: str, row: int) -> None:
         """The same, now, for the files that hold field `name` of one sample."""
