@@ -145,6 +145,7 @@ class SampleSet:
     def one(self, position: int) -> dict[str, Any]:
         """A sample, as `Reader[position]` gives it."""
         self.check_open()
+        self.library.look_at_files()
         return self._one(position if self.selection is None else int(self.selection[position]))
 
     def several(self, positions: NDArray[np.int64]) -> dict[str, Any]:

@@ -173,7 +173,7 @@ class ColumnTable:
 
     def look(self, name: str, rows: NDArray[np.int64]) -> None:
         """As `ColumnFolder.look`, for the folders that hold these samples."""
-        for k in np.unique(self._ends.searchsorted(rows, "right")).tolist():
+        for k in parts_of(self._ends, rows):
             self.folders[k].look(name)
 
     def piece(self, name: str, first: int, rows: int) -> Array:
@@ -223,6 +223,14 @@ class ColumnTable:
         """The folder that holds a sample, and its row there."""
         k = bisect_right(self._firsts, row) - 1
         return self.folders[k], row - self._firsts[k]
+
+
+def parts_of(ends: NDArray[np.int64], rows: NDArray[np.int64]) -> list[int]:
+    """The parts that have any of these rows, which are counted through all of them. ends: as of `by_part`."""
+    if len(ends) == 1:
+        return [0] if len(rows) else []
+    parts: list[int] = np.unique(ends.searchsorted(rows, "right")).tolist()
+    return parts
 
 
 def by_part(

@@ -108,6 +108,7 @@ def damaged_in(library: Stores, row: int) -> list[str]:
         try:
             if field.in_shards:
                 library.look(name, row)
+                library.columns.located(row)[0].look(name)
                 library.check(name, row)
         except DamagedStoreError:
             found.append(name)

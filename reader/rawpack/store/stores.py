@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.disk.columns import ColumnTable, by_part
+from rawpack.disk.columns import ColumnTable, by_part, parts_of
 from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.formats.field_reader import Array, FieldReader, planes_of
@@ -286,11 +286,9 @@ class Stores:
             self._look_at = min(store.mapped.look_at for store in self.stores)
 
     def look(self, name: str, row: int) -> None:
-        """The same, now, for the files that hold field `name` of one sample."""
-        self.columns.located(row)[0].look(name)
-        if self.fields[name].in_shards:
-            store, number = self._shards[bisect_right(self._firsts, row) - 1]
-            store.look(number, name)
+        """The same, now, for the shard that has image field `name` of one sample."""
+        store, number = self._shards[bisect_right(self._firsts, row) - 1]
+        store.look(number, name)
 
     def shapes(self, name: str) -> NDArray[np.int32]:
         """The shapes of all samples of an image or mask field, (n, axes)."""
@@ -303,9 +301,9 @@ class Stores:
         field = self.fields[name]
         if name == STORE and self.groups is not None:
             return np.int64(self.group_of(row))
-        self.look(name, row)
         if not field.in_shards:
             return self.columns.value(name, row, field.kind)
+        self.look(name, row)
         reader, at = self.reader_of(name, row)
         if name in self.random_access and not (self.tells_cached and reader.is_cached(at)):
             self.readahead(name, np.array([row], np.int64))
@@ -319,7 +317,7 @@ class Stores:
         field = self.fields[name]
         self.columns.look(name, rows)
         if field.in_shards:
-            for shard in np.unique(self._shard_ends.searchsorted(rows, "right")).tolist():
+            for shard in parts_of(self._shard_ends, rows):
                 store, number = self._shards[shard]
                 store.look(number, name)
         if field.kind == "text":
