@@ -234,7 +234,7 @@ class Reader:
         field = self._library.fields.get(name)
         if field is None or not field.in_shards:
             raise UsageError(f"{name!r} is no image or mask of this store")
-        self._samples.look_at_files()
+        self._samples.check_open()
         found, rows = self._library.shapes(name), self._samples.rows
         return found if rows is None else found[rows]
 
@@ -244,7 +244,7 @@ class Reader:
         is read anew each time."""
         from rawpack.store.looking import rejects_of
 
-        self._samples.look_at_files()
+        self._samples.check_open()
         return list(rejects_of(self._library))
 
     @property
@@ -279,7 +279,7 @@ class Reader:
 
     def _row(self, index: SupportsIndex) -> int:
         """The row of a sample, or of a clip's first frame."""
-        self._samples.look_at_files()
+        self._samples.check_open()
         (position,) = positions_at([operator.index(index)], len(self), outside=IndexError)
         rows = self._samples.rows
         return int(position if rows is None else rows[position])
@@ -297,7 +297,7 @@ class Reader:
         found = np.arange(len(self)) if where is None else self._positions_where(where)
         if key is None:
             return found
-        self._samples.look_at_files()
+        self._samples.check_open()
         rows = self._samples.rows
         return found[np.isin(found if rows is None else rows[found], rows_with_key(self._library, key))]
 

@@ -48,7 +48,8 @@ class MappedFiles:
         self._files: dict[str, tuple[FileRecord, Identity, int]] = {}
         """Path -> its record; identity, and mtime in ns, when it was mapped."""
         self._at = 0
-        self._look_at = 0.0
+        self.look_at = 0.0
+        """When the next look is due, by `time.monotonic`."""
 
     def add(self, path: Path, record: FileRecord, status: os.stat_result) -> None:
         """Note a mapped file. status: of its descriptor."""
@@ -61,7 +62,7 @@ class MappedFiles:
         DamagedStoreError for a file that was written to.
         """
         began = time.monotonic()
-        if not now and began < self._look_at:
+        if not now and began < self.look_at:
             return
         paths = list(self._files)
         for count in range(len(paths)):
@@ -70,7 +71,12 @@ class MappedFiles:
             self._at = (self._at + 1) % len(paths)
             self._check(paths[self._at])
         ended = time.monotonic()
-        self._look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
+        self.look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
+
+    def check(self, path: str) -> None:
+        """Check one file now, unless it is not mapped: for who reads little of it, and seldom. Raises as `look`."""
+        if path in self._files:
+            self._check(path)
 
     def _check(self, path: str) -> None:
         record, identity, written = self._files[path]

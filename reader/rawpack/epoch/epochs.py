@@ -69,6 +69,7 @@ class Epochs:
         """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
+        self.look_at_files = self._library.look_at_files
         self.making = Making(samples, settings, repeats=order.repeats, valid=valid)
         self.settings = self.making.settings
         self.held = 1
@@ -97,7 +98,7 @@ class Epochs:
 
     def begin(self) -> EpochPass:
         """Called by an iterator at its first `next()`: it takes the next epoch."""
-        self._samples.look_at_files(now=True)
+        self._samples.look_at_files()
         self.check_open()
         with self._taking:
             self._bookmark.catch_up()
@@ -116,7 +117,8 @@ class Epochs:
                 if self._library.fetcher is not None:
                     steps = prefetch = self._prefetch(steps, start)
                     self._library.fetcher.restore()  # new workers open what is in the cache
-                worker_set = self.pool_cache.acquire(start, partial(self.making.worker_set, self.held))
+                make = partial(self.making.worker_set, self.held)
+                worker_set = self.pool_cache.acquire(start, make, self.making.outdated)
                 readahead = Readahead(
                     self._library, self.settings.fields, worker_set.pool, self.making.own_reads,
                     self._samples.field_rows,
@@ -254,10 +256,9 @@ class Epochs:
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch, look_at_files = self._order, start.epoch, self._library.look_at_files
+        order, epoch = self._order, start.epoch
         selection, clips = self._samples.selection, self._samples.clips
         for span, after in start.spans():
-            look_at_files()
             samples = span.samples(order, epoch)
             if selection is not None:
                 samples = selection[samples]

@@ -105,6 +105,7 @@ class _PlainCopies(Copies):
     def __init__(self, torch: Any, device: Any, convert: Callable[[Tensors], Tensors]) -> None:
         super().__init__()
         self._torch, self._device, self._convert = torch, device, convert
+        self.shares_memory = device.type == "cpu"
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Tensors:
         tensors = {name: self._torch.from_numpy(array) for name, array in arrays.items()}
