@@ -6,14 +6,16 @@ from __future__ import annotations
 import errno
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import TypeVar
 
 from rawpack.errors import DecodeError, MissingExtraError, PackError, UsageError
 from rawpack_packer.text import again, plain
 
+T = TypeVar("T")
 _OF_ANY_FILE = frozenset(
     getattr(errno, name)
     for name in (
@@ -47,8 +49,21 @@ def need(module: str, extra: str, what: str, instead: str = "") -> ModuleType:
 def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
     """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
     if error.errno in _OF_ANY_FILE:
-        cure = f"fix that and run {again()} again"
-        raise PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; {cure}") from error
+        raise unreadable_now(error, where) from error
+
+
+def unreadable_now(error: OSError, where: str | bytes) -> PackError:
+    """The error for what the machine does not let us read, whatever is in it."""
+    return PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; fix that and run {again()} again")
+
+
+def twice(read: Callable[[], T]) -> T:
+    """What `read` returns, which is called again where the system refuses it: a fault of a disk or a network that
+    passes must not cost a sample. Raises OSError."""
+    try:
+        return read()
+    except OSError:
+        return read()
 
 
 @contextmanager
