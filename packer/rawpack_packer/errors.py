@@ -24,6 +24,9 @@ _OF_ANY_FILE = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+_OF_BROKEN_FILES = (errno.EINVAL, errno.EOVERFLOW, errno.EFBIG)
+"""What the system says of offsets that no file has."""
+_ERRNO_OF_HDF5 = re.compile(r"\berrno = (\d+)")
 _OF_CODE = (TypeError, AttributeError, NameError, AssertionError)
 _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
 _OURS = ("rawpack", "rawpack_packer")
@@ -55,6 +58,14 @@ def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
 def unreadable_now(error: OSError, where: str | bytes) -> PackError:
     """The error for what the machine does not let us read, whatever is in it."""
     return PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; fix that and run {again()} again")
+
+
+def is_of_system(error: BaseException) -> bool:
+    """Whether a library could not read a file because the system did not let it, rather than for what is in it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (words := _ERRNO_OF_HDF5.search(str(error))):
+        number = int(words[1])
+    return number is not None and number not in _OF_BROKEN_FILES
 
 
 def twice(read: Callable[[], T]) -> T:

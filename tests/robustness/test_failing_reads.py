@@ -1,5 +1,5 @@
-"""Reads of sources and of stores that fail, at any of them: nobody gets a wrong sample, or one less, without being told;
-and once the disk is well again, the same command makes what it would have made.
+"""Reads of sources and of stores that fail, at any of them: nobody gets a wrong sample, or one less, without being
+told; and once the disk is well again, the same command makes what it would have made.
 
 RAWPACK_SEED repeats the draws of a run that failed.
 """
