@@ -86,22 +86,14 @@ LINES = (
     _packing("-j 2 --tmp +tmp", "@folder", "s3:store"),
     _packing("-j 0 -f lmdb --tmp +tmp", "@video", "s3:store"),
 )
-RISKIEST = tuple(
-    line
-    for line in LINES
-    if line
-    in (
-        _packing("-j 2", "@video"),
-        "append -q -j 2 @more =store",
-        "relabel -q --from @scores.csv =store",
-        _packing("-j 2 --holdout val=0.2", "@folder", "+sets"),
-        _packing("-j 2 --tmp +tmp", "@folder", "s3:store"),
-    )
+RISKIEST = (
+    _packing("-j 2", "@video"),
+    _packing("-j 2 --holdout val=0.2", "@folder", "+sets"),
+    _packing("-j 2 --tmp +tmp", "@folder", "s3:store"),
+    "append -q -j 2 @more =store",
+    "relabel -q --from @scores.csv =store",
 )
-"""What reads through files before it packs, what changes a store in place, what makes several stores, what is
-elsewhere."""
-MEASURES = ("bench", "plan")
-"""Commands that print measurements."""
+"""What reads through files before it packs, makes several stores, writes elsewhere, or changes a store in place."""
 
 
 class Scene:
