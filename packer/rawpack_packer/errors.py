@@ -9,14 +9,16 @@ import mmap
 import re
 import signal
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import TypeVar
 
 from rawpack.errors import DecodeError, MissingExtraError, PackError, UsageError
 from rawpack_packer.text import again, plain, size
 
+T = TypeVar("T")
 _OF_ANY_FILE = frozenset(
     getattr(errno, name)
     for name in (
@@ -29,6 +31,9 @@ _WANTED = re.compile(r"of size (\d+)")
 """In the words of pyarrow: "malloc of size 1099511627776 failed"."""
 _LITTLE_MEMORY = 256 << 20
 _KILLED = frozenset(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM") if hasattr(signal, name))
+_OF_BROKEN_FILES = (errno.EINVAL, errno.EOVERFLOW, errno.EFBIG)
+"""What the system says of offsets that no file has."""
+_ERRNO_OF_HDF5 = re.compile(r"\berrno = (\d+)")
 _OF_CODE = (TypeError, AttributeError, NameError, AssertionError, LookupError, ZeroDivisionError)
 _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\barguments?\b")
 _OURS = ("rawpack", "rawpack_packer")
@@ -54,8 +59,29 @@ def need(module: str, extra: str, what: str, instead: str = "") -> ModuleType:
 def stop_if_of_any_file(error: OSError, where: str | bytes) -> None:
     """Raise PackError for an error that every other file would meet: a dead mount, no descriptors left."""
     if error.errno in _OF_ANY_FILE:
-        cure = f"fix that and run {again()} again"
-        raise PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; {cure}") from error
+        raise unreadable_now(error, where) from error
+
+
+def unreadable_now(error: OSError, where: str | bytes) -> PackError:
+    """The error for what the machine does not let us read, whatever is in it."""
+    return PackError(f"{plain(where)} cannot be read now: {reason_of(error)}; fix that and run {again()} again")
+
+
+def is_of_system(error: BaseException) -> bool:
+    """Whether a library could not read a file because the system did not let it, rather than for what is in it."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (words := _ERRNO_OF_HDF5.search(str(error))):
+        number = int(words[1])
+    return number is not None and number not in _OF_BROKEN_FILES
+
+
+def twice(read: Callable[[], T]) -> T:
+    """What `read` returns, which is called again where the system refuses it: a fault of a disk or a network that
+    passes must not cost a sample. Raises OSError."""
+    try:
+        return read()
+    except OSError:
+        return read()
 
 
 @contextmanager

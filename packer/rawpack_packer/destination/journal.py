@@ -205,7 +205,7 @@ REASONS: dict[str, str] = {
     "source_error": "the dataset raised an exception for the sample",
     "too_large": "there are more pixels than --max-pixels, or --fit whole makes more, or the format allows fewer",
     "truncated": "the file ends before the image, or the frame of a video, does",
-    "unreadable": "the file could not be opened or read",
+    "unreadable": "the file could not be opened or read: its disk or its permissions may be to blame",
     "unsupported": "a variant of a known type of image or video that no decoder here handles",
 }
 """Reason code -> what it means. Codes are never renamed: programs count them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from rawpack.errors import PackError
+from rawpack.errors import DecodeError, PackError
 from rawpack_packer import text
 from rawpack_packer.destination.files import TICKS, WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, typical
@@ -16,9 +16,10 @@ from rawpack_packer.job import commit
 from rawpack_packer.job.commit import Totals
 from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.options import opt
-from rawpack_packer.part import PartRecord, PartTask, Tick, pieces, read_record
+from rawpack_packer.part import PartRecord, PartTask, Tick, pieces, read_record, record_path
 from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources.base import at_hand_of
+from rawpack_packer.sources.files import UNREADABLE
 from rawpack_packer.text import again
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ class Parts:
                 left.unlink(missing_ok=True)
         for number in self.job.numbers:
             record = read_record(self.job.destination, number)
+            if record is not None and self._reads_now(record):
+                record_path(self.job.destination, number).unlink()
+                record = None
             if record is None:
                 todo.append(number)
             else:
@@ -81,6 +85,19 @@ class Parts:
             example = self._example()
             none = f"none of {text.count(len(source), source.info.noun)} could be packed: {self._reasons()}"
             raise PackError(f"{none}, for example {example}" if example else none)
+
+    def _reads_now(self, record: PartRecord) -> bool:
+        """Whether a sample that an earlier run could not read can be read now: its disk or its permission may have
+        been to blame."""
+        for reject in record.rejects:
+            if reject.reason == UNREADABLE:
+                try:
+                    self.job.source[reject.sample - self.job.before.seen]
+                except DecodeError as error:
+                    if error.reason == UNREADABLE:
+                        continue
+                return True
+        return False
 
     def kept(self) -> str:
         """What an interrupted run leaves to the next one: "after 3 of 12 parts; the same command resumes"."""

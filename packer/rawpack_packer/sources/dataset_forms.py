@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.errors import reason_of
+from rawpack_packer.errors import reason_of, stop_if_of_any_file, twice
 from rawpack_packer.images.with_pillow import check_mode, is_grey, is_pillow, pixels_of
 from rawpack_packer.sources.axes import (
     AXES,
@@ -31,6 +31,7 @@ from rawpack_packer.sources.base import Item
 from rawpack_packer.sources.dataset_targets import with_targets
 from rawpack_packer.sources.declared import plain_dtype
 from rawpack_packer.sources.fields import ImageKind, as_array
+from rawpack_packer.sources.files import UNREADABLE
 from rawpack_packer.text import listed, plain
 
 Names = tuple[str, ...] | Mapping[str, str | int]
@@ -473,6 +474,7 @@ def file_or_array(value: Any) -> Any:
     if not isinstance(value, str | os.PathLike):
         return value
     try:
-        return Path(value).read_bytes()
+        return twice(Path(value).read_bytes)
     except OSError as error:
-        raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from error
+        stop_if_of_any_file(error, os.fspath(value))
+        raise DecodeError(UNREADABLE, f"{plain(Path(value).name)}: {reason_of(error)}") from error

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
+from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import TEXTS, Boxes, DeclaredKind, FieldKind, Value, are_pixels, are_texts, as_text
-from rawpack_packer.sources.files import fault_of
+from rawpack_packer.sources.files import UNREADABLE, fault_of
 from rawpack_packer.sources.inflation import check_rows, parquet_batches
 from rawpack_packer.sources.numbers import Length
 from rawpack_packer.sources.parquet import ARROW
@@ -437,7 +437,8 @@ class Cursor:
         assert self._batch is not None
         return self._batch, i - self._start
 
-    def _seek(self, i: int) -> None:
+    def _seek(self, i: int, last: bool = False) -> None:
+        """last: after an attempt that the system refused."""
         try:
             if self._table is None:
                 with self._files.opened(self._k):  # it can be read as long as it is open
@@ -463,9 +464,14 @@ class Cursor:
                 stop_if_of_any_file(error, name)
             why = "the file ends early" if isinstance(error, StopIteration) else fault_of(error, path)
             text = f"{name}: rows from {self._stop} on cannot be read: {why}"
-            self._faults[self._block] = self._stop, text
+            refused = is_of_system(error)
+            if not refused:
+                self._faults[self._block] = self._stop, text
             self._batch, self._block, self._start, self._stop = None, -1, 0, 0
-            raise DecodeError("corrupt", text) from error
+            if refused and not last:
+                self._seek(i, last=True)
+            else:
+                raise DecodeError(UNREADABLE if refused else "corrupt", text) from error
 
 
 _OPEN = threading.local()

@@ -12,14 +12,15 @@ import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.errors import check_memory, reason_of, stop_if_of_any_file
-from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged
+from rawpack_packer.errors import check_memory, reason_of, stop_if_of_any_file, twice, unreadable_now
+from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, UNREADABLE, changed, check_unchanged
 from rawpack_packer.sources.video import EBML, SNIFF_BYTES, sniff_video
 
 if TYPE_CHECKING:
@@ -82,6 +83,20 @@ class VideoFile:
             return os.dup(fd)  # which keeps the lock, so that the file stays
 
 
+class _Data(io.FileIO):
+    """A video for FFmpeg, which takes a read that fails for the end of the file, or for damage of it."""
+
+    error: OSError | None = None
+    """Of the first read that failed twice."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        try:
+            return twice(partial(super().read, size)) or b""
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+
 class OpenVideo:
     """An open video file, with one stream and its decoder. Close it."""
 
@@ -92,17 +107,18 @@ class OpenVideo:
         """
         self._file = file
         try:
-            self._fd = file.open()
+            self._fd = twice(file.open)
         except OSError as error:
             stop_if_of_any_file(error, file.key)
             if error.errno in (errno.ENOENT, errno.ENOTDIR) and file.state != UNKNOWN:
                 raise changed(file.key, "it is gone") from error
-            raise DecodeError("unreadable", reason_of(error)) from error
+            raise DecodeError(UNREADABLE, reason_of(error)) from error
+        self._data = _Data(self._fd, closefd=False)
         try:
             self.check()
             if not file.state[0]:
                 raise DecodeError("empty", "the file has no bytes")
-            self.container = _open(self._fd, file)
+            self.container = _open(self._data, file)
             self.stream = _choose(self.container, stream)
             context = self.stream.codec_context
             # One worker per core is the parallelism; with threads, an error would be reported with another frame.
@@ -110,12 +126,22 @@ class OpenVideo:
             context.options = dict(_CAREFUL)
         except BaseException:
             os.close(self._fd)
+            self._check_read()
             raise
 
+    def _check_read(self) -> None:
+        if (error := self._data.error) is not None:
+            self._data.error = None  # said once
+            raise unreadable_now(error, self._file.key) from None
+
     def check(self) -> None:
-        """Raise SourceChangedError where the file was written to since it was found."""
-        if self._file.fetched is None:  # otherwise its name in the spool says which version it is
-            check_unchanged(self._fd, self._file.state, self._file.key)
+        """Raise SourceChangedError where the file was written to since it was found, PackError where a read failed."""
+        self._check_read()
+        try:
+            if self._file.fetched is None:  # otherwise its name in the spool says which version it is
+                check_unchanged(self._fd, self._file.state, self._file.key)
+        except OSError as error:
+            raise unreadable_now(error, self._file.key) from None
 
     @property
     def format(self) -> str:
@@ -141,8 +167,10 @@ class OpenVideo:
             yield from frames_of(packet)
 
     def close(self) -> None:
+        """Raises PackError where a read failed, and nobody was told."""
         self.container.close()
         os.close(self._fd)
+        self._check_read()
 
 
 def is_last(packet: Any) -> bool:
@@ -252,10 +280,10 @@ def _straight(matrix: tuple[int, int, int, int]) -> bool:
     return (a != 0) == (d != 0) and (b != 0) == (c != 0) and (a != 0) != (b != 0)
 
 
-def _open(fd: int, file: VideoFile) -> InputContainer:
+def _open(data: _Data, file: VideoFile) -> InputContainer:
     import av
 
-    data = io.FileIO(fd, closefd=False)
+    fd = data.fileno()
     # FFmpeg sees the extension, which is all that some kinds of files are recognized by.
     data.name = "video" + os.path.splitext(file.path)[1].encode("ascii", "replace").decode()  # noqa: PTH122
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
