@@ -267,7 +267,7 @@ def _of_v3(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Itera
     while seen < info.total_episodes or not number:
         at = {"chunk_index": number // info.chunks_size, "file_index": number % info.chunks_size}
         columns = place.columns(name := _filled(place, _EPISODES, at), wanted)
-        if not columns[wanted[0]] and seen < info.total_episodes:  # a server may have any number of such files
+        if not columns["length"] and seen < info.total_episodes:  # a server may have any number of such files
             raise UsageError(f"{place.named(name)} has no episodes, and {INFO} says that there are more: copy it again")
         for row in zip(*columns.values(), strict=True):
             one = dict(zip(wanted, row, strict=True))
