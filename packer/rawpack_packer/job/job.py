@@ -181,7 +181,7 @@ class Job:
 
     def _check_containers(self) -> None:
         """Raise PackError where what cannot be read is known, and is too much, before anything is packed."""
-        begun = self.begun is not None and not self.run_options.restart
+        begun = not self.run_options.restart and self.begun is not None
         RejectLimit(self.source, self.run_options).check_containers(begun=begun)
 
     def run(self) -> Summary:
