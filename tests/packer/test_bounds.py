@@ -18,9 +18,11 @@ import numpy as np
 import pytest
 from pictures import encoded, picture
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import DamagedStoreError, DecodeError, UsageError
+from rawpack.formats.codecs.deflate import DeflatedRows
 from rawpack_packer.sources import inflation, open_source
 from rawpack_packer.sources.chunks.encodings import compact_json
+from rawpack_packer.sources.hdf5.file import all_values, data_sets
 from rawpack_packer.sources.inflation import Inflated, TooLongError, read_in_steps
 from rawpack_packer.sources.table.columns import read_range
 
@@ -271,6 +273,34 @@ def test_an_npz_whose_members_are_bombs(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(inflation, "MAX_INFLATION", 16)
     np.savez_compressed(tmp_path / "a.npz", image=np.zeros((64, 64, 64, 3), np.uint8))
     assert "which cannot be in" in refused(tmp_path / "a.npz", MIB)
+
+
+def test_labels_of_hdf5_that_were_never_written(tmp_path: Path) -> None:
+    """They take no bytes in the file: 40 GB of them could be in one of 10 MB."""
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("label", (1 << 26,), "<i8", chunks=(1 << 16,), compression="gzip")
+        file.create_dataset("pad", data=np.random.default_rng(0).integers(0, 256, 1 << 18, np.uint8))
+    one = next(one for one in data_sets(path, ()) if one.name == "label")
+    with pytest.raises(UsageError, match="has 536,870,912 bytes, of which 0 are in the file"):
+        all_values(path, one)
+
+
+# ------------------------------------------------------------------------------------------------ stores
+def test_chunks_that_a_shard_lacks_are_missed_before_the_others_are_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that says to be as large as all shards needs a chunk after the last one."""
+
+    def nothing(self: DeflatedRows, k: int) -> Any:
+        raise AssertionError("a chunk was inflated")
+
+    monkeypatch.setattr(DeflatedRows, "_inflate", nothing)
+    rows = DeflatedRows.__new__(DeflatedRows)
+    rows._rows, rows._row_bytes, rows._chunk_bytes = 1, None, 1 << 20
+    rows._chunks = np.zeros((5, 2), np.int64)
+    rows._index = {"offset": np.array([0]), "bytes": np.array([1 << 62])}
+    with pytest.raises(DamagedStoreError, match="has 5 compressed chunks; number 4398046511103 is needed"):
+        rows.stored(0)
 
 
 # ------------------------------------------------------------------------------------------------ Parquet

@@ -8,6 +8,7 @@ any file of this machine through them.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources.files import parsing
-from rawpack_packer.sources.inflation import MAX_INFLATION
+from rawpack_packer.sources.inflation import MAX_INFLATION, most_of
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -157,7 +158,11 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
 def all_values(path: Path, one: DataSet) -> NDArray[Any] | list[str]:
     """`LookAt.values`, in this process."""
     with _opened(path) as file:
-        rows = open_data_set(file, one.name)[()]
+        opened = open_data_set(file, one.name)
+        size, stored = math.prod(opened.shape) * opened.dtype.itemsize, opened.id.get_storage_size()
+        if size > most_of(stored, sys.maxsize):  # rows that were never written take no bytes
+            raise UsageError(f"{plain(str(path))}: {one} has {size:,} bytes, of which {stored:,} are in the file")
+        rows = opened[()]
         if math.prod(rows.shape[1:]) > 1:
             return np.asarray(rows)
         values = rows.reshape(-1)
