@@ -392,7 +392,7 @@ def bad(batch: dict[str, Any]) -> dict[str, Any]:
         ([lambda image: image[:5]], r"made uint8 \(5, 48, 3\) of 'image', where uint8 \(48, 48, 3\) was expected"),
         ([lambda image: image / 2], "made float64"),
         ([OneHot(2)], "is not one of 2 classes"),
-        ([BatchLambda(bad)], "'images': not in the batch"),
+        ([BatchLambda(bad)], "returned 'images': a step cannot add fields to the batch; it can replace image"),
         ([BatchLambda(lambda b: {"image": b["image"][:3]})], "was expected"),
     ],
 )
@@ -424,7 +424,7 @@ class Open:
         ({"transform": [OneHot(3)], "fields": ["image"]}, "no field 'label'"),
         ({"transform": [OneHot(3, field="key")], "fields": ["key"]}, "workers do not transform"),
         ({"transform": [BatchLambda(print), CenterCrop(3)]}, "put it after"),
-        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "cannot make new fields"),
+        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "makes 'new': a step cannot add fields"),
         ({"transform": [ToCHW(), CenterCrop(3)]}, "before ToCHW"),
     ],
 )
