@@ -300,6 +300,11 @@ class Shown(Printed):
         """For people; safe to show."""
         raise NotImplementedError
 
+    @property
+    def missing(self) -> str:
+        """A line that is printed even where nothing else is, of what should be in the result; "" for nothing."""
+        return ""
+
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
         return dict(self) if isinstance(self, dict) else asdict(self)  # type: ignore[call-overload] # or a dataclass

@@ -29,6 +29,8 @@ pytest.importorskip("pyarrow", reason="rawpack[parquet] is not installed: no pya
 
 from command_lines import LINES, Scene
 
+from rawpack import Reader
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs LD_PRELOAD and /proc"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc: a library of C comes between rawpack and reads"),
@@ -90,14 +92,15 @@ class Faults:
         """Run a line in which a read fails, and then again."""
         wanted = self.undisturbed(line)
         word = dice.choice([word for word in line.split() if word[0] in "@=" and word != "@http"])
-        counts = {}
-        for kind in ERRORS:
+        for kind in dice.sample([*ERRORS], len(ERRORS)):
             folder = self.new()
-            counts[kind] = self.run(line, folder, Fault(self.under(word, folder), kind)).count
-        kind = dice.choice([kind for kind, count in counts.items() if count])
+            if count := self.run(line, folder, Fault(self.under(word, folder), kind)).count:
+                break
+        else:
+            return  # it reads nothing of that
         folder = self.new()
         fault = Fault(
-            self.under(word, folder), kind, dice.randint(1, counts[kind]), dice.choice(ERRORS[kind]),
+            self.under(word, folder), kind, dice.randint(1, count), dice.choice(ERRORS[kind]),
             dice.choice((ONCE, THIS_FILE, ALL_FILES)),
         )  # fmt: skip
         ran = self.run(line, folder, fault)
@@ -111,6 +114,8 @@ class Faults:
             assert ran.err.count("rawpack: "), drawn
         else:
             self.check(folder, wanted, drawn)
+        if not ran.code and line.startswith("append"):
+            return  # which refuses to append the same again
         again = self.run(line, folder)
         drawn += f"\nand again: {again}"
         assert again.code == wanted.code, drawn
@@ -134,10 +139,10 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", range(6))
-def test_six_reads_that_fail(faults: Faults, number: int) -> None:
-    """Of six command lines that are drawn."""
-    faults.fail(random.Random(SEED).sample(READING, 6)[number], random.Random(f"{SEED} {number}"))
+@pytest.mark.parametrize("number", range(4))
+def test_four_reads_that_fail(faults: Faults, number: int) -> None:
+    """Of four command lines that are drawn."""
+    faults.fail(random.Random(SEED).sample(READING, 4)[number], random.Random(f"{SEED} {number}"))
 
 
 @pytest.mark.soak
@@ -172,6 +177,17 @@ def test_a_fault_that_passes_costs_no_sample(faults: Faults, many: Path, tmp_pat
     names = ("store.json", "shard-00000.npy", "rejects.jsonl")
     for name in names:
         assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+
+
+def test_a_fault_that_lasts_is_said(faults: Faults, many: Path, tmp_path: Path) -> None:
+    """Where the limit allows a file that cannot be read, a line says so, also if quiet."""
+    fault = Fault(str(many), READ, 20, errno.EIO, THIS_FILE)
+    ran = packing(faults, many, tmp_path / "store", fault)
+    assert ran.code == 0, ran
+    assert [reject["reason"] for reject in rejects_of(tmp_path / "store")] == ["unreadable"]
+    assert "rawpack: 1 image could not be read, and is not in the store: see " in ran.err
+    assert packing(faults, many, tmp_path / "store", NOTHING, "--restart").err == ""
+    assert len(Reader(tmp_path / "store")) == 200
 
 
 def test_what_can_be_read_again_is_packed_when_the_job_resumes(faults: Faults, many: Path, tmp_path: Path) -> None:

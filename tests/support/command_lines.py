@@ -26,7 +26,7 @@ from videos import encode
 
 FIXTURES = Path(__file__).parent / "fixtures"
 COUNT = 70
-"""Images of most sources: two parts."""
+"""Images of most sources: two parts, and fewer than a hundred, of which --max-rejects would allow one."""
 
 
 def _packing(options: str, source: str, to: str = "+store") -> str:
@@ -139,7 +139,7 @@ class Scene:
         return {
             name: differs.sub(b"", data) if name.endswith(".html") else data
             for name, data in written.items()
-            if "provenance" not in name
+            if "provenance" not in name and not name.endswith("/lock")  # which has the sum of a cache, and when
         }
 
 
@@ -192,7 +192,7 @@ def _several(scene: Scene, folder: Path) -> Path:
 
 
 def _divided(scene: Scene, folder: Path) -> Path:
-    for split, count in ("train", COUNT), ("val", 9):
+    for split, count in ("train", COUNT // 2), ("val", 9):
         every_kind.written(folder / split / "a", _images(count))
         every_kind.written(folder / split / "b", _images(count, 500))
     return folder
@@ -200,7 +200,7 @@ def _divided(scene: Scene, folder: Path) -> Path:
 
 def _more(scene: Scene, folder: Path) -> Path:
     for label in "ab":
-        every_kind.written(folder / label, _images(COUNT, 100 + 100 * ord(label)))
+        every_kind.written(folder / label, _images(COUNT // 2, 100 + 100 * ord(label)))
     return folder
 
 

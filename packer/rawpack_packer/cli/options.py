@@ -166,6 +166,12 @@ class Output:
     def tell(self, result: text.Shown) -> None:
         """Print a result, for a program or for a person."""
         self.give(result.as_dict(), lambda: _colored(result))
+        self.tell_missing(result)
+
+    def tell_missing(self, result: text.Shown) -> None:
+        """Say what is missing, also if quiet; a result for a person says so itself."""
+        if (self.quiet or self.as_json) and result.missing:
+            note(result.missing)
 
     def give(self, result: Any, words: Callable[[], str]) -> None:
         """The same, of a result in two forms."""

@@ -25,7 +25,7 @@ from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.base import image_file_of
-from rawpack_packer.sources.files import opened
+from rawpack_packer.sources.files import UNREADABLE, opened
 from rawpack_packer.text import Block, Rows, Shown
 
 if TYPE_CHECKING:
@@ -216,6 +216,18 @@ class Summary(Shown):
         some = f", {text.count(rejects, 'reject')}" if rejects else ""
         samples = text.count(self.manifest.samples, "sample")
         return f"Summary({self.destination!r}: {samples}, {text.size(self.bytes_out)}{some})"
+
+    @property
+    def missing(self) -> str:
+        """The samples that a disk or a permission may be to blame for: packed again, they may be there."""
+        count = self.manifest.rejects.reasons.get(UNREADABLE, 0)
+        if not count:
+            return ""
+        what, listed = text.count(count, self.info.noun), Path(self.destination) / self.manifest.rejects.file.name
+        return (
+            f"{what} could not be read, and {'is' if count == 1 else 'are'} not in the store: see {listed}; once the "
+            f"disk and the permissions are in order, {opt.restart} packs all"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         manifest = self.manifest

@@ -140,7 +140,11 @@ class LmdbWriter:
         every value are compared with the file at its offset. If the search found a copy in a stale page, this fails,
         and the search continues.
         """
-        env = lmdb.open(os.fsencode(self._path), subdir=False, readonly=True, lock=False, readahead=False)
+        try:
+            env = lmdb.open(os.fsencode(self._path), subdir=False, readonly=True, lock=False, readahead=False)
+        except lmdb.Error as error:
+            why = f"LMDB could not read what it wrote: {error}"
+            raise PackError(f"{self._path}: {why}; fix that, then run {again()} again to resume") from error
         try:
             with (
                 self._path.open("rb") as file,

@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
 
+T = TypeVar("T")
 _DEMUXERS = (
     "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "mpegvideo", "m4v", "h264", "hevc", "flv", "asf", "ogg", "ivf",
     "obu", "mxf", "nut", "yuv4mpegpipe", "dv", "rm",
@@ -90,8 +91,15 @@ class _Data(io.FileIO):
     """Of the first read that failed twice."""
 
     def read(self, size: int | None = -1, /) -> bytes:
+        return self._noting(partial(super().read, size)) or b""
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """So many bytes from an offset on, or those up to the end."""
+        return self._noting(partial(os.pread, self.fileno(), size, offset))
+
+    def _noting(self, read: Callable[[], T]) -> T:
         try:
-            return twice(partial(super().read, size)) or b""
+            return twice(read)
         except OSError as error:
             self.error = self.error or error
             raise
@@ -155,7 +163,7 @@ class OpenVideo:
 
     def ends_early(self) -> bool:
         """Whether the file is shorter than its container says."""
-        return _ends_early(self._fd, self._file.state[0], self.format)
+        return _ends_early(self._data, self._file.state[0], self.format)
 
     def packets(self) -> Iterator[Any]:
         """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
@@ -283,7 +291,6 @@ def _straight(matrix: tuple[int, int, int, int]) -> bool:
 def _open(data: _Data, file: VideoFile) -> InputContainer:
     import av
 
-    fd = data.fileno()
     # FFmpeg sees the extension, which is all that some kinds of files are recognized by.
     data.name = "video" + os.path.splitext(file.path)[1].encode("ascii", "replace").decode()  # noqa: PTH122
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
@@ -294,8 +301,8 @@ def _open(data: _Data, file: VideoFile) -> InputContainer:
         return container
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
-        cut = any(_ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
-        if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
+        cut = any(_ends_early(data, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
+        if cut and sniff_video(data.read_at(SNIFF_BYTES, 0)):
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
 
@@ -328,24 +335,24 @@ def _choose(container: InputContainer, number: int | None) -> VideoStream:
     return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
 
 
-def _ends_early(fd: int, size: int, container: str) -> bool:
+def _ends_early(data: _Data, size: int, container: str) -> bool:
     """Whether a file of `size` bytes is shorter than its container says. container: FFmpeg's name for the format.
 
     False for formats that record no length, such as transport streams.
     """
     if container.startswith("mov"):
-        return _boxes_end_early(fd, size)
-    head = os.pread(fd, _SEGMENT_WITHIN, 0)
+        return _boxes_end_early(data, size)
+    head = data.read_at(_SEGMENT_WITHIN, 0)
     if container.startswith("matroska"):
         return _segment_ends_early(head, size)
     return container == "avi" and head[:4] == b"RIFF" and 8 + int.from_bytes(head[4:8], "little") > size
 
 
-def _boxes_end_early(fd: int, size: int) -> bool:
+def _boxes_end_early(data: _Data, size: int) -> bool:
     """MP4 and QuickTime: a sequence of boxes, each with its length."""
     at = 0
     for _ in range(_MAX_BOXES):
-        head = os.pread(fd, 16, at)
+        head = data.read_at(16, at)
         if len(head) < 8 or not head[4:8].isalnum():
             return False  # the end, or a few trailing bytes that are no box
         length = int.from_bytes(head[:4], "big")
