@@ -44,7 +44,7 @@ class SentSteps:
             self.pipelines = _Pipelines(pipelines)
             self.pipelines.packed = data
         every = [step for pipeline in pipelines if pipeline is not None for step in pipeline.steps]
-        self._steps = {id(step): (step, _Look(step)) for step in every}
+        self._steps = {id(step): (step, _SentStep(step)) for step in every}
 
     def changed(self, warned: set[int]) -> bool:
         """Whether the caller has changed a step since. warned: ids of the steps of which it cannot be said, and was
@@ -52,7 +52,7 @@ class SentSteps:
         return any(look.differs(step, warned) for step, look in self._steps.values())
 
 
-class _Look:
+class _SentStep:
     """What one step looked like."""
 
     def __init__(self, step: Any) -> None:
@@ -70,15 +70,16 @@ class _Look:
             settings = _pickled(step, state=False)
             if settings != self._settings and settings == _pickled(step, state=False):
                 return True
-            why = "its pickle differs each time, as that of random generators does that are used"
+            why = "its pickle differs each time, as that of a random generator that is used"
+            cure = "take random numbers from draw(), or leave what differs out of __getstate__()"
         except Exception as error:
             why = f"it cannot be pickled anymore ({type(error).__name__}: {error})"
+            cure = "leave what cannot be pickled out of __getstate__()"
         if id(step) not in warned:
             warned.add(id(step))
             warn(
-                f"{step!r:.200}: {why}, so that rawpack cannot see whether you change it between two epochs: worker "
-                "processes keep it as it was when they started. Draw from the random numbers that draw() gets, and "
-                'leave other state out of __getstate__(); or pass workers=Workers(backend="thread")',
+                f"{step!r:.200}: {why}, so rawpack cannot tell whether you change it between two epochs, and worker "
+                f'processes keep it as they got it: {cure}; or pass workers=Workers(backend="thread")',
                 UserWarning,
             )
         return False
@@ -91,7 +92,7 @@ class _Limited(io.BytesIO):
         return super().write(data)
 
 
-class _Settings(cloudpickle.Pickler):  # type: ignore[misc]
+class _SettingsPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles what a user sets: the state of random generators is nothing of that kind."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -102,7 +103,7 @@ def _pickled(step: Any, *, state: bool = True) -> bytes | None:
     """The pickle of a step, for comparison only; None where it is large. state: with that of random generators."""
     file = _Limited()
     try:
-        (cloudpickle.Pickler if state else _Settings)(file).dump(step)
+        (cloudpickle.Pickler if state else _SettingsPickler)(file).dump(step)
     except OverflowError:
         return None
     return file.getvalue()
