@@ -31,18 +31,18 @@ def at_most(size: int) -> Iterator[None]:
 
 def client_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """`client_kwargs` of fsspec's package for HTTP, with answers that are bounded."""
-    return {"response_class": _Answer, **options}
+    return {"response_class": _BoundedAnswer, **options}
 
 
-class _Answer(aiohttp.ClientResponse):
+class _BoundedAnswer(aiohttp.ClientResponse):
     async def start(self, *args: Any, **options: Any) -> aiohttp.ClientResponse:
         await super().start(*args, **options)
         most = _most.get() if self.status < 400 else None
-        self.content = _Body(self.content, most, self.content_length)  # type: ignore[assignment]
+        self.content = _BoundedBody(self.content, most, self.content_length)  # type: ignore[assignment]
         return self
 
 
-class _Body:
+class _BoundedBody:
     """The body of an answer: aiohttp's, of which `read` is bounded."""
 
     def __init__(self, body: aiohttp.StreamReader, most: int | None, length: int | None) -> None:
