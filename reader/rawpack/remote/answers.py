@@ -53,7 +53,7 @@ def _redirected_by(redirected: Any, options: dict[str, Any]) -> aiohttp.ClientSe
     trace = aiohttp.TraceConfig()
     trace.on_request_redirect.append(redirected)
     traces = [*(options.get("trace_configs") or ()), trace]
-    return aiohttp.ClientSession(**{"response_class": _Answer} | options | {"trace_configs": traces})
+    return aiohttp.ClientSession(**{"response_class": _BoundedAnswer} | options | {"trace_configs": traces})
 
 
 async def _redirected(session: Any, context: Any, about: Any) -> None:
@@ -79,15 +79,15 @@ def _leads_elsewhere(about: Any) -> bool:
     return bool(here.host != target.host or (here.origin() != target.origin() and not secured))
 
 
-class _Answer(aiohttp.ClientResponse):
+class _BoundedAnswer(aiohttp.ClientResponse):
     async def start(self, *args: Any, **options: Any) -> aiohttp.ClientResponse:
         await super().start(*args, **options)
         most = _most.get() if self.status < 400 else None
-        self.content = _Body(self.content, most, self.content_length)  # type: ignore[assignment]
+        self.content = _BoundedBody(self.content, most, self.content_length)  # type: ignore[assignment]
         return self
 
 
-class _Body:
+class _BoundedBody:
     """The body of an answer: aiohttp's, of which `read` is bounded."""
 
     def __init__(self, body: aiohttp.StreamReader, most: int | None, length: int | None) -> None:

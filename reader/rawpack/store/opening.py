@@ -43,7 +43,8 @@ class Cache:
         ~/.cache/rawpack.
     limit: how much it may hold: a number of bytes, or "200GB"; None: half of the space that is free, or already used by
         the cache.
-    timeout: seconds after which a transfer that brings no byte fails; None means 120.
+    timeout: seconds after which a transfer that brings no byte fails, or less than 4,096 bytes a second on average;
+        None means 120.
     """
 
     folder: StorePath | None = None

@@ -32,9 +32,10 @@ from rawpack.workers.fill import (
 )
 from rawpack.workers.slots import Slot, SlotPool
 
-_MAX_DEATHS, _MAX_SLICE_DEATHS = 3, 10
-"""How many workers may die of a sample, and in the slice that it is in: at a different sample each time, the machine is
-the cause."""
+_MAX_DEATHS = 3
+"""How many workers may die of a sample."""
+_MAX_SLICE_DEATHS = 10
+"""How many may die in a slice: at a different sample each time, the machine is the cause."""
 _ERROR_WAIT_S = 2.0
 """How long an error waits for the batches before its own: not forever, in case one of them hangs."""
 

@@ -269,7 +269,7 @@ def _read_at(reader: Any, offset: int, size: int) -> bytes:
         reader.seek(offset)
         return read_in_steps(reader.read, size)  # it takes as much memory as it is asked for bytes
     except (RuntimeError, ValueError, EOFError) as error:
-        raise _damaged(error) from None
+        raise _damaged(error) from error
 
 
 def _save_index(reader: Any, fd: int) -> KeptBytes:

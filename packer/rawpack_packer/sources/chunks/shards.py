@@ -130,7 +130,7 @@ def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
         whole.add(data)
         return whole.finish()
     except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
-        raise DecodeError("corrupt", f"its compressed data is damaged ({plain(str(error))[:100]})") from None
+        raise DecodeError("corrupt", f"its compressed data is damaged ({plain(str(error))[:100]})") from error
 
 
 def _items(data: bytes, codec: str, most: int) -> bytes:

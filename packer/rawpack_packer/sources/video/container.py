@@ -140,7 +140,7 @@ class OpenVideo:
     def _check_read(self) -> None:
         if (error := self._data.error) is not None:
             self._data.error = None  # said once
-            raise unreadable_now(error, self._file.key) from None
+            raise unreadable_now(error, self._file.key) from error
 
     def check(self) -> None:
         """Raise SourceChangedError where the file was written to since it was found, PackError where a read failed."""
@@ -149,7 +149,7 @@ class OpenVideo:
             if self._file.fetched is None:  # otherwise its name in the spool says which version it is
                 check_unchanged(self._fd, self._file.state, self._file.key)
         except OSError as error:
-            raise unreadable_now(error, self._file.key) from None
+            raise unreadable_now(error, self._file.key) from error
 
     @property
     def format(self) -> str:
