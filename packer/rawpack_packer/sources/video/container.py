@@ -118,9 +118,12 @@ class OpenVideo:
             self._fd = twice(file.open)
         except OSError as error:
             stop_if_of_any_file(error, file.key)
-            if error.errno in (errno.ENOENT, errno.ENOTDIR) and file.state != UNKNOWN:
+            if file.state == UNKNOWN:
+                raise DecodeError(UNREADABLE, reason_of(error)) from error
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 raise changed(file.key, "it is gone") from error
-            raise DecodeError(UNREADABLE, reason_of(error)) from error
+            # Not a reject: how many frames it has would be part of the job, and another number once it can be read.
+            raise unreadable_now(error, file.key) from error
         self._data = _Data(self._fd, closefd=False)
         try:
             self.check()
