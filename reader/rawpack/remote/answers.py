@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from rawpack.remote.wire import TooLongError
+from rawpack.remote.wire import LongAnswerError
 
 MOST_LISTED = 64 << 20
 """Bytes of the page that lists a folder."""
@@ -23,7 +23,7 @@ _most: ContextVar[int] = ContextVar("most", default=MOST_LISTED)
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """Within this block, answers of more than `size` bytes raise TooLongError."""
+    """Within this block, answers of more than `size` bytes raise LongAnswerError."""
     token = _most.set(size)
     try:
         yield
@@ -103,13 +103,13 @@ class _BoundedBody:
         if count >= 0:
             return await self._body.read(count)
         if self._most is not None and self._length is not None and self._length > self._most:
-            raise TooLongError(f"{self._length:,} bytes")
+            raise LongAnswerError(f"{self._length:,} bytes")
         parts, left = list[bytes](), _MOST_OF_ERRORS if self._most is None else self._most
         while part := await self._body.readany():
             parts.append(part)
             left -= len(part)
             if left < 0 and self._most is not None:
-                raise TooLongError(f"more than {self._most:,} bytes")
+                raise LongAnswerError(f"more than {self._most:,} bytes")
             if left < 0:
                 break
         return b"".join(parts)

@@ -32,7 +32,7 @@ _LOOK_EVERY_S = 0.5
 _chance = random.Random()
 """Not the module's own numbers, which are the user's: a seed must give the same ones whatever the network does."""
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_FINAL = {"TooManyRedirects", "TooLongError", "MemoryError"}
+_FINAL = {"TooManyRedirects", "LongAnswerError", "MemoryError"}
 """Errors that the same request would meet again."""
 _NO_CREDENTIALS = re.compile("Credential|ProfileNotFound|TokenRetrieval|SSOToken")
 

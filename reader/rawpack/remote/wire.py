@@ -37,7 +37,7 @@ class BusyServerError(Exception):
         self.status, self.headers = status, headers
 
 
-class TooLongError(Exception):
+class LongAnswerError(Exception):
     """An answer that is longer than what was asked for can be."""
 
 
@@ -54,13 +54,13 @@ class Wire:
         weakref.finalize(self, _close, self._idle).atexit = False
 
     def read(self, url: str, headers: Mapping[str, str], most: int, arrived: Arrived) -> tuple[bytes, bool]:
-        """All bytes of a file, and whether the server says that it knows ranges. Raises TooLongError where they are
+        """All bytes of a file, and whether the server says that it knows ranges. Raises LongAnswerError where they are
         more than `most`."""
         with self._answer(url, headers, arrived) as response:
             if response.status != 200 or response.length is None:
                 raise HTTPException(f"status {response.status}, length {response.length}")
             if response.length > most:
-                raise TooLongError(f"{response.length:,} bytes")
+                raise LongAnswerError(f"{response.length:,} bytes")
             return response.read(), response.getheader("Accept-Ranges") == "bytes"
 
     def read_range(
