@@ -26,7 +26,7 @@ _UNESCAPED = "/%:=&?~+!$,;'@()*[]"
 PLAIN_ERRORS = (OSError, HTTPException, ValueError)
 """What the functions here raise, besides the two below and what `Arrived` raises."""
 Arrived = Callable[[int, float], object]
-"""Called with the number of bytes whenever some have arrived, and how many seconds they were waited for."""
+"""Called whenever bytes have arrived, with their number and the seconds that they were waited for."""
 
 
 class BusyServerError(Exception):
@@ -117,7 +117,7 @@ class Wire:
             yield response
         finally:
             if response.isclosed() and connection.sock is not None:
-                connection.response_class = HTTPResponse  # it keeps nobody alive who was told of bytes
+                connection.response_class = HTTPResponse  # a kept connection must not keep its last caller alive
                 self._idle.setdefault(key, []).append(connection)
             else:
                 connection.close()

@@ -202,7 +202,7 @@ def guarded(step: Step, method: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def read_only(image: Array) -> Array:
-    """A view that nobody can write to."""
+    """A read-only view."""
     view = image.view()
     view.flags.writeable = False
     return view
