@@ -26,7 +26,7 @@ _IN_VAIN, _IN_VAIN_S = 3, 120.0
 """After this many workers in a row that ended before they began, no more are started; where something killed them, as
 on a busy machine, only once that has gone on for this many seconds."""
 
-_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
+_BY_OTHERS = tuple(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM") if hasattr(signal, name))
 """The status of processes that others kill, such as a system that is out of memory."""
 
 
