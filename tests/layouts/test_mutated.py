@@ -68,8 +68,17 @@ SOURCES: dict[str, Callable[[Path], Made]] = {
 }
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
-@pytest.mark.parametrize("name", SOURCES)
+_SLOW = re.compile("HDF5|h5-|UCF|LMDB")
+"""Sources that take seconds, and whose kinds (hdf5, video, lmdb) are in each run anyway."""
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [
+        *((name, 2) for name in SOURCES if not _SLOW.search(name)),
+        *(pytest.param(name, 300, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]) for name in SOURCES),
+    ],
+)
 def test_a_mutated_source(name: str, rounds: int, tmp_path: Path) -> None:
     """Files of each kind with other bytes, values and columns: packed, rejected or counted, or refused by an error of
     rawpack's, whose causes are those of libraries and of checks."""

@@ -194,18 +194,24 @@ def test_without_the_store_stats_say_so(world: World, reader: Reader, name: str,
     assert "\n" not in line
 
 
-def test_a_forked_child_leaves_the_connections_of_its_parent_alone(world: World, reader: Reader) -> None:
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_knows_the_process_group_of_its_parent(world: World) -> None:
+    """It is noted in the child, before anything else runs there."""
+    child = os.fork()
+    if not child:
+        os._exit(3 if agreement._inherited is world.torch.group.WORLD else 9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert agreement._inherited is None
+
+
+def test_a_forked_child_leaves_the_connections_of_its_parent_alone(
+    world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A child that was forked uses no connection of its parent's process group; those of its own it uses."""
-    for own, asked in ((False, 0), (True, 1)):
-        child = os.fork()
-        if not child:
-            code = 9
-            try:
-                if own:
-                    world.torch.group.WORLD = object()
-                batches = reader.batches(6, ranks="auto", workers=0, fields=["label"])
-                world.read(0, batches)
-                code = len(world.store) + 2 * (batches.stats()["ranks"] is None)
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3 * asked
+    monkeypatch.setattr(agreement, "_inherited", world.torch.group.WORLD)
+    for own in (False, True):
+        if own:
+            world.torch.group.WORLD = object()
+        batches = reader.batches(6, ranks="auto", workers=0, fields=["label"])
+        world.read(0, batches)
+        assert (len(world.store), batches.stats()["ranks"] is None) == (own, own)

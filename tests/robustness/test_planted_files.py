@@ -513,7 +513,7 @@ def test_a_spool_follows_no_link(home: Path, tmp_path: Path, name: str) -> None:
     if name == "CACHEDIR.TAG":  # which is there, and is only looked at
         fetch()
     else:
-        with pytest.raises((PackError, StoreError), match=f"{name} is a symbolic link"):
+        with pytest.raises((UsageError, StoreError), match=f"{name} is a symbolic link"):
             fetch()
     assert files_of(home) == before
 

@@ -6,6 +6,7 @@ reads a JSON list of words and an environment per line, and answers with a line 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import mmap
@@ -138,6 +139,7 @@ def _main(words: Sequence[str]) -> int:
     except BaseException:
         traceback.print_exc()
         code = 1
+    atexit._run_exitfuncs()  # as where a program ends: a lease in a cache is given back
     sys.stdout.flush()
     sys.stderr.flush()
     return code

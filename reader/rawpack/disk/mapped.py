@@ -74,7 +74,7 @@ class MappedFiles:
         self.look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
 
     def check(self, path: str) -> None:
-        """Check one file now, unless it is not mapped: for who reads little of it, and seldom. Raises as `look`."""
+        """Check one file now, if it is mapped: for callers that read little of it, and seldom. Raises as `look`."""
         if path in self._files:
             self._check(path)
 

@@ -195,8 +195,9 @@ class Unprepared:
     @property  # type: ignore[misc] # nobody sets it
     def __class__(self) -> type[Self]:
         # All that `prepare` does with an object of a class that it does not know is isinstance(), which asks for this.
-        caller = sys._getframe(1)
-        prepares = caller.f_globals.get("__name__") == "accelerate.accelerator" and "prepare" in caller.f_code.co_name
+        caller = sys._getframe().f_back  # None where a thread of C asks
+        module, name = (caller.f_globals.get("__name__"), caller.f_code.co_name) if caller else (None, "")
+        prepares = module == "accelerate.accelerator" and "prepare" in name
         if prepares and not self._preparable:
             raise UsageError(
                 "Accelerate does not learn from these batches which one is the last of an epoch, so accumulated "

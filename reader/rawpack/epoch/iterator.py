@@ -51,7 +51,7 @@ class BatchIterator(Iterator[Batch]):
         self.counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self.copies_small = True
-        """Whether small arrays are copied from their slot: not for who sends all of them to a device."""
+        """Whether small arrays are copied out of their slot. Not where all arrays are sent to a device."""
         self._pool: WorkerPool | None = None
         self._prefetch: Prefetch | None = None
         self._pending: Begun = deque()
@@ -89,7 +89,7 @@ class BatchIterator(Iterator[Batch]):
             self._enter()
             try:
                 taken = self._pass or self._begin()
-                # Here, and not with the steps: these are computed long before what they name is read.
+                # Not where the steps are computed: that is long before their samples are read.
                 self._epochs.look_at_files()
                 if not self._made:
                     if self._pool is None:

@@ -6,7 +6,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +122,7 @@ class Making:
         self._sends = bool(settings.workers) and settings.backend == "process" and settings.pipeline is not None
         """Whether worker processes get a copy of the transform."""
         self._warned = set[int]()
-        """As of `SentSteps.changed`."""
+        """Ids of the steps that `SentSteps.changed` has warned of."""
         if self._sends:
             packed(settings.pipelines)
         self.filler = BatchFiller(self._spec, library)
@@ -276,13 +275,15 @@ class PoolCache:
         self, start: EpochStart, make: Callable[[], WorkerSet], outdated: Callable[[WorkerSet], bool]
     ) -> WorkerSet:
         """A set for an iterator with this start: an idle one, else what `make` returns. `begun` has the iterator's
-        first batches that the set is making already; whatever else it was making is finished first. outdated: whether
-        an idle set is of no use anymore: it is ended."""
+        first batches that the set is making already; whatever else it was making is finished first. Idle sets that are
+        `outdated` are ended."""
         for worker_set in tuple(self._idle):
             if outdated(worker_set):
-                with suppress(ValueError):  # another thread closed it
+                try:
                     self._idle.remove(worker_set)
-                    self.discard(worker_set)
+                except ValueError:
+                    continue  # another thread took or closed it
+                self.discard(worker_set)
         worker_set = self._idle_set(start) or make()
         self._taken[worker_set.slot_pool] = worker_set
         return worker_set

@@ -17,7 +17,7 @@ from rawpack.system.user import warn
 from rawpack.transforms.pipeline import Pipeline
 
 _MOST_BYTES = 1 << 20
-"""Of what is pickled for each epoch. What is larger is compared by its attributes."""
+"""The largest pickle that is made for comparison in each epoch. Larger steps are compared by their attributes."""
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _PLAIN = (bool, int, float, str, bytes)
 
@@ -47,8 +47,8 @@ class SentSteps:
         self._steps = {id(step): (step, _SentStep(step)) for step in every}
 
     def changed(self, warned: set[int]) -> bool:
-        """Whether the caller has changed a step since. warned: ids of the steps of which it cannot be said, and was
-        warned; added to."""
+        """Whether the caller has changed a step since. Warns of each step that cannot be compared, once: `warned` gets
+        its id."""
         return any(look.differs(step, warned) for step, look in self._steps.values())
 
 
@@ -93,7 +93,7 @@ class _Limited(io.BytesIO):
 
 
 class _SettingsPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickles what a user sets: the state of random generators is nothing of that kind."""
+    """Pickles what a user sets, so without the state of random generators."""
 
     def reducer_override(self, obj: Any) -> Any:
         return (type(obj), ()) if isinstance(obj, _GENERATORS) else super().reducer_override(obj)
@@ -110,18 +110,19 @@ def _pickled(step: Any, *, state: bool = True) -> bytes | None:
 
 
 def _attributes(step: Any) -> list[Any]:
-    """A step, its attributes, and theirs; of functions, what they take from around them."""
-    found, level = [step], [step]
+    """A step, its attributes, and theirs; for functions, the variables that they use from outside."""
+    values, level = [step], [step]
     for _ in range(2):
-        level = [inner for one in level for inner in _inside(one)]
-        found += level
-    return found
+        level = [inner for value in level for inner in _inside(value)]
+        values += level
+    return values
 
 
 def _inside(value: Any) -> list[Any]:
     if isinstance(value, types.FunctionType):
         names = (value.__globals__.get(name) for name in value.__code__.co_names)
-        return [*(cell.cell_contents for cell in value.__closure__ or ()), *names]
+        cells = (cell for cell in value.__closure__ or () if cell != types.CellType())  # those with a value
+        return [*(cell.cell_contents for cell in cells), *names]
     return [] if isinstance(value, type | types.ModuleType) else list(getattr(value, "__dict__", {}).values())
 
 

@@ -21,7 +21,7 @@ class Copies(ABC):
     """How the arrays of a batch get to a device."""
 
     shares_memory = True
-    """Whether what is handed over may be over the memory of the arrays. If not, they are sent from their slot."""
+    """Whether results may share the memory of the arrays. If not, arrays are sent from their slot, small ones too."""
 
     def __init__(self) -> None:
         self.counts = dict[str, int]()

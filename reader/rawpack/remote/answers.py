@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from rawpack.remote.wire import TooLongError
+from rawpack.remote.wire import LongAnswerError
 
 MOST_LISTED = 64 << 20
 """Bytes of the page that lists a folder."""
@@ -18,12 +18,12 @@ _MOST_OF_ERRORS = 1 << 20
 _PLAIN_HEADERS = {"accept", "accept-encoding", "range", "user-agent"}
 """What another host is told too."""
 _most: ContextVar[int] = ContextVar("most", default=MOST_LISTED)
-"""Of the requests of this thread: fsspec carries them out in another one, by a copy of this thread's context."""
+"""The limit for requests of this thread: fsspec makes them in another thread, by a copy of this one's context."""
 
 
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
-    """Within this block, answers of more than `size` bytes raise TooLongError."""
+    """Within this block, answers of more than `size` bytes raise LongAnswerError."""
     token = _most.set(size)
     try:
         yield
@@ -32,7 +32,7 @@ def at_most(size: int) -> Iterator[None]:
 
 
 def client_for(options: Mapping[str, Any]) -> Callable[..., Any]:
-    """What makes the session: `get_client` of fsspec's package for HTTP. options: all others of that package."""
+    """The function that makes the session: `get_client` of fsspec's package for HTTP. options: all its other ones."""
     session = options.get("client_kwargs") or {}
     # aiohttp sends cookies and the session's own login wherever it is redirected to.
     stays = not {"cookies", "cookie_jar"}.isdisjoint({*options, *session}) or "auth" in session
@@ -73,7 +73,9 @@ async def _not_redirected(session: Any, context: Any, about: Any) -> None:
 
 def _leads_elsewhere(about: Any) -> bool:
     """Whether a redirect leads to another host, port or scheme, other than from HTTP to HTTPS."""
-    here, target = about.url, about.url.join(type(about.url)(about.response.headers.get("Location", "")))
+    here, headers = about.url, about.response.headers
+    # As aiohttp reads it, which follows `URI` too.
+    target = here.join(type(here)(headers.get("Location") or headers.get("URI") or ""))
     secured = here.scheme == "http" and target.scheme == "https"
     secured = secured and here.is_default_port() and target.is_default_port()
     return bool(here.host != target.host or (here.origin() != target.origin() and not secured))
@@ -101,13 +103,13 @@ class _BoundedBody:
         if count >= 0:
             return await self._body.read(count)
         if self._most is not None and self._length is not None and self._length > self._most:
-            raise TooLongError(f"{self._length:,} bytes")
+            raise LongAnswerError(f"{self._length:,} bytes")
         parts, left = list[bytes](), _MOST_OF_ERRORS if self._most is None else self._most
         while part := await self._body.readany():
             parts.append(part)
             left -= len(part)
             if left < 0 and self._most is not None:
-                raise TooLongError(f"more than {self._most:,} bytes")
+                raise LongAnswerError(f"more than {self._most:,} bytes")
             if left < 0:
                 break
         return b"".join(parts)

@@ -28,11 +28,11 @@ SLOWEST = 4096
 Not those of one request: on a slow link, dozens share it."""
 _PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _LOOK_EVERY_S = 0.5
-"""How often somebody who pauses looks whether the file is still wanted."""
+"""How often a pause checks whether the file is still wanted."""
 _chance = random.Random()
 """Not the module's own numbers, which are the user's: a seed must give the same ones whatever the network does."""
 _NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_FINAL = {"TooManyRedirects", "TooLongError", "MemoryError"}
+_FINAL = {"TooManyRedirects", "LongAnswerError", "MemoryError"}
 """Errors that the same request would meet again."""
 _NO_CREDENTIALS = re.compile("Credential|ProfileNotFound|TokenRetrieval|SSOToken")
 
@@ -49,8 +49,8 @@ class Attempts:
         self._waited, self._arrived_at, self._before = 0.0, self._began, bytes_from(remote.host)
 
     def arrived(self, count: int, seconds: float) -> None:
-        """Some bytes have arrived, which were waited for: see `Wire`. Raises StoreError where a server sends too
-        little for as long as the timeout, which a file that is complete by then does not notice."""
+        """Called with bytes that have arrived, and the seconds that they were waited for. Raises StoreError where all
+        that the server sent within the timeout is too little."""
         note_bytes(self._remote.host, count)
         now = time.monotonic()
         # Threads that wait for parts of one file wait at the same time.

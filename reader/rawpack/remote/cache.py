@@ -81,6 +81,8 @@ class CacheFolder:
             os.close(writing.descriptor_of(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, of_any_user=True))
         except OSError as error:
             raise self.unusable(error) from None
+        except PackError as error:  # a link, or a file of somebody else
+            raise UsageError(f"the cache {self.folder} cannot be used: {error}") from None
         self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
 
     def used(self) -> int:

@@ -48,7 +48,7 @@ class Lease:
         write_all(self._held[0], text)
 
     def _begin(self) -> int:
-        writing.make_folder(self.path.parent)
+        writing.make_folder(self.path.parent, below=self.path.parent.parent)
         descriptor = try_lock(self.path)
         if descriptor is None:
             # Nobody else knows the name, so its folder was removed at this moment.

@@ -105,12 +105,12 @@ def asked_to_wait(error: BaseException) -> float | None:
         response, headers = getattr(one, "response", None), getattr(one, "headers", None)
         if isinstance(response, Mapping):  # botocore's errors
             headers = response.get("ResponseMetadata", {}).get("HTTPHeaders")
-        told = headers.get("Retry-After", headers.get("retry-after")) if isinstance(headers, Mapping) else None
-        if isinstance(told, str):
-            if re.fullmatch(r"\s*\d{1,9}\s*", told):
-                return float(told)
+        after = headers.get("Retry-After", headers.get("retry-after")) if isinstance(headers, Mapping) else None
+        if isinstance(after, str):
+            if re.fullmatch(r"\s*\d{1,9}\s*", after):
+                return float(after)
             with suppress(ValueError, TypeError):  # the other form is a date
-                return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+                return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
     return None
 
 

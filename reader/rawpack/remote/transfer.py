@@ -43,7 +43,7 @@ _VERSIONS = (
 _WORDS = {
     "BusyServerError": "the server is busy ({})",
     "MemoryError": "there is not enough memory for it",
-    "TooLongError": "its server sends more than it can have: {}; check the URL",
+    "LongAnswerError": "its server sends more than it can have: {}; check the URL",
     "TooManyRedirects": "its server redirects from one address to the next without an end; check the URL",
 }
 """What errors of these names come to for a user."""
@@ -253,7 +253,7 @@ class Remote:
 
     def _by_package(self, name: str, start: int | None, stop: int | None, seconds: float, most: int) -> bytes:
         """Bytes start..stop-1 of a file, or all of them, by fsspec's package. Raises what that raises, TimeoutError
-        after `seconds`, and over HTTP TooLongError for an answer of more than `most` bytes."""
+        after `seconds`, and over HTTP LongAnswerError for an answer of more than `most` bytes."""
         system, path = filesystem(join(self.url, name), self._options)
         with self._at_most(most):
             if system.async_impl:
@@ -266,11 +266,11 @@ class Remote:
 
     def _within(self, name: str, start: int | None, stop: int | None, seconds: float, total: int) -> bytes:
         """As `_by_package`; more bytes than the file has are trouble, such as the page of a proxy, which may pass."""
-        from rawpack.remote.wire import TooLongError
+        from rawpack.remote.wire import LongAnswerError
 
         try:
             return self._by_package(name, start, stop, seconds, total)
-        except TooLongError as error:
+        except LongAnswerError as error:
             raise OSError(f"received another file: {error}") from None
 
     def _at_most(self, size: int) -> AbstractContextManager[None]:

@@ -58,12 +58,12 @@ def shown(url: str) -> str:
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 
 
-def share_options(one: str, other: str) -> bool:
-    """Whether options for one URL are for the other one, too: of one protocol and, over HTTP, of one host. Buckets are
-    of the account, or the endpoint, that the options name."""
-    here, there = urlsplit(one.lower()), urlsplit(other.lower())
-    hosts = {split.netloc.rpartition("@")[2] for split in (here, there)}
-    return here.scheme == there.scheme and (not here.scheme.startswith("http") or len(hosts) == 1)
+def share_options(url: str, other: str) -> bool:
+    """Whether options for one URL may be used for another one: both have the same protocol and, over HTTP, the same
+    host. Buckets belong to the account, or the endpoint, that the options name."""
+    first, second = urlsplit(url.lower()), urlsplit(other.lower())
+    hosts = {split.netloc.rpartition("@")[2] for split in (first, second)}
+    return first.scheme == second.scheme and (not first.scheme.startswith("http") or len(hosts) == 1)
 
 
 def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
@@ -105,8 +105,8 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         if url.lower().startswith(("http://", "https://")):
             from rawpack.remote.answers import client_for
 
-            given = http_options(url, options)
-            options = {**options, "get_client": given.get("get_client", client_for(given))}
+            merged = http_options(url, options)
+            options = {**options, "get_client": merged.get("get_client", client_for(merged))}
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         # fsspec's message names the package.

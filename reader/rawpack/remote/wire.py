@@ -26,7 +26,7 @@ _UNESCAPED = "/%:=&?~+!$,;'@()*[]"
 PLAIN_ERRORS = (OSError, HTTPException, ValueError)
 """What the functions here raise, besides the two below and what `Arrived` raises."""
 Arrived = Callable[[int, float], object]
-"""Called with the number of bytes whenever some have arrived, and how many seconds they were waited for."""
+"""Called whenever bytes have arrived, with their number and the seconds that they were waited for."""
 
 
 class BusyServerError(Exception):
@@ -37,7 +37,7 @@ class BusyServerError(Exception):
         self.status, self.headers = status, headers
 
 
-class TooLongError(Exception):
+class LongAnswerError(Exception):
     """An answer that is longer than what was asked for can be."""
 
 
@@ -54,13 +54,13 @@ class Wire:
         weakref.finalize(self, _close, self._idle).atexit = False
 
     def read(self, url: str, headers: Mapping[str, str], most: int, arrived: Arrived) -> tuple[bytes, bool]:
-        """All bytes of a file, and whether the server says that it knows ranges. Raises TooLongError where they are
+        """All bytes of a file, and whether the server says that it knows ranges. Raises LongAnswerError where they are
         more than `most`."""
         with self._answer(url, headers, arrived) as response:
             if response.status != 200 or response.length is None:
                 raise HTTPException(f"status {response.status}, length {response.length}")
             if response.length > most:
-                raise TooLongError(f"{response.length:,} bytes")
+                raise LongAnswerError(f"{response.length:,} bytes")
             return response.read(), response.getheader("Accept-Ranges") == "bytes"
 
     def read_range(
@@ -117,7 +117,7 @@ class Wire:
             yield response
         finally:
             if response.isclosed() and connection.sock is not None:
-                connection.response_class = HTTPResponse  # it keeps nobody alive who was told of bytes
+                connection.response_class = HTTPResponse  # a kept connection must not keep its last caller alive
                 self._idle.setdefault(key, []).append(connection)
             else:
                 connection.close()

@@ -58,7 +58,7 @@ class Store:
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
         self._paths: dict[tuple[int, str], str] = {}
-        """The files that those read."""
+        """The file that each of these reads."""
 
     def __len__(self) -> int:
         return self.manifest.samples

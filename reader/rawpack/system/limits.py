@@ -14,7 +14,7 @@ _LIMITS = {
     errno.ENOMEM: ("RLIMIT_AS", "addresses (ulimit -v)"),
     errno.EAGAIN: ("", "processes (ulimit -u, or of the container)"),
 }
-"""Error -> the limit that is behind it if it is set, or always; and in words."""
+"""Error -> the limit that explains it where that one is set (empty: in any case), and its name for users."""
 
 
 def limit_behind(error: OSError) -> str:

@@ -23,11 +23,11 @@ _LOOK_EVERY_S = 0.5
 _START_TIMEOUT_S = 60.0
 """How long a worker may take to start, on a busy machine with slow disks, however short the timeout is."""
 _IN_VAIN, _IN_VAIN_S = 3, 120.0
-"""So many workers in a row must have ended before they began, until more are expected to do the same; those that
-somebody killed, as happens on a busy machine for a while, for so many seconds."""
+"""After this many workers in a row that ended before they began, no more are started; where something killed them, as
+on a busy machine, only once that has gone on for this many seconds."""
 
-_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
-"""How processes end that somebody else has ended, such as a system without memory."""
+_BY_OTHERS = tuple(-getattr(signal, name) for name in ("SIGKILL", "SIGTERM") if hasattr(signal, name))
+"""The status of processes that others kill, such as a system that is out of memory."""
 
 
 class Supervised(Protocol):

@@ -92,8 +92,8 @@ def descriptor_of(path: Path, flags: int, *, below: Path | None = None, of_any_u
             if status.st_nlink > 1:
                 raise _refused(path, "has a second name, a hard link")
             # Others can replace a file between two looks, but not what is open.
-            known = of_any_user or status.st_uid in (_user(), folder.owner)
-            if not known and status.st_uid != _user_there(folder):
+            accepted = of_any_user or status.st_uid in (_user(), folder.owner)
+            if not accepted and status.st_uid != _user_on_disk(folder):
                 raise _refused(path, f"belongs to another user ({status.st_uid})")
         except BaseException:
             os.close(descriptor)
@@ -267,9 +267,9 @@ def _user() -> int:
     return os.geteuid() if hasattr(os, "geteuid") else 0
 
 
-def _user_there(folder: _Opened) -> int:
-    """To whom a file belongs that this process makes in the folder, since a network disk may have other users; -1 where
-    it can make none."""
+def _user_on_disk(folder: _Opened) -> int:
+    """The owner that a file gets which this process makes in the folder, as a network disk may have other users; -1
+    where it can make none."""
     name = f"{folder.prefix}user-{os.urandom(8).hex()}.tmp"
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600, dir_fd=folder.descriptor)

@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, Drawn, Step, protected
+from rawpack.transforms.step import Array, Drawn, Step, guarded
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
@@ -80,10 +80,7 @@ class ImageFiller:
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
-        applied = [
-            protected(step.apply_many) if foreign else step.apply_many
-            for step, foreign in zip(plan.steps, plan.foreign, strict=True)
-        ]
+        applied = [guarded(step, step.apply_many) for step in plan.steps]
         steps = list(zip(applied, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
         for part, images, out in self._made():
             began, one = time.perf_counter(), len(out) == 1
@@ -147,10 +144,7 @@ class ImageFiller:
         """Each sample after the steps that take one at a time."""
         clock, plan, spent, crop, rows = time.perf_counter, self.plan, self._spent, self.plan.crop, self.rows
         exact = plan.field.exact
-        applied = [
-            protected(step.apply_mask if exact else step.apply) if foreign else step.apply_mask if exact else step.apply
-            for step, foreign in zip(plan.steps, plan.foreign, strict=True)
-        ]
+        applied = [guarded(step, step.apply_mask if exact else step.apply) for step in plan.steps]
         # Where samples have several images, the sizes of these are looked at also where nothing is drawn.
         drawing = [
             draw_many is not None or (self.known is not None and share.checked)
@@ -161,8 +155,8 @@ class ImageFiller:
         places: Iterable[Any] = repeat(None, len(rows))
         if crop is not None:
             places, box, scale, last = self._crops(drawing[0]), None, 1, self
-            finish, scales = crop.finish_mask if exact else crop.finish, plan.field.codec.scales and not exact
-            finish = protected(finish) if plan.foreign[0] else finish
+            finish = guarded(crop, crop.finish_mask if exact else crop.finish)
+            scales = plan.field.codec.scales and not exact
         samples = zip(self.library.located(self.name, rows), places, rows.tolist(), strict=True)
         for n, ((reader, row), place, sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]

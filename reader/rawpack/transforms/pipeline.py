@@ -19,7 +19,7 @@ from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
-from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws, is_foreign, protected
+from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws, guarded
 
 _MANY_BYTES, _FEWEST = 1 << 19, 8
 """Of the samples that go through the last steps in one call: they stay in the processor's cache. Collecting fewer than
@@ -43,7 +43,7 @@ class FieldPlan:
 
     def __getstate__(self) -> dict[str, Any]:
         # Without what was computed from these: the pickle of a plan that was used is that of one that was not.
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def result(self) -> Spec:
@@ -71,11 +71,6 @@ class FieldPlan:
         """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
         result = self.result.shape, self.result.dtype
         return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
-
-    @cached_property
-    def foreign(self) -> tuple[bool, ...]:
-        """Of each step: whether it is to get read-only arrays."""
-        return tuple(map(is_foreign, self.steps))
 
     @cached_property
     def alone(self) -> int:
@@ -204,20 +199,18 @@ def _fill_numbers(
     values: Array = np.empty((len(rows), *(n or 0 for n in plan.field.shape)), plan.field.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
-    guarded = list(zip(plan.steps, plan.foreign, strict=True))
     if all(step.vectorized and not draws(step) for step in plan.steps):
-        for step, foreign in guarded:
-            apply = protected(step.apply_many) if foreign else step.apply_many
-            values = apply(values, [None] * len(values))
+        for step in plan.steps:
+            values = guarded(step, step.apply_many)(values, [None] * len(values))
         put(values, outs, plan, name)
     else:
         drawn, frames = list[Any](), len(rows) // max(1, len(randoms))
+        applied = [guarded(step, step.apply) for step in plan.steps]
         for n, value in enumerate(values):
             made = np.asarray(value)
             if n % frames == 0:
                 drawn = [step.draw(randoms.each[n // frames], 1, 1) for step in plan.steps]
-            for (step, foreign), place in zip(guarded, drawn, strict=True):
-                apply = protected(step.apply) if foreign else step.apply
+            for apply, place in zip(applied, drawn, strict=True):
                 made = np.asarray(apply(made, place))
             put(made, outs[n, ...], plan, name)
     times.reading += read - began

@@ -195,18 +195,14 @@ class Step(_Suggesting):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def is_foreign(step: Step) -> bool:
-    """Whether a step is a class of another package than this: it might write to the array that it gets."""
-    return not type(step).__module__.startswith("rawpack.")
-
-
-def protected(method: Callable[..., Array]) -> Callable[..., Array]:
-    """`apply`, or another method of a step that makes a result, which gets read-only arrays."""
-    return partial(_on_read_only, method)
+def guarded(step: Step, method: Callable[..., Array]) -> Callable[..., Array]:
+    """`apply`, or another method of a step that makes a result. A step of another package might write to the array that
+    it gets, so it gets a read-only one."""
+    return method if type(step).__module__.startswith("rawpack.") else partial(_on_read_only, method)
 
 
 def read_only(image: Array) -> Array:
-    """A view that nobody can write to."""
+    """A read-only view."""
     view = image.view()
     view.flags.writeable = False
     return view

@@ -14,7 +14,7 @@ from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, BatchStep, Step, draws, protected, read_only
+from rawpack.transforms.step import Array, BatchStep, Step, draws, guarded, read_only
 
 _KEYS = 1 << 53
 
@@ -71,8 +71,7 @@ class FieldViews(Step):
         for view in range(self._views.n):
             made, memory = image, out[view]
             for k, step in enumerate(plan.steps):
-                apply = step.apply_mask if plan.field.exact else step.apply
-                apply = protected(apply) if plan.foreign[k] else apply
+                apply = guarded(step, step.apply_mask if plan.field.exact else step.apply)
                 made = np.asarray(apply(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None))
             if made is not memory:
                 put(made, memory, plan, self._name)
