@@ -184,6 +184,20 @@ def test_what_does_not_fit_is_refused_and_named(tmp_path: Path) -> None:
         rawpack_packer.append(np.zeros((3, 9, 8, 3), np.uint8), numbered, workers=0)
 
 
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
+    """A line says so and what to do, also if quiet; doing that adds the file."""
+    store = pack(folder(tmp_path / "a", {"cat": 3}), tmp_path / "store", *SMALL)
+    source = folder(tmp_path / "b", {"cat": 3}, first=10)
+    (source / "cat" / "link.png").symlink_to("nowhere")
+    ran = append(source, store, "--quiet", "--max-rejects", 1)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (0, "", 1), ran
+    assert "1 image could not be read, and is not in the store: see " in ran.err
+    (source / "cat" / "link.png").unlink()
+    save(source / "cat" / "link.png", picture(16, 16, 50))
+    ran = append(source, store, "--quiet", "--skip-existing")
+    assert (ran.code, ran.err, len(Reader(store))) == (0, "", 7), ran
+
+
 def test_keys_that_exist_are_named_and_can_be_skipped(tmp_path: Path) -> None:
     """A folder that has grown: the first ten of what is there are named; --skip-existing packs what is new, and once
     more has nothing to do. A file that was changed since is told, one that was rejected is tried again then."""
