@@ -139,19 +139,19 @@ def check_memory(purpose: str) -> None:
 
 
 def hopeless(error: MemoryError) -> str:
-    """Why more free memory does not help against an error, in words: more was asked for at once than this machine has,
-    as a damaged file may do. Empty where it may help."""
+    """Why more free memory cannot help, in words: more was requested at once than this machine has, as damaged files
+    cause. Empty where it may help."""
     from rawpack.system.machine import memory_limit_bytes
 
-    said, shape, dtype = _WANTED.search(str(error)), getattr(error, "shape", None), getattr(error, "dtype", None)
-    wanted = int(said[1]) if said else 0
+    words, shape, dtype = _WANTED.search(str(error)), getattr(error, "shape", None), getattr(error, "dtype", None)
+    wanted = int(words[1]) if words else 0
     if shape is not None and dtype is not None:  # numpy's
         wanted = math.prod(shape) * dtype.itemsize
     most = memory_limit_bytes()
     if most is None or wanted <= most:
         return ""
     return (
-        f"{size(wanted)} of memory were asked for at once, and this machine has {size(most)}: is a file of the source "
+        f"{size(wanted)} of memory were requested at once, and this machine has {size(most)}: is a file of the source "
         "damaged?"
     )
 

@@ -1,5 +1,5 @@
-"""How much compressed data of other people may stand for, and what inflates it: memory grows with the bytes that really
-come out, never with what a file says of itself."""
+"""How much compressed data of other people may stand for, and what inflates it: memory grows with the bytes that come
+out, never with what a file states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 MAX_INFLATION = 1 << 12
 """Bytes that one byte of a file is taken to hold at most. gzip holds 1,032."""
 _UNCHECKED = 1 << 28
-"""Bytes up to which any ratio is taken: of a short file they do no harm."""
+"""Bytes up to which any ratio is accepted: they fit into the memory of any machine."""
 _SNAPPY = 22
 """The same ratio of snappy, whose blocks say their length first: the longest copy, 64 bytes, takes 3."""
 _PIECE, _BATCH_BYTES = 1 << 20, 8 << 20
@@ -48,7 +48,7 @@ def parquet_batches(file: Any, size: int, most: int, **which: Any) -> Iterator[A
     """Rows of a Parquet file of `size` bytes in batches of at most `most`. file: pyarrow's. which: for `iter_batches`.
 
     Raises ValueError where they stand for more than such a file can hold. The sizes in the file count a value once that
-    many rows have: it is the batches before one that show how many rows it may have.
+    many rows share, so the number of rows of a batch follows from the size of the batch before it.
     """
     left, rows = most_of(size, sys.maxsize), 1
     for batch in file.iter_batches(rows, **which):
