@@ -295,7 +295,7 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
 
 
 def _has_values(store: Store, change: _Change) -> bool:
-    """Whether the store has the new values already, as after a run that was killed once it had replaced the manifest."""
+    """Whether the store has the new values already: a run may have been killed after it had replaced the manifest."""
     if change.fields != store.fields or change.classes != store.manifest.classes:
         return False
     for name, column in change.columns.items():
