@@ -159,10 +159,11 @@ def hopeless(error: MemoryError) -> str:
 def is_no_fault_of_data(error: BaseException) -> bool:
     """Whether an exception that came up while untrusted bytes, or samples of a user's, were read is not due to them.
 
-    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, too little memory,
-    a function that was called as this version of its library does not allow, and what our own code is wrong about.
+    Libraries raise nearly every kind of exception for broken files. What is left: what stops a job, such as a file that
+    cannot be fetched or was changed; a missing library, too little memory, a function that was called as this version
+    of its library does not allow, and what our own code is wrong about.
     """
-    if isinstance(error, ImportError):
+    if isinstance(error, PackError | ImportError):
         return True
     if isinstance(error, MemoryError):
         return not hopeless(error)
