@@ -17,13 +17,6 @@ _SNAPPY = 22
 _PIECE, _BATCH_BYTES = 1 << 20, 8 << 20
 
 
-class TooLongError(ValueError):
-    """Data that stands for more bytes than it may."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"it stands for more than {most:,} bytes")
-
-
 def most_of(packed: int, most: int) -> int:
     """How many bytes so many compressed bytes may stand for. most: what is never exceeded."""
     return min(most, max(_UNCHECKED, packed * MAX_INFLATION))
@@ -72,7 +65,7 @@ class Inflated:
     def add(self, part: bytes, most: int | None = None) -> int:
         """Inflate a part. Returns how many bytes came out. most: those of this part.
 
-        Raises TooLongError, and what pyarrow raises for damaged data: OSError and ValueError.
+        Raises ValueError where more would come out, and as pyarrow for damaged data: OSError and ValueError.
         """
         most = self._left if most is None else min(most, self._left)
         count = self._block(part, most) if self._codec == "snappy" else self._stream(part, most)
@@ -93,7 +86,7 @@ class Inflated:
             while piece := stream.read(_PIECE):
                 count += len(piece)
                 if count > most:
-                    raise TooLongError(most)
+                    raise _too_long(most)
                 self._into.write(piece)
         return count
 
@@ -107,6 +100,10 @@ class Inflated:
             if byte < 128:
                 break
         if size > min(most, _SNAPPY * len(part)):
-            raise TooLongError(min(most, _SNAPPY * len(part)))
+            raise _too_long(min(most, _SNAPPY * len(part)))
         made: Any = pa.Codec("snappy").decompress(part, size, asbytes=True)
         return self._into.write(made)
+
+
+def _too_long(most: int) -> ValueError:
+    return ValueError(f"it stands for more than {most:,} bytes")
