@@ -446,7 +446,7 @@ def verify(
 
     path = store_folder(os.fspath(store))
     tick = begin(checks.work_of(path)) if begin is not None else lambda size: None
-    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick, beyond=checks.beyond(path))
+    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick, unlisted=checks.unlisted(path))
 
 
 @takes_paths
@@ -517,14 +517,14 @@ def changed_files(path: Path) -> Problems:
 
 
 def _problems(
-    path: Path, found: Iterable[Problem], *, quick: bool, then: str = "", beyond: Sequence[str] = ()
+    path: Path, found: Iterable[Problem], *, quick: bool, then: str = "", unlisted: Sequence[str] = ()
 ) -> Problems:
     """What is wrong with a store, and what to do about it."""
     from rawpack_packer.inspect.repair import repairs
     from rawpack_packer.inspect.verify import Problems
 
     problems = [*found]
-    return Problems(problems, repairs(path, problems), quick=quick, then=then, beyond=beyond)
+    return Problems(problems, repairs(path, problems), quick=quick, then=then, unlisted=unlisted)
 
 
 def run_warm(

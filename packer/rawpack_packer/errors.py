@@ -139,19 +139,19 @@ def check_memory(purpose: str) -> None:
 
 
 def hopeless(error: MemoryError) -> str:
-    """Why more free memory does not help against an error, in words: more was asked for at once than this machine has,
-    as a damaged file may do. Empty where it may help."""
+    """Why more free memory cannot help, in words: more was requested at once than this machine has, as damaged files
+    cause. Empty where it may help."""
     from rawpack.system.machine import memory_limit_bytes
 
-    said, shape, dtype = _WANTED.search(str(error)), getattr(error, "shape", None), getattr(error, "dtype", None)
-    wanted = int(said[1]) if said else 0
+    words, shape, dtype = _WANTED.search(str(error)), getattr(error, "shape", None), getattr(error, "dtype", None)
+    wanted = int(words[1]) if words else 0
     if shape is not None and dtype is not None:  # numpy's
         wanted = math.prod(shape) * dtype.itemsize
     most = memory_limit_bytes()
     if most is None or wanted <= most:
         return ""
     return (
-        f"{size(wanted)} of memory were asked for at once, and this machine has {size(most)}: is a file of the source "
+        f"{size(wanted)} of memory were requested at once, and this machine has {size(most)}: is a file of the source "
         "damaged?"
     )
 
@@ -159,10 +159,11 @@ def hopeless(error: MemoryError) -> str:
 def is_no_fault_of_data(error: BaseException) -> bool:
     """Whether an exception that came up while untrusted bytes, or samples of a user's, were read is not due to them.
 
-    Libraries raise nearly every kind of exception for broken files. What is left: a missing library, too little memory,
-    a function that was called as this version of its library does not allow, and what our own code is wrong about.
+    Libraries raise nearly every kind of exception for broken files. What is left: what stops a job, such as a file that
+    cannot be fetched or was changed; a missing library, too little memory, a function that was called as this version
+    of its library does not allow, and what our own code is wrong about.
     """
-    if isinstance(error, ImportError):
+    if isinstance(error, PackError | ImportError):
         return True
     if isinstance(error, MemoryError):
         return not hopeless(error)

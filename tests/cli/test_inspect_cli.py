@@ -276,7 +276,7 @@ def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(
     assert ran.code == 0
     assert re.search(r"\n  not in the manifest  latest, shard-00099.npy, thumbs\n", ran.out), ran.out
     told = json.loads(run_here("inspect", "--json", option, store).out)
-    assert (told["problems"], told["beyond"]) == ([], ["latest", "shard-00099.npy", "thumbs"])
+    assert (told["problems"], told["unlisted"]) == ([], ["latest", "shard-00099.npy", "thumbs"])
 
 
 @pytest.mark.parametrize("name", ["columns-7", ".rawpack", ".rawpack/a/b", ".rawpack/lock", "store.json.tmp"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,6 +25,7 @@ from running import FORMATS, Ran, environment, pack, run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError, Workers
+from rawpack_packer.sources import files
 
 SMALL = ("--size", "16", "--shard-size", "1")
 BY_DOCS = Path(__file__).parents[1] / "support" / "readers_by_docs.py"
@@ -182,6 +185,26 @@ def test_what_does_not_fit_is_refused_and_named(tmp_path: Path) -> None:
     rawpack_packer.pack(np.zeros((3, 8, 8, 3), np.uint8), numbered, workers=0)
     with pytest.raises(UsageError, match=r"image: image uint8 \(8, 8, 3\) raw there, image uint8 \(9, 8, 3\) raw here"):
         rawpack_packer.append(np.zeros((3, 9, 8, 3), np.uint8), numbered, workers=0)
+
+
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line says so and what to do, also if quiet; doing that adds the file."""
+    store = pack(folder(tmp_path / "a", {"cat": 3}), tmp_path / "store", *SMALL)
+    source, read = folder(tmp_path / "b", {"cat": 3}, first=10), files.opened
+
+    def failing(path: str) -> AbstractContextManager[int]:
+        if path.endswith("011.png"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "opened", failing)
+        ran = append(source, store, "--quiet", "--max-rejects", 1)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (0, "", 1), ran
+    assert "1 image could not be read, and is not in the store: see " in ran.err
+    os.utime(source / "cat" / "011.png", (1, 1))
+    ran = append(source, store, "--quiet", "--skip-existing")
+    assert (ran.code, ran.err, len(Reader(store))) == (0, "", 6), ran
 
 
 def test_keys_that_exist_are_named_and_can_be_skipped(tmp_path: Path) -> None:

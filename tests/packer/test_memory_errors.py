@@ -45,7 +45,7 @@ def test_only_where_memory_helps_is_the_run_repeated() -> None:
     for error in absurd():
         assert not errors.is_no_fault_of_data(error)
         words = str(refused(error, "store"))
-        assert "1.13 PB of memory were asked for at once, and this machine has 4.29 GB" in words
+        assert "1.13 PB of memory were requested at once, and this machine has 4.29 GB" in words
         assert "again" not in words
         assert "resumes" not in words
     short = MemoryError()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from folders import files_of
+from pictures import picture, save
 from reading import wait_until
 from running import Ran, pack, run_here, started
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
+from rawpack_packer.sources import files
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 
@@ -141,6 +145,36 @@ def test_what_was_uploaded_went_away(server: Server, arrays: Path, plain: dict[s
     del server.files["bucket/some/store/shard-00001.npy"]
     assert run(arrays, "--quiet").code == 0
     assert stable(uploaded(server)) == plain
+
+
+def test_what_was_uploaded_is_packed_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a job resumes and can read a file that it could not read before, the shard of that file is uploaded again:
+    the URL never keeps the old one under a manifest that has the new one."""
+    source = tmp_path / "photos"
+    for i in range(2 * ROWS):
+        save(source / "cat" / f"{i:03d}.png", picture(SIDE, SIDE, i))
+    open_file, errors = files.opened, {"000.png": errno.EIO, f"{ROWS:03d}.png": errno.ESTALE}
+
+    @contextmanager
+    def failing(path: str) -> Iterator[int]:
+        number = errors.get(Path(path).name, 0)
+        if number == errno.ESTALE:  # which stops the job, once the first shard is there
+            (cache,) = (Path(os.environ["RAWPACK_CACHE"]) / "packing").iterdir()
+            wait_until(lambda: (cache / "sent").exists() and (cache / "sent").read_text() != "", "a shard is uploaded")
+        if number:
+            raise OSError(number, os.strerror(number))
+        with open_file(path) as descriptor:
+            yield descriptor
+
+    monkeypatch.setattr(files, "opened", failing)
+    options = ("--quiet", "--size", SIDE, "--max-rejects", 1)
+    ran = run(source, *options)
+    assert (ran.code, os.strerror(errno.ESTALE) in ran.err) == (1, True), ran
+    before = uploaded(server)["shard-00000.npy"]
+    errors.clear()
+    assert run(source, *options).code == 0
+    assert stable(uploaded(server)) == stable(files_of(pack(source, tmp_path / "store", "--shard-size", 1, *options)))
+    assert uploaded(server)["shard-00000.npy"] != before
 
 
 def test_trouble_that_passes(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:

@@ -532,18 +532,20 @@ def test_any_number_of_samples_that_kill_cost_themselves(
 
 @pytest.mark.usefixtures("quiet")
 def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: Path) -> None:
-    """Samples that kill one worker and not the next, as when memory was short for a moment, are packed."""
+    """Samples at which a worker is killed, as where memory is short for a moment, and another one crashes, are packed
+    by the next: only two crashes reject a sample."""
     deaths, store = tmp_path / "deaths", tmp_path / "store"
 
     def trouble(number: int) -> None:
-        if number % 50 == 3 and not (deaths / str(number)).exists():
-            (deaths / str(number)).touch()
-            die(signal.SIGKILL)
+        for name in (signal.SIGKILL, signal.SIGSEGV) if number % 50 == 3 else ():
+            if not (death := deaths / f"{number}-{name}").exists():
+                death.touch()
+                die(name)
 
     deaths.mkdir()
     ran = troubled(trouble, "--workers", 1, *SMALL, source, store)
     assert ran.code == 0, ran.err
-    assert len(list(deaths.iterdir())) == 4
+    assert len(list(deaths.iterdir())) == 8
     assert len(Reader(store)) == COUNT
 
 
@@ -576,7 +578,7 @@ def killed_main(deaths: str, most: int, *args: Any) -> None:
     def end() -> None:
         with path.open("a") as file:
             file.write("d")
-        die()
+        die(signal.SIGKILL)
 
     if count < most and count % 2:
         end()

@@ -447,7 +447,7 @@ def test_files_of_a_store_that_is_read_may_be_links(
     before = files_of(tmp_path / "elsewhere")
     # The libraries of the others read a shard in a process of their own, which takes seconds.
     checked = rawpack.verify(store, quick=layout != "memmap")
-    assert ([*checked], checked.beyond) == ([], [])
+    assert ([*checked], checked.unlisted) == ([], [])
     reader = Reader(store, verify=True)
     for sample, image in zip(reader, expected, strict=True):
         np.testing.assert_array_equal(sample["image"], image)

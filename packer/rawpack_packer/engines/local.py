@@ -67,8 +67,8 @@ class InlineEngine:
 _PACKAGE = __name__.partition(".")[0]
 """What samples of a source of somebody else raise is their error, not one of ours."""
 _SAMPLE_DEATHS = 2
-"""A sample at which so many workers died is rejected; unless the last one was killed from outside, which stops the
-run: see `is_killed`."""
+"""A sample at which so many workers crashed is rejected; one at which so many were killed from outside stops the run:
+see `is_killed`."""
 _PART_DEATHS = 20
 """After this many deaths while one part is packed (not tried), its samples are not the cause."""
 
@@ -113,8 +113,8 @@ class LocalEngine:
         self._max_workers, self._stuck_after_s, self._held, self._keep = workers, stuck_after_s, held, keep
         self._look: Callable[[], None] | None = None
         self._pool = SupervisedPool[Child, _WorkOrder](self._start, _load if workers > 1 else None)
-        self._deaths: Counter[tuple[int, int]] = Counter()
-        """(part, position in it, -1 for none) -> workers that died there."""
+        self._deaths: Counter[tuple[int, int, bool]] = Counter()
+        """(part, position in it or -1 for none, whether by `is_killed`) -> workers that died there."""
         self._packing_deaths: Counter[int] = Counter()
         """Part -> workers that died while they packed it, not while they tried its samples."""
         self._token = secrets.token_hex(8)
@@ -263,10 +263,11 @@ class LocalEngine:
             self._pool.revive(worker)
             self._send(worker, order)
             return
-        self._deaths[number, position] += 1
+        crashes, kills = (number, position, False), (number, position, True)
+        self._deaths[kills if is_killed(status) else crashes] += 1
         if order.kind == "pack":
             self._packing_deaths[number] += 1
-        at_none = position < 0 and self._deaths[number, -1] >= _SAMPLE_DEATHS
+        at_none = position < 0 and self._deaths[crashes] + self._deaths[kills] >= _SAMPLE_DEATHS
         if at_none or self._packing_deaths[number] >= _PART_DEATHS:
             cure = f"{opt.workers(0)} packs in this process, and shows where it crashes"
             if is_killed(status):
@@ -278,11 +279,11 @@ class LocalEngine:
         self._pool.revive(worker)
         if position < 0:
             self._send(worker, _WorkOrder("pack", task))
-        elif self._deaths[number, position] < _SAMPLE_DEATHS:
-            self._send(worker, _WorkOrder("try", task, position))
-        elif is_killed(status):
+        elif self._deaths[kills] >= _SAMPLE_DEATHS:
             what = f"the process that decoded {text.plain(repr(task.samples.key(position)))}"
             raise killed(what, status, f"try fewer {opt.workers}")
+        elif self._deaths[crashes] < _SAMPLE_DEATHS:
+            self._send(worker, _WorkOrder("try", task, position))
         else:
             task = replace(task, crashed=task.crashed | {position})
             if len(task.crashed) > task.max_rejects:

@@ -69,12 +69,12 @@ class Problems(text.Shown, list[Problem]):
         *,
         quick: bool,
         then: str = "",
-        beyond: Sequence[str] = (),
+        unlisted: Sequence[str] = (),
     ) -> None:
-        """repairs: what to do about them. then: what to do next where there are some. Both safe to show. beyond: what
-        is in the store's folder and not in the manifest, which is no problem."""
+        """repairs: what to do about them. then: what to do next where there are some. Both safe to show. unlisted: what
+        is in the store's folder but not in the manifest, which is harmless."""
         super().__init__(problems)
-        self.beyond = list(beyond)
+        self.unlisted = list(unlisted)
         self._repairs, self._quick, self._then = repairs, quick, then
 
     def in_words(self) -> list[text.Block]:
@@ -86,10 +86,10 @@ class Problems(text.Shown, list[Problem]):
         return [found, text.Block("what to do", [*self._repairs, *self._others()])]
 
     def _others(self) -> text.Rows:
-        return [("not in the manifest", text.listed(self.beyond, _OTHERS))] if self.beyond else []
+        return [("not in the manifest", text.listed(self.unlisted, _OTHERS))] if self.unlisted else []
 
     def as_dict(self) -> dict[str, Any]:
-        return {"problems": [asdict(one) for one in self], "repairs": dict(self._repairs), "beyond": self.beyond}
+        return {"problems": [asdict(one) for one in self], "repairs": dict(self._repairs), "unlisted": self.unlisted}
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
@@ -142,7 +142,7 @@ def work_of(path: Path) -> int:
     return sum(record.bytes for _, record in manifest.records()) + manifest.shard_bytes
 
 
-def beyond(path: Path) -> list[str]:
+def unlisted(path: Path) -> list[str]:
     """What is in a store's folder and not in its manifest, which no reader needs. Raises StoreError without one."""
     known, unfinished, cached = names_of(load(path)[0]), left_by(path), is_cached_store(path)
     names = []
@@ -158,15 +158,16 @@ def beyond(path: Path) -> list[str]:
 
 
 def _check_planted(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    """Look for links and special files where packing makes files: it would refuse them later."""
+    """Links and special files where packing makes its own: a run that changes the store would refuse them."""
     known, work = names_of(manifest), path / WORK
-    names = [one for one in path.iterdir() if one.name not in known and _OWN_NAMES.fullmatch(one.name)]
-    inside = [work] if os.path.lexists(work) else []
-    inside += [] if work.is_symlink() else work.rglob("*")
-    for one in sorted([*names, *inside]):
-        status = one.lstat()
-        if not stat.S_ISDIR(status.st_mode) and (not stat.S_ISREG(status.st_mode) or status.st_nlink > 1):
-            yield Problem(str(one.relative_to(path)), PLANTED)
+    own = [one for one in path.iterdir() if one.name not in known and _OWN_NAMES.fullmatch(one.name)]
+    own += [work] if os.path.lexists(work) else []
+    own += [] if work.is_symlink() else work.rglob("*")
+    for file in sorted(own):
+        with contextlib.suppress(FileNotFoundError):  # a run that changes the store may have just removed it
+            status = file.lstat()
+            if not stat.S_ISDIR(status.st_mode) and (not stat.S_ISREG(status.st_mode) or status.st_nlink > 1):
+                yield Problem(str(file.relative_to(path)), PLANTED)
 
 
 def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:

@@ -38,7 +38,7 @@ from rawpack_packer.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import differing_field, shown_field, unread_of, videos_of
-from rawpack_packer.sources.files import UNKNOWN
+from rawpack_packer.sources.files import UNKNOWN, UNREADABLE
 from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed
@@ -97,7 +97,8 @@ class Append:
         summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(unread_of(source)))
         was, now = store.manifest, summary.manifest
         added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
-        return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later)
+        unreadable = now.rejects.reasons.get(UNREADABLE, 0) - was.rejects.reasons.get(UNREADABLE, 0)
+        return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later, unreadable)
 
 
 class _Addition(Job):

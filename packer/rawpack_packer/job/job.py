@@ -180,7 +180,7 @@ class Job:
         return DryRun(guess, len(self.source), text.image_shapes(self.fields), free)
 
     def _check_containers(self) -> None:
-        """Raise PackError where what cannot be read is known, and is too much, before anything is packed."""
+        """Raise PackError, before anything is packed, where more videos are known to be unreadable than is allowed."""
         begun = not self.run_options.restart and self.begun is not None
         RejectLimit(self.source, self.run_options).check_containers(begun=begun)
 

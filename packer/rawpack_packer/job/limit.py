@@ -9,14 +9,11 @@ from collections.abc import Iterable
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer import text
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected, typical
-from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.options import ROUNDING, RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import containers_of
 from rawpack_packer.text import again
-
-_ROUNDING = 1e-9
-"""Of all samples: 0.29 * 100 is less than 29."""
 
 
 class RejectLimit:
@@ -25,17 +22,17 @@ class RejectLimit:
     larger."""
 
     def __init__(self, source: Source, run_options: RunOptions) -> None:
-        self._source, self._samples, self._given = source, len(source), run_options.max_rejects
-        found = containers_of(source)
+        self._source, self._samples, self._most = source, len(source), run_options.max_rejects
+        containers = containers_of(source)
         self._noun, self._files, self._shares = "", 0, (0.0, 0.0)
         self.containers = frozenset[int]()
         """The numbers of the samples that stand for unreadable containers."""
         self._lost_share = self._lost_samples = 0.0
-        if found is not None and found.lost.any():
-            shares = found.shares()[found.lost]
-            self._noun, self._files = found.noun, len(found.lost)
+        if containers is not None and containers.lost.any():
+            shares = containers.shares()[containers.lost]
+            self._noun, self._files = containers.noun, len(containers.lost)
             self._shares = float(shares[:, 0].sum()), float(shares[:, 1].sum())
-            self.containers = frozenset(found.starts[found.lost].tolist())
+            self.containers = frozenset(containers.starts[containers.lost].tolist())
             larger = shares.max(axis=1)
             self._lost_share = float(larger.sum())
             self._lost_samples = float((larger * self._samples).clip(min=1).sum())
@@ -46,32 +43,32 @@ class RejectLimit:
 
     def exceeded_by(self, rejects: int) -> bool:
         """Whether this is more than is allowed, with the containers. rejects: of `counted`."""
-        return rejects > self._left() + _ROUNDING * self._samples
+        return rejects > self._left() + ROUNDING * self._samples
 
     @property
     def left(self) -> int:
         """How many samples may be rejected besides the containers."""
-        return max(0, int(self._left() + _ROUNDING * self._samples))
+        return max(0, int(self._left() + ROUNDING * self._samples))
 
     def _left(self) -> float:
-        if self._given >= 1:
-            return self._given - self._lost_samples
-        return (self._given - self._lost_share) * self._samples
+        if self._most >= 1:
+            return self._most - self._lost_samples
+        return (self._most - self._lost_share) * self._samples
 
     @property
     def allows(self) -> str:
         """What is allowed, for messages."""
         if not self.containers:
             return str(self.left)
-        if self._given < 1:
-            return text.share(self._given)
-        counted = math.ceil(self._lost_samples - _ROUNDING)
-        return f"{int(self._given):,}, and they count as {counted:,} of {self._samples:,} listed"
+        if self._most < 1:
+            return text.share(self._most)
+        counted = math.ceil(self._lost_samples - ROUNDING)
+        return f"{int(self._most):,}, and the unreadable {self._noun}s count as {counted:,} of {self._samples:,}"
 
     def share(self, rejects: int, checked: int) -> str:
         """The value that allows all of this. rejects: of `counted`, among so many that were tried."""
         lost = self._lost_share + rejects / max(1, checked)
-        return f"{min(100, math.ceil(100 * lost - _ROUNDING))}%"
+        return f"{min(100, math.ceil(100 * lost - ROUNDING))}%"
 
     def containers_in_words(self) -> str:
         """The containers, and their shares: "3 of 6 videos cannot be read: 50% of the files, 47% of the bytes"."""

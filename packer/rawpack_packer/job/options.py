@@ -17,6 +17,8 @@ Connect = Callable[[], Engine]
 """Connects to a cluster. It is called after all other checks, and before the source is scanned."""
 _ALL = 1e14
 """`max_rejects` for "100%"."""
+ROUNDING = 1e-9
+"""The share of all samples by which a product of floats may be too small: 0.29 * 100 is less than 29."""
 
 
 @runtime_checkable
@@ -75,7 +77,7 @@ class RunOptions:
 
     def allowed(self, samples: int) -> int:
         """How many of this many samples may be rejected."""
-        return int(self.max_rejects) if self.max_rejects >= 1 else int(self.max_rejects * samples + 1e-9 * samples)
+        return int(self.max_rejects) if self.max_rejects >= 1 else int((self.max_rejects + ROUNDING) * samples)
 
     def connected(self) -> RunOptions:
         """These options, with the engine connected to its cluster."""

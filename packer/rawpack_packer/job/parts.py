@@ -53,6 +53,9 @@ class Parts:
         for number in self.job.numbers:
             record = read_record(self.job.destination, number)
             if record is not None and self._reads_now(record):
+                # The shard goes first, which shows an upload that what it has sent of it is old.
+                for file in record.files:
+                    (self.job.destination / file.name).unlink(missing_ok=True)
                 record_path(self.job.destination, number).unlink()
                 record = None
             if record is None:

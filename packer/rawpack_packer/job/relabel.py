@@ -79,12 +79,10 @@ class Relabeled(Shown):
         if self.stale:
             rows.append(("old values", f"copies of {', '.join(self.stale)} inside the HDF5 shards keep them"))
         samples = f"{count(self.named, 'sample')} of {self.samples:,}"
-        head = (
-            f"{self.store}: {' and '.join(what)} of {samples}"
-            if what
-            else (f"{self.store}: nothing to do: {samples} {'has' if self.named == 1 else 'have'} these values already")
-        )
-        return Block(plain(head), rows)
+        done = f"{' and '.join(what)} of {samples}"
+        if not what:
+            done = f"nothing to do: {samples} {'has' if self.named == 1 else 'have'} these values already"
+        return Block(plain(f"{self.store}: {done}"), rows)
 
 
 def relabel_store(
@@ -117,8 +115,8 @@ def relabel_store(
             f"{path} is an hdf5 store, whose shards have copies of {', '.join(stale)} for other programs: allow these "
             f"to keep the old values with {opt.stale_copies}, or pack again"
         )
-    made = _is_made(opened, change)
-    if made:
+    unchanged = _has_values(opened, change)
+    if unchanged:
         with files.refusals_named(path):
             commit.tidy_finished(path)
     else:
@@ -129,7 +127,7 @@ def relabel_store(
         len(opened),
         change.named,
         tuple(name for name in change.columns if name not in opened.fields),
-        tuple(name for name in change.columns if name in opened.fields and not made),
+        tuple(name for name in change.columns if name in opened.fields and not unchanged),
         change.new_classes,
         change.skipped,
         stale,
@@ -296,8 +294,8 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
     commit.write_manifest(path, new)
 
 
-def _is_made(store: Store, change: _Change) -> bool:
-    """Whether the store has the new values: an earlier run may have been killed after it had replaced the manifest."""
+def _has_values(store: Store, change: _Change) -> bool:
+    """Whether the store has the new values already: a run may have been killed after it had replaced the manifest."""
     if change.fields != store.fields or change.classes != store.manifest.classes:
         return False
     for name, column in change.columns.items():

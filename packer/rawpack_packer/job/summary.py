@@ -220,14 +220,7 @@ class Summary(Shown):
     @property
     def missing(self) -> str:
         """The samples that a disk or a permission may be to blame for: packed again, they may be there."""
-        count = self.manifest.rejects.reasons.get(UNREADABLE, 0)
-        if not count:
-            return ""
-        what, listed = text.count(count, self.info.noun), Path(self.destination) / self.manifest.rejects.file.name
-        return (
-            f"{what} could not be read, and {'is' if count == 1 else 'are'} not in the store: see {listed}; once the "
-            f"disk and the permissions are in order, {opt.restart} packs all"
-        )
+        return _unreadable(self, self.manifest.rejects.reasons.get(UNREADABLE, 0), f"{opt.restart} packs all")
 
     def as_dict(self) -> dict[str, Any]:
         manifest = self.manifest
@@ -318,9 +311,17 @@ class AppendSummary(Shown):
     """Of the existing ones: those whose file changed since; the store keeps the old sample."""
     later: int
     """Came to the source after an append began that this run finished: the next append adds them."""
+    unreadable: int = 0
+    """Of the rejected ones: files that could not be read."""
 
     def __repr__(self) -> str:
         return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
+
+    @property
+    def missing(self) -> str:
+        """As of a summary; those of this run."""
+        cure = f"touch these files, and the same append with {opt.skip_existing} adds them"
+        return _unreadable(self.summary, self.unreadable, cure)
 
     def as_dict(self) -> dict[str, Any]:
         """`samples`, `rejects` and `digest` are those of the whole store."""
@@ -363,6 +364,18 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
         return []
     words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
     return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
+
+
+def _unreadable(summary: Summary, count: int, cure: str) -> str:
+    """How many samples are missing from a store because they could not be read; "" for none. cure: what packs them once
+    they can be."""
+    if not count:
+        return ""
+    what, listed = text.count(count, summary.info.noun), f"{_path(summary)}/{summary.manifest.rejects.file.name}"
+    return (
+        f"{what} could not be read, and {'is' if count == 1 else 'are'} not in the store: see {listed}; once the disk "
+        f"and the permissions are in order, {cure}"
+    )
 
 
 def _lost(summary: Summary) -> Rows:

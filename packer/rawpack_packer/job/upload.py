@@ -175,10 +175,18 @@ class _Scratch:
         lost = {name for name in sent if self._size(name) != there.get(name)}
         if lost and (self.store / manifests.NAME).exists():
             self.forget()  # a finished job has no notes of its parts
-        elif lost:
-            for name in lost:
+        else:
+            self._send_again(lost)
+
+    def check_packed_again(self) -> None:
+        """Have those shards uploaded again that the job packs again: their files are removed before it begins."""
+        self._send_again({name for name in self.sent() if self._size(name) < 0})
+
+    def _send_again(self, names: set[str]) -> None:
+        if names:
+            for name in names:
                 (self.store / name).unlink(missing_ok=True)
-            kept = "".join(f"{name}\n" for name in sorted(sent - lost))
+            kept = "".join(f"{name}\n" for name in sorted(self.sent() - names))
             files.write_whole(self._sent, kept.encode(), self.folder / "sent.tmp")
 
     def forget(self) -> None:
@@ -215,6 +223,8 @@ class _Uploader:
     def begin(self, samples: int, done: int, noun: str = "image") -> None:
         """Upload shards from now on, until `finish` or `stop`."""
         if self._thread is None:
+            self._place.check_packed_again()
+            self._sent = self._place.sent()
             self._thread = threading.Thread(target=self._run, daemon=True, name="rawpack-upload")
             self._thread.start()
         self._progress.begin(samples, done, noun)

@@ -161,9 +161,10 @@ def _read(
         states.append(_state(beside))
         labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
         if labels.shape[:1] != images.values.shape[:1]:
+            count = len(images.values) if images.values.ndim else 0
             raise UsageError(
-                f"{root} has {(*images.values.shape, 0)[0]} images, and {plain(os.fsencode(beside))} next to it has "
-                f"labels of shape {labels.shape}: rename it if they do not belong together"
+                f"{root} has {count} images, and {plain(os.fsencode(beside))} next to it has labels of "
+                f"shape {labels.shape}: rename it if they do not belong together"
             )
         return {LABEL: np.asarray(labels)}, images, states, left_out
     except UsageError:

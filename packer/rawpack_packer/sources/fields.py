@@ -55,7 +55,7 @@ PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
 _MOST_AXES = 16
 """Of one sample, in any store."""
 _MOST_VALUES = 1 << 40
-"""Of one sample: what more than one axis has is beyond the memory of any machine."""
+"""Values of one sample. No machine has the memory for more."""
 
 
 @dataclass(frozen=True)

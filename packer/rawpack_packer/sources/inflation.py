@@ -1,5 +1,5 @@
-"""How much compressed data of other people may stand for, and what inflates it: memory grows with the bytes that really
-come out, never with what a file says of itself."""
+"""How much compressed data of other people may stand for, and what inflates it: memory grows with the bytes that come
+out, never with what a file states."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from typing import Any
 MAX_INFLATION = 1 << 12
 """Bytes that one byte of a file is taken to hold at most. gzip holds 1,032."""
 _UNCHECKED = 1 << 28
-"""Bytes up to which any ratio is taken: of a short file they do no harm."""
+"""Bytes up to which any ratio is accepted: they fit into the memory of any machine."""
 _SNAPPY = 22
 """The same ratio of snappy, whose blocks say their length first: the longest copy, 64 bytes, takes 3."""
 _PIECE, _BATCH_BYTES = 1 << 20, 8 << 20
-
-
-class TooLongError(ValueError):
-    """Data that stands for more bytes than it may."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"it stands for more than {most:,} bytes")
 
 
 def most_of(packed: int, most: int) -> int:
@@ -48,7 +41,7 @@ def parquet_batches(file: Any, size: int, most: int, **which: Any) -> Iterator[A
     """Rows of a Parquet file of `size` bytes in batches of at most `most`. file: pyarrow's. which: for `iter_batches`.
 
     Raises ValueError where they stand for more than such a file can hold. The sizes in the file count a value once that
-    many rows have: it is the batches before one that show how many rows it may have.
+    many rows share, so the number of rows of a batch follows from the size of the batch before it.
     """
     left, rows = most_of(size, sys.maxsize), 1
     for batch in file.iter_batches(rows, **which):
@@ -72,7 +65,7 @@ class Inflated:
     def add(self, part: bytes, most: int | None = None) -> int:
         """Inflate a part. Returns how many bytes came out. most: those of this part.
 
-        Raises TooLongError, and what pyarrow raises for damaged data: OSError and ValueError.
+        Raises ValueError where more would come out, and as pyarrow for damaged data: OSError and ValueError.
         """
         most = self._left if most is None else min(most, self._left)
         count = self._block(part, most) if self._codec == "snappy" else self._stream(part, most)
@@ -93,7 +86,7 @@ class Inflated:
             while piece := stream.read(_PIECE):
                 count += len(piece)
                 if count > most:
-                    raise TooLongError(most)
+                    raise _too_long(most)
                 self._into.write(piece)
         return count
 
@@ -107,6 +100,10 @@ class Inflated:
             if byte < 128:
                 break
         if size > min(most, _SNAPPY * len(part)):
-            raise TooLongError(min(most, _SNAPPY * len(part)))
+            raise _too_long(min(most, _SNAPPY * len(part)))
         made: Any = pa.Codec("snappy").decompress(part, size, asbytes=True)
         return self._into.write(made)
+
+
+def _too_long(most: int) -> ValueError:
+    return ValueError(f"it stands for more than {most:,} bytes")

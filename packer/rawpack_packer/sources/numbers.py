@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 _MOST_SIDE = (1 << 31) - 1
-"""Of an image, an array, or a file in a list of files."""
+"""The longest side of an image or axis of an array, and the largest count."""
 _FAR = float(1 << 31)
 _DIGITS = 10
 _INT64 = (1 << 63) - 1
@@ -28,10 +28,10 @@ Id = int | str
 
 
 def side(text: str) -> int:
-    """A side of an image that text says; 0 where it says none."""
+    """A side of an image that is written as text; 0 where the text is not a number of pixels."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else 0
 
 
 def is_far(value: float) -> bool:
-    """Whether a number is no coordinate: too large, infinite, or NaN."""
+    """Whether a number cannot be a coordinate: too large, infinite, or NaN."""
     return not -_FAR <= value <= _FAR

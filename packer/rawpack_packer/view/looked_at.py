@@ -30,9 +30,11 @@ Rows = NDArray[np.int64]
 _KEPT = 8
 """Orders of rows that are kept: those of the last questions."""
 _MOST_VALUES, _MOST_LETTERS = 64, 100_000
-"""Of an array and of a text, so many are written out."""
-_MOST_PIXELS, _MOST_BYTES = 1 << 27, 1 << 30
-"""Of an image that is shown, 128 million; and of all images of a sample, which are read together."""
+"""How many values of an array, and letters of a text, are written out."""
+_MOST_PIXELS = 1 << 27
+"""Pixels of an image that is shown: 128 million."""
+_MOST_BYTES = 1 << 30
+"""Bytes of all images and masks of a sample, which are read together."""
 _MOST_REJECTS, _MOST_LEAKS = 2000, 100
 _NOT_SORTED = {"phash", "one_color"}
 """Numbers whose order shows nothing: near hashes differ in any bit, and most images have the same area of one color."""

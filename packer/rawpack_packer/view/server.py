@@ -12,7 +12,7 @@ import hmac
 import ipaddress
 import re
 import secrets
-import select
+import selectors
 import socket
 import sys
 import threading
@@ -120,8 +120,12 @@ class Viewer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._open.discard(request)
-            self.asked(request)
             self._places.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection, which is not idle before it is closed: `_end_idle` must find none without a descriptor."""
+        self.asked(request)
+        super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """End connections that send no question, or one byte of it now and then. Called several times a second."""
@@ -290,9 +294,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _has_unread(connection: socket.socket) -> bool:
     """Whether bytes have arrived that its thread has not taken yet, such as a question."""
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))
+    with selectors.DefaultSelector() as selector:  # Windows has no `select.poll`
+        selector.register(connection, selectors.EVENT_READ)
+        return bool(selector.select(0))
 
 
 def _equal(one: str, other: str) -> bool:

@@ -348,7 +348,7 @@ def _create(path: Path) -> h5py.File:
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     writing.remove(path)
-    # HDF5 makes the file itself: of one that is there, it would cut off the contents before anybody could compare it.
+    # HDF5 opens files by path: an existing one would be truncated before it can be compared.
     made = h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, creation, access)
     writing.check_same(path, made.get_vfd_handle())
     return h5py.File(made)

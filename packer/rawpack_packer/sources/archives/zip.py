@@ -41,7 +41,7 @@ _LONGEST_LINK = 4096
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz", 98: "PPMd"}
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0
 _HIDDEN = 0x2000
-"""Of an archive whose directory is encrypted too: members then have other names."""
+"""Set where the directory is encrypted too: members then have other names."""
 _MOST_SHOWN = 200
 ENCRYPTED = "it is encrypted"
 OTHER_METHOD = "it is compressed by method"
@@ -79,7 +79,7 @@ def zip_members(fd: int) -> Iterator[Member]:
     wrong = list[str]()
     for info in infos:
         if (differs := disagreement(fd, info)) is not None:
-            wrong.append(differs)  # which of the two is right, nobody knows: of a name, all classes may depend on it
+            wrong.append(differs)  # nobody knows which of the two is right, and the class may depend on the name
             continue
         kind, target = _kind(info), b""
         fault: Fault | None = None
@@ -95,7 +95,7 @@ def zip_members(fd: int) -> Iterator[Member]:
     if problem is not None:
         raise problem
     if wrong:
-        more = f", and so are {len(wrong) - 1:,} more of {len(infos):,}" if wrong[1:] else ""
+        more = f"; {len(wrong) - 1:,} more of {len(infos):,} members are wrong too" if wrong[1:] else ""
         raise BadArchiveError(f"{wrong[0]}{more}")
 
 

@@ -134,7 +134,7 @@ def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
 
 
 def _items(data: bytes, codec: str, most: int) -> bytes:
-    """Of samples that are compressed one by one."""
+    """A shard whose samples are compressed one by one, decompressed."""
     count = int.from_bytes(data[:4], "little")
     starts = _offsets(data, 4 * (count + 2), count, 4)
     if starts[-1] > len(data):
@@ -145,7 +145,7 @@ def _items(data: bytes, codec: str, most: int) -> bytes:
 
 
 def _frames(data: bytes, codec: str, most: int) -> bytes:
-    """Of samples that are compressed some at once."""
+    """As `_items`, where some samples are compressed together."""
     magic, version, _, count, _, frames = _FRAMED.unpack_from(data)
     if (magic, version) != (_MAGIC, 1):
         raise ValueError("it does not begin as its index says")

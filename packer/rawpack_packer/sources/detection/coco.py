@@ -49,8 +49,10 @@ from rawpack_packer.text import plain
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""
 _NO_SEGMENTATION = (b"", b"[]", b"null")
-_MOST_PIXELS = _KEPT_PIXELS = 1 << 28
-"""Of an image; and of the masks of its objects that are in memory together: others are made a second time."""
+_MOST_PIXELS = 1 << 28
+"""Pixels of an image."""
+_KEPT_PIXELS = 1 << 28
+"""Pixels of the masks of an image's objects that are in memory together; other masks are made a second time."""
 _MOST_BITS = 40
 """Of a run length."""
 
@@ -436,7 +438,7 @@ def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str,
 
 
 def _image_ids(ids: Iterable[Id]) -> tuple[FieldKind, Column]:
-    """The field of the images' ids: whole numbers, or texts where some are no int64."""
+    """The field of the images' ids: whole numbers, or texts where some do not fit into int64."""
     every = [*ids]
     if all(isinstance(one, int) and -(1 << 63) <= one < 1 << 63 for one in every):
         return FieldKind("int64"), Numbers(np.array(every, np.int64))

@@ -150,9 +150,9 @@ class _TaskLabels:
             drawn.left_out[shape.tag] += 1
             return
         drawn.left_out.update(f"attribute {one.get('name')}" for one in shape.iter("attribute"))
-        if not _GROUP.fullmatch(said := shape.get("group_id", "0")):
-            raise ValueError(f"group_id {shown(said)} is not a whole number of at most 18 digits")
-        group = int(said) or None
+        if not _GROUP.fullmatch(number := shape.get("group_id", "0")):
+            raise ValueError(f"group_id {shown(number)} is not a whole number of at most 18 digits")
+        group = int(number) or None
         outline = shape.tag == "polygon" or (len(points) == 8 and shape.tag == "box")
         drawn.add(
             name, points, outline=outline, keypoints=keypoints, group=group, occluded=shape.get("occluded") == "1"

@@ -99,7 +99,7 @@ def read_yaml(path: Path) -> DataYaml:
     try:
         # All values as texts: the class "no" is not False.
         tree = yaml.load(data.decode(), Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # "\\UFFFFFFFF" is no character
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # as for "\\UFFFFFFFF", which is not a character
         raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):
         raise UsageError(f"{where} is no data.yaml: it has no entries, such as names")

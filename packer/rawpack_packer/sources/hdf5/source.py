@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file
+from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file, twice
 from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
@@ -345,7 +345,7 @@ class _Rows:
         """All of a data set that is one image. Raises DecodeError where it cannot be read."""
         with self._faults(f"{self.of.name}, {plain(name)}"):
             opened = open_data_set(self._file(), name)
-            value = _bytes_or_array(opened[()], opened.dtype.itemsize)
+            value = _bytes_or_array(twice(lambda: opened[()]), opened.dtype.itemsize)
         return value.tobytes() if isinstance(value, np.ndarray) and value.ndim < 2 else value
 
     def _row(self, data_set: DataSet, row: int) -> Any:
@@ -381,7 +381,7 @@ class _Rows:
 
     def _file(self) -> Any:
         if self._open is None:
-            self._open = open_file(self.of.path)
+            self._open = twice(lambda: open_file(self.of.path))
         return self._open
 
     def _opened(self, data_set: DataSet) -> tuple[Any, int]:

@@ -180,8 +180,8 @@ class RobotFolder:
                 raise UsageError(
                     f"{where} has no value of {plain(one or 'the task')!r} in some row: it was not finished"
                 )
-            beyond = {"whole numbers": lambda value: not 0 <= value < 1 << 63, "numbers": is_far}.get(wanted[one])
-            if (wrong := next(filter(beyond, values), None) if beyond else None) is not None:
+            is_wrong = {"whole numbers": lambda value: not 0 <= value < 1 << 63, "numbers": is_far}.get(wanted[one])
+            if (wrong := next(filter(is_wrong, values), None) if is_wrong else None) is not None:
                 raise UsageError(f"{where}: column {plain(one)!r} has {wrong}, which is not what LeRobot writes")
         return found
 

@@ -86,12 +86,12 @@ def _batches(table: Path, names: Sequence[str], schema: Any) -> Iterator[Any]:
 
     with _parsing(table):
         opened = pyarrow.parquet.ParquetFile(table)
-        there, where = opened.schema_arrow, plain(os.fsencode(table))
+        own, where = opened.schema_arrow, plain(os.fsencode(table))
         for name in names:
-            if name not in there.names:
+            if name not in own.names:
                 raise UsageError(f"{where} has no column {plain(name)!r}, as the first table has: copy it again")
-            if there.field(name).type != schema.field(name).type:
-                types = f"{plain(str(there.field(name).type))}, and {plain(str(schema.field(name).type))} in the first"
+            if own.field(name).type != schema.field(name).type:
+                types = f"{plain(str(own.field(name).type))}, and {plain(str(schema.field(name).type))} in the first"
                 raise UsageError(f"{where}: column {plain(name)!r} has {types} table: copy it again")
         yield from parquet_batches(opened, table.stat().st_size, _BLOCK, columns=list(names))
 

@@ -279,7 +279,7 @@ def _refuse(wrong: Sequence[UsageError], files: int) -> None:
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
     system, path = filesystem(url, {} if spool is None else spool.options)
     try:
-        names = bounded(partial(system.glob, path), _LISTING_S)  # which goes on for as long as a server does
+        names = bounded(partial(system.glob, path), _LISTING_S)  # a server may never end its list
         found = sorted(map(system.unstrip_protocol, names))
         if not found:
             _check_bucket(url, spool)

@@ -88,7 +88,7 @@ class _Data(io.FileIO):
     """A video for FFmpeg, which takes a read that fails for the end of the file, or for damage of it."""
 
     error: OSError | None = None
-    """Of the first read that failed twice."""
+    """The error of the first read that failed twice."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return self._noting(partial(super().read, size)) or b""
@@ -142,7 +142,7 @@ class OpenVideo:
 
     def _check_read(self) -> None:
         if (error := self._data.error) is not None:
-            self._data.error = None  # said once
+            self._data.error = None  # it is raised once
             raise unreadable_now(error, self._file.key) from error
 
     def check(self) -> None:
@@ -178,7 +178,7 @@ class OpenVideo:
             yield from frames_of(packet)
 
     def close(self) -> None:
-        """Raises PackError where a read failed, and nobody was told."""
+        """Raises PackError where a read failed, unless `check` has raised it."""
         self.container.close()
         os.close(self._fd)
         self._check_read()

@@ -46,8 +46,8 @@ def make_indexes(files: Sequence[VideoFile], progress: Scanning = unseen) -> lis
     found, died = _read_through(files, numbers, min(len(files), machine.cpus(), _MAX_CHILDREN), progress)
     # After all others: whichever of them took the memory has ended.
     for number in sorted(died):
-        again, deaths = _read_through(files, [number], 1)
-        index = again[number] if again else _crashed(files[number].key, deaths[number])
+        second, deaths = _read_through(files, [number], 1)
+        index = second[number] if second else _crashed(files[number].key, deaths[number])
         found[number] = index if isinstance(index, DecodeError) else replace(index, notes=(*index.notes, READ_AGAIN))
         progress(len(found))
     return [found[number] for number in numbers]
