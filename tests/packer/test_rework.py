@@ -431,9 +431,9 @@ def test_columns_that_are_damaged_stop_everything(tmp_path: Path, column_name: s
         assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("how", ["head", "cut", "gone", "link"])
+@pytest.mark.parametrize("how", ["head", "cut", "gone"])
 def test_a_shard_that_is_not_the_packed_one_stops_the_run(tmp_path: Path, how: str) -> None:
-    """A changed head, another size, no file, or a link: one line names the shard, and no store is made."""
+    """A changed head, another size, or no file: one line names the shard, and no store is made."""
     source = store_of(tmp_path / "source", "memmap")
     shard = source / "shard-00001.npy"
     if how == "head":
@@ -441,9 +441,7 @@ def test_a_shard_that_is_not_the_packed_one_stops_the_run(tmp_path: Path, how: s
     elif how == "cut":
         shard.write_bytes(shard.read_bytes()[:-1])
     else:
-        shard.rename(tmp_path / "elsewhere")
-        if how == "link":
-            shard.symlink_to(tmp_path / "elsewhere")
+        shard.unlink()
     ran = run("convert", "-q", source, tmp_path / "made")
     assert (ran.code, "shard-00001.npy" in ran.err, "Traceback" in ran.err) == (1, True, False)
     assert not (tmp_path / "made" / "store.json").exists()

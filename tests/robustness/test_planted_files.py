@@ -239,6 +239,23 @@ def test_relabel_follows_no_link_in_a_store(store: Path, home: Path, scores: Pat
     assert [*rawpack.verify(store)] == [] or (store / WORK / name).is_symlink()
 
 
+@pytest.mark.parametrize("command", ["relabel", "append"])
+@pytest.mark.parametrize("kind", ["a pipe", "a device without an end"])
+@pytest.mark.parametrize("name", ["rejects.jsonl", "columns-2", "columns-1/key.npy", "shard-00000.npy", "store.json"])
+def test_nothing_waits_for_a_file_that_is_none(
+    store: Path, photos: Path, scores: Path, command: str, kind: str, name: str
+) -> None:
+    """Neither a pipe without a writer nor a device that is never read to its end: the path is named, or what is there
+    was never asked for."""
+    (store / name).unlink(missing_ok=True)
+    os.mkfifo(store / name) if kind == "a pipe" else (store / name).symlink_to("/dev/zero")
+    if command == "relabel":
+        ran = run_here("relabel", "--from", scores, store)
+    else:
+        ran = run_here("append", "--max-rejects", 1, photos, store)
+    assert (name in ran.err) if ran.code else name == "columns-2", ran
+
+
 def test_second_names_of_a_users_files_are_not_written_to(
     store: Path, home: Path, scores: Path, photos: Path, tmp_path: Path
 ) -> None:

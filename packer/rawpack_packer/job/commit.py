@@ -25,6 +25,7 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
+from rawpack.disk.mapped import check_contents, map_file
 from rawpack.errors import DamagedStoreError
 from rawpack.system import writing
 from rawpack_packer.destination import files
@@ -199,8 +200,8 @@ def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Mani
     """Write the rejects of the old store, then those of the finished parts, one JSON object a line."""
     with writing.create(path) as file:
         if old is not None:
-            with (destination / old.rejects.file.name).open("rb") as rejected:
-                shutil.copyfileobj(rejected, file)
+            check_contents(destination, old.rejects.file)
+            file.write(map_file(destination, old.rejects.file).data)
         for number in parts:
             record = read_record(destination, number)
             for reject in record.rejects if record is not None else ():

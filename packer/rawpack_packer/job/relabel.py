@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Field, Manifest
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack.store.store import Store
 from rawpack.system import writing
 from rawpack_packer.destination import files, journal
@@ -316,7 +315,9 @@ def _withdraw(path: Path, store: Store) -> None:
     if manifests.load(path)[1] != store.digest:
         return
     run = len(packing_runs(store.manifest)) + 1
-    shutil.rmtree(path / of_run(COLUMNS, run), ignore_errors=True)
+    # Of another kind, it is not ours; and a pipe would keep `shutil.rmtree` waiting for a writer.
+    with contextlib.suppress(PackError):
+        writing.remove_folder(path / of_run(COLUMNS, run))
     for name in (REJECTS, PROVENANCE, STATES):
         (path / of_run(name, run)).unlink(missing_ok=True)
     commit.tidy(path)

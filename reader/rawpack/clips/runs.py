@@ -58,7 +58,7 @@ class FrameRuns:
 class _Line(msgspec.Struct):
     """What is needed of a line of `rejects.jsonl`."""
 
-    sample: Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+    sample: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:

@@ -30,7 +30,7 @@ from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
 from rawpack.system import writing
-from rawpack.system.files import is_at, try_lock, unlock, write_all
+from rawpack.system.files import is_at, read_plain, try_lock, unlock, write_all
 from rawpack.system.user import expanded
 
 _STORE = re.compile("[0-9a-f]{32}")
@@ -42,6 +42,8 @@ _COUNT = re.compile(rb"(?P<bytes>\d{20}) (?P<at>\d{20})\n")
 _COUNT_AGAIN_S = 60
 """How long the sum in the lock file is believed: somebody may copy files into the cache."""
 _LOOK_EVERY_S = 0.02
+_MOST_OF_LOCK, _MOST_OF_LEASE = 1 << 10, 1 << 26
+"""Bytes: others may put any file into a cache that users share."""
 
 Key = tuple[str, str]
 """(digest of a store, name of one of its files)."""
@@ -139,8 +141,8 @@ class CacheFolder:
     def keep_manifest(self, digest: str, manifest_bytes: bytes) -> None:
         """Write a store's manifest into the cache. Within `locked`."""
         path = self.path((digest, NAME))
-        with contextlib.suppress(OSError):
-            if path.read_bytes() == manifest_bytes:
+        with contextlib.suppress(OSError, StoreError):
+            if read_plain(path, len(manifest_bytes)) == manifest_bytes:
                 return
         temporary = path.with_name(f"{NAME}.tmp")
         # Where it is missing in between, somebody is removing the cache. If the lease goes too, this is done again; it
@@ -285,8 +287,8 @@ class CacheFolder:
         """Add to the sum of all files that the lock file has. False, and nothing added, where it has none, or the sum
         would exceed the limit. It may be too large, since nothing is subtracted: then the files must be looked at,
         which takes too long to do for each of many small ones."""
-        with contextlib.suppress(OSError):
-            found = _COUNT.fullmatch((self.folder / _LOCK).read_bytes())
+        with contextlib.suppress(OSError, StoreError):
+            found = _COUNT.fullmatch(read_plain(self.folder / _LOCK, _MOST_OF_LOCK))
             if found and 0 <= time.time() - int(found["at"]) < _COUNT_AGAIN_S:
                 total = int(found["bytes"]) + size
                 if total <= self.limit:
@@ -339,8 +341,8 @@ class CacheFolder:
                 Path(entry.path).unlink(missing_ok=True)
                 os.close(descriptor)
                 continue
-            with contextlib.suppress(OSError):
-                lines = Path(entry.path).read_text().splitlines()
+            with contextlib.suppress(OSError, StoreError):
+                lines = read_plain(Path(entry.path), _MOST_OF_LEASE).decode(errors="replace").splitlines()
                 found.update((digest, name) for digest, _, name in (line.partition("/") for line in lines))
         return found
 
