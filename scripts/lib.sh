@@ -80,11 +80,17 @@ make_venv() {
   echo "$mark" >"$venv/installed"
 }
 
-# build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheel of that sdist, into FOLDER, by an environment VENV.
+# install_tools VENV CHECKOUT: what builds and checks a release, as its scripts/release-tools.txt pins it.
+install_tools() {
+  pip_install "$1" --require-hashes --only-binary :all: --requirement "$2/scripts/release-tools.txt"
+}
+
+# build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheel of that sdist, into FOLDER, by an environment VENV
+# with the tools that SOURCE pins, hatchling too: an environment of its own would have the newest of the day.
 build() {
   "$1" -m venv "$2"
-  pip_install "$2" build
-  "$2/bin/python" -m build --outdir "$4" "$3" >"$2/build.log" 2>&1 ||
+  install_tools "$2" "$3"
+  "$2/bin/python" -m build --no-isolation --outdir "$4" "$3" >"$2/build.log" 2>&1 ||
     { cat "$2/build.log" >&2; fail "the wheel could not be built"; }
   (cd "$4" && ls)
 }

@@ -37,6 +37,7 @@ if find_spec("hypothesis") is not None:
 LONG = (
     "docs/test_docs.py",
     "reader/test_cold.py",
+    "robustness/test_kills.py",
     "robustness/test_pack_trouble.py",
     "reader/test_remote.py",
     "layouts/test_layouts.py",

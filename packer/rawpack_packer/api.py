@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
-from rawpack.remote.url import is_url, local_path, shown
+from rawpack.remote.url import is_url, local_path, share_options, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.folder import THEN_COPY, one_store, store_folder, store_folders
@@ -91,6 +91,11 @@ def pack_job(
         raise UsageError(
             f"{shown(url)}: {opt.engine} needs a folder that all machines share; a store at a URL is packed on this "
             "machine"
+        )
+    if url is not None and far and storage_options and not share_options(str(source), url):
+        raise UsageError(
+            f"storage_options= would be sent to two hosts, those of {shown(str(source))} and {shown(url)}: set what "
+            "each needs in fsspec's configuration, or in the environment"
         )
     if url is None and tmp is not None:
         raise UsageError(f"{opt.tmp} applies to URLs; {os.fspath(destination)} is a folder")
@@ -441,7 +446,7 @@ def verify(
 
     path = store_folder(os.fspath(store))
     tick = begin(checks.work_of(path)) if begin is not None else lambda size: None
-    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick)
+    return _problems(path, checks.verify(path, quick=quick, tick=tick), quick=quick, beyond=checks.beyond(path))
 
 
 @takes_paths
@@ -511,13 +516,15 @@ def changed_files(path: Path) -> Problems:
     return _problems(path, checks.changed_files(path), quick=True, then=then)
 
 
-def _problems(path: Path, found: Iterable[Problem], *, quick: bool, then: str = "") -> Problems:
+def _problems(
+    path: Path, found: Iterable[Problem], *, quick: bool, then: str = "", beyond: Sequence[str] = ()
+) -> Problems:
     """What is wrong with a store, and what to do about it."""
     from rawpack_packer.inspect.repair import repairs
     from rawpack_packer.inspect.verify import Problems
 
     problems = [*found]
-    return Problems(problems, repairs(path, problems), quick=quick, then=then)
+    return Problems(problems, repairs(path, problems), quick=quick, then=then, beyond=beyond)
 
 
 def run_warm(

@@ -66,6 +66,7 @@ COUNTS = {
     "images": "images next to the videos, skipped",
     "videos": "videos next to the images, skipped: --source video packs their frames",
     "videos_without_frames": "videos from which no frame was taken",
+    "read_again": "files that were read twice, because the process that first read them had died",
     "frames_left_out": "frames that --fps, --frame-step, --start, --end and --max-frames leave out",
     **OF_VIDEOS,
 }

@@ -9,6 +9,7 @@ from typing import ParamSpec, Self, TypeVar
 from rawpack.errors import WorkerError
 from rawpack.system.channel import Channel, EndedByError, Heartbeat
 from rawpack.system.child import GRACE_S, Child
+from rawpack_packer.errors import is_killed, killed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,14 +18,17 @@ T = TypeVar("T")
 class ChildDiedError(Exception):
     """A call killed its process, or did not return in time. The message says which, as in "exit status -11"."""
 
+    status: int | None = None
+    """The exit status, negative for a signal; None where it did not return in time."""
+
 
 class IsolatedCalls:
     """Calls functions in one child process, one after another. It starts with the first call, and again with the first
     one after it has ended."""
 
-    def __init__(self, timeout: float) -> None:
-        """timeout: seconds that one call may take."""
-        self._timeout = timeout
+    def __init__(self, timeout: float, what: str) -> None:
+        """timeout: seconds that one call may take. what: the calls read, printable."""
+        self._timeout, self._what = timeout, what
         self._child: Child | None = None
 
     def __enter__(self) -> Self:
@@ -39,10 +43,25 @@ class IsolatedCalls:
         return self._child is not None
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a function returns. All of it travels by cloudpickle.
+        """What a function returns. All of it travels by cloudpickle. A call whose process is killed from outside is
+        made once more, in a new one.
 
-        Raises ChildDiedError, and what the function raises, which ends the process.
+        Raises ChildDiedError; PackError where the second process is killed too; and what the function raises, which
+        ends the process.
         """
+        try:
+            return self._call(function, *args, **kwargs)
+        except ChildDiedError as died:
+            if not is_killed(died.status):
+                raise
+        try:
+            return self._call(function, *args, **kwargs)
+        except ChildDiedError as died:
+            if not is_killed(died.status):
+                raise
+            raise killed(f"the process that reads {self._what}", died.status) from None
+
+    def _call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         import cloudpickle
 
         if self._child is None:
@@ -77,7 +96,9 @@ class IsolatedCalls:
         status, words = child.status(), child.last_words()
         if words and status is not None and status > 0:
             raise WorkerError(f"a child process cannot start here (exit status {status}); it wrote:\n{words}")
-        raise ChildDiedError(f"exit status {status}")
+        died = ChildDiedError(f"exit status {status}")
+        died.status = status
+        raise died
 
 
 def _main(channel: Channel, notes: Heartbeat, work: None, descriptors: list[int]) -> None:

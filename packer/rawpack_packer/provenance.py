@@ -62,7 +62,7 @@ def read_provenance(path: Path, run: int = 1) -> tuple[dict[str, Any], NDArray[n
     try:
         provenance = msgspec.json.decode(text, type=dict[str, Any])
     except ValueError as error:
-        raise DamagedStoreError(f"{name} is no JSON object: {error}") from None
+        raise DamagedStoreError(f"{name} is no JSON object: {error}") from error
     if provenance.get("states") != xxhash.xxh3_64_hexdigest(data):
         raise DamagedStoreError(f"{of_states} was changed: its checksum does not fit")
     states = npy.array(np.frombuffer(data, np.uint8), of_states)

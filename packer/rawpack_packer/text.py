@@ -86,8 +86,8 @@ def lines_in(text: str) -> list[str]:
 
 def size(count: float) -> str:
     """Bytes, in powers of 1000 as disks are sold: "1.23 GB"."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(count) < 999.5 or unit == "TB":
+    for unit in ("B", "kB", "MB", "GB", "TB", "PB", "EB"):
+        if abs(count) < 999.5 or unit == "EB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     raise AssertionError
@@ -166,6 +166,11 @@ def near_path(path: str) -> str:
         return did_you_mean(Path(path).name, [one.name for one in folder.iterdir()], str(folder))
     except (OSError, ValueError):
         return ""
+
+
+def share(part: float) -> str:
+    """A share of a whole, such as 0.475, as "47.5%"."""
+    return f"{100 * part:.1f}".removesuffix(".0") + "%" if part >= 0.001 or not part else "less than 0.1%"
 
 
 def times(ratio: float) -> str:
@@ -294,6 +299,11 @@ class Shown(Printed):
     def in_words(self) -> Block | list[Block]:
         """For people; safe to show."""
         raise NotImplementedError
+
+    @property
+    def missing(self) -> str:
+        """A line that is printed even where nothing else is, of what should be in the result; "" for nothing."""
+        return ""
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""

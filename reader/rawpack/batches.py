@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rawpack.faces.torch import TorchBatches
 
 
-class Batches(Iterable[Batch]):
+class Batches(dataloader.Unprepared, Iterable[Batch]):
     """Batches of one reader: each iterator is the next epoch, from 0 on, or from n on after `set_epoch(n)`. It takes
     its epoch, and starts workers, at its first `next()`.
 
@@ -48,10 +48,7 @@ class Batches(Iterable[Batch]):
         return len(self._feed)
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise UsageError(
-            "batches are iterated, not indexed; for a DataLoader of torch import torch before you call batches(), or "
-            "pass it the reader itself"
-        )
+        raise dataloader.not_indexed()
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")

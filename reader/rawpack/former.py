@@ -23,7 +23,12 @@ _BATCHES = {
 }
 """Keywords that are gone -> what to write instead of them, with the values of a call. Of those with the same option,
 the first one counts."""
-_IDLE: Mapping[str, tuple[Any, ...]] = {"encoded": (False, None, [], ()), "progress": (False,), "color": ("rgb",)}
+_IDLE: Mapping[str, tuple[Any, ...]] = {
+    "encoded": (False, None, [], ()),
+    "progress": (False,),
+    "color": ("rgb",),
+    "distributed": (False,),
+}
 """Values that asked for nothing, besides None."""
 _READER = dict.fromkeys(("cache_bytes", "timeout"), "cache=Cache({cache}, limit={cache_bytes}, timeout={timeout})")
 _READER |= {"cache_limit": "cache=Cache({cache}, limit={cache_limit})"}
@@ -40,6 +45,14 @@ _OTHERS = {
     "device": "batches(...).torch({device})",
 }
 """Keywords of values of this loader -> the same."""
+_FFCV = {
+    "distributed": 'ranks="auto"',
+    "order": 'shuffle=, which is True, False or "block"',
+    "indices": "reader.select(indices).batches(...)",
+    "pipelines": "transform=[...]",
+    **dict.fromkeys(("batches_ahead", "os_cache", "recompile"), "=batches are made in advance, from the page cache"),
+}
+"""Keywords of FFCV's Loader -> the same."""
 _DATALOADER = {
     "num_workers": "workers={num_workers}",
     "batch_sampler": "sampler=, with the samples in their order",
@@ -73,8 +86,8 @@ def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
         now = _without_gaps(line.format_map(defaultdict(lambda: "?", values)))
         if now[0] == "=":
             lines.append(f"leave out {shown}: {now[1:]}")
-        elif names[0] in _DATALOADER:
-            lines.append(f"DataLoader's {shown} is {now} here")
+        elif names[0] in _DATALOADER or names[0] in _FFCV:
+            lines.append(f"{'DataLoader' if names[0] in _DATALOADER else 'FFCV'}'s {shown} is {now} here")
         else:
             lines.append(f"{shown} {'is' if len(names) == 1 else 'are'} now {now}")
     return "; ".join(lines) or None
@@ -87,5 +100,5 @@ def _without_gaps(line: str) -> str:
 
 
 batches_now, reader_now, clips_now, mix_now, state_now = (
-    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATALOADER, _READER, _CLIPS, _MIX, _STATE)
+    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATALOADER | _FFCV, _READER, _CLIPS, _MIX, _STATE)
 )

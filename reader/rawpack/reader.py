@@ -234,7 +234,7 @@ class Reader:
         field = self._library.fields.get(name)
         if field is None or not field.in_shards:
             raise UsageError(f"{name!r} is no image or mask of this store")
-        self._samples.look_at_files()
+        self._samples.check_open()
         found, rows = self._library.shapes(name), self._samples.rows
         return found if rows is None else found[rows]
 
@@ -244,7 +244,7 @@ class Reader:
         is read anew each time."""
         from rawpack.store.looking import rejects_of
 
-        self._samples.look_at_files()
+        self._samples.check_open()
         return list(rejects_of(self._library))
 
     @property
@@ -279,7 +279,7 @@ class Reader:
 
     def _row(self, index: SupportsIndex) -> int:
         """The row of a sample, or of a clip's first frame."""
-        self._samples.look_at_files()
+        self._samples.check_open()
         (position,) = positions_at([operator.index(index)], len(self), outside=IndexError)
         rows = self._samples.rows
         return int(position if rows is None else rows[position])
@@ -297,7 +297,7 @@ class Reader:
         found = np.arange(len(self)) if where is None else self._positions_where(where)
         if key is None:
             return found
-        self._samples.look_at_files()
+        self._samples.check_open()
         rows = self._samples.rows
         return found[np.isin(found if rows is None else rows[found], rows_with_key(self._library, key))]
 
@@ -411,13 +411,15 @@ class Reader:
             for none. The order depends only on `seed` and the epoch, not on the format or the workers.
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
-            of `rawpack.order` are such orders.
-        seed: a whole number of 64 bits.
+            of `rawpack.order` are such orders. All ranks share it, so a DistributedSampler of torch is
+            refused.
+        seed: a whole number of 64 bits, the same on all ranks.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
-            list of str, lists of texts as a list of lists. `index`, the sample's row in this reader, is always
-            included. "valid" names what no store has: bool (batch,), False for samples that are repeated to fill up the
-            last batch of a rank.
+            list of str, lists of texts as a list of lists. `index` is always included: the sample's row in the store,
+            counted through all stores where there are several. A selection does not change it, so it is no position in
+            this reader, which `reader[i]` takes. "valid" names what no store has: bool (batch,), False for samples that
+            are repeated to fill up the last batch of a rank.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
             nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by

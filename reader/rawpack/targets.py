@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import fill_polygons
+from rawpack.system.user import did_you_mean
 from rawpack.transforms.followers import BOX, outlines
 
 __all__ = ["BoxTarget", "instance_masks", "torchvision_targets", "yolo_targets"]
@@ -102,7 +103,9 @@ def _boxes_of(batch: Mapping[str, Any], field: str) -> Sequence[NDArray[Any]]:
 def _samples_of(batch: Mapping[str, Any], field: str) -> list[NDArray[Any]]:
     """The rows of each image, without padding."""
     if field not in batch:
-        raise UsageError(f'the batch has no field {field!r}, only {", ".join(batch)}: pass fields=["image", "{field}"]')
+        hint = did_you_mean(field, batch)
+        cure = hint or f': pass fields=["image", "{field}"]'
+        raise UsageError(f"the batch has no field {field!r}, only {', '.join(batch)}{cure}")
     samples = batch[field]
     if f"{field}.length" in batch and np.ndim(samples) == 3:
         samples = [rows[:length] for rows, length in zip(samples, batch[f"{field}.length"], strict=True)]

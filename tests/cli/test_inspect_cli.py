@@ -251,10 +251,11 @@ def copied(store: Path, to: Path) -> Path:
 @pytest.mark.parametrize(
     ("layout", "option"), [("memmap", "--verify-quick"), ("hdf5-gzip", "--verify"), ("lmdb", "--verify-quick")]
 )
-def test_what_was_cut_lost_or_added_is_found(
+def test_what_was_cut_or_lost_is_found_and_what_was_added_is_listed(
     small: Callable[[str, str], Path], tmp_path: Path, layout: str, option: str
 ) -> None:
-    """Truncated or missing files and files that do not belong: exit code 1, the file is named, quick or not."""
+    """Truncated or missing files: exit code 1, the file is named, quick or not. What the manifest does not name is
+    listed in one line, exit code 0."""
     sound = small(layout, "24")
     names = sorted(path.relative_to(sound).as_posix() for path in sound.rglob("*") if path.is_file())
     store = copied(sound, tmp_path / "store")
@@ -269,8 +270,37 @@ def test_what_was_cut_lost_or_added_is_found(
             assert ran.code == 1, (name, length)
             assert name in ran.out + ran.err, (name, length)
     (store / "shard-00099.npy").write_bytes(b"")
+    (store / "thumbs").mkdir()
+    (store / "latest").symlink_to("thumbs")
     ran = run_here("inspect", option, store)
-    assert (ran.code, "shard-00099.npy" in ran.out) == (1, True)
+    assert ran.code == 0
+    assert re.search(r"\n  not in the manifest  latest, shard-00099.npy, thumbs\n", ran.out), ran.out
+    told = json.loads(run_here("inspect", "--json", option, store).out)
+    assert (told["problems"], told["beyond"]) == ([], ["latest", "shard-00099.npy", "thumbs"])
+
+
+@pytest.mark.parametrize("name", ["columns-7", ".rawpack", ".rawpack/a/b", ".rawpack/lock", "store.json.tmp"])
+def test_links_and_special_files_where_packing_makes_files_are_a_fault(
+    small: Callable[[str, str], Path], tmp_path: Path, name: str
+) -> None:
+    """Exit code 1, quick or not, and what to do: they are to be removed, and are never followed."""
+    store = copied(small("memmap", "24"), tmp_path / "store")
+    (tmp_path / "file").write_text("mine")
+    plants: tuple[Callable[[Path], object], ...] = (
+        lambda path: path.symlink_to(tmp_path), lambda path: path.symlink_to("nowhere"), os.mkfifo,
+        lambda path: os.link(tmp_path / "file", path),
+    )  # fmt: skip
+    for plant in plants:
+        path = store / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plant(path)
+        for option in ("--verify", "--verify-quick"):
+            told = run_here("inspect", "--json", option, store)
+            assert (told.code, [one["where"] for one in json.loads(told.out)["problems"]]) == (1, [name])
+            assert json.loads(told.out)["repairs"]["remove"].startswith(name)
+        path.unlink()
+        assert run_here("inspect", "--verify-quick", store).code == 0
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("layout", ["memmap", "hdf5-gzip", "lmdb"])
@@ -354,12 +384,13 @@ def test_what_to_do_about_a_damaged_store(images: Path, tmp_path: Path, harm: st
 
 
 def test_what_to_do_where_no_image_is_lost(small: Callable[[str, str], Path], tmp_path: Path) -> None:
-    """A file too many is to be removed; where labels are damaged, nothing else is made of the store."""
+    """A link under a name that packing uses is to be removed; where labels are damaged, nothing else is made of the
+    store."""
     store = tmp_path / "store"
     shutil.copytree(small("memmap", "24"), store)
-    (store / "notes.txt").write_text("mine")
+    (store / "columns-7").symlink_to(tmp_path)
     assert json.loads(run_here("inspect", "--verify", "--json", store).out)["repairs"] == {
-        "remove": "notes.txt: no reader needs it"
+        "remove": "columns-7: no reader needs it"
     }
     label = store / "columns-1" / "label.npy"
     data = label.read_bytes()

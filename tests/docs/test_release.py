@@ -141,6 +141,24 @@ def test_the_command_builds_nothing_before_all_is_ready(dry: list[str], ready: P
     assert not (ready / "dist").exists()
 
 
+def test_what_builds_a_release_is_pinned_with_hashes() -> None:
+    """Each package at one version, with hashes and from no place that is named; what is asked for is there, the build
+    backend too; and the scripts install nothing else into the environments that build."""
+    folder = ROOT / "scripts"
+    lines = (folder / "release-tools.txt").read_text("utf-8").replace("\\\n", " ").splitlines()
+    pinned = [line.split() for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", words[0]) for words in pinned)
+    assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", words[-1]) for words in pinned)
+    asked = [line for line in (folder / "release-tools.in").read_text("utf-8").splitlines() if line[0] != "#"]
+    assert asked == ["build", "hatchling", "twine", "uv"]
+    assert {*asked} <= {words[0].partition("==")[0] for words in pinned}
+    scripts = "".join((folder / name).read_text("utf-8") for name in ("lib.sh", "release", "test_wheel"))
+    installs = re.findall(r"pip_install (.*)", scripts)
+    others = [words for words in installs if "--require-hashes" not in words]
+    assert all(re.search(r'"\$wheel"$|--editable|VENV ARGUMENTS|--requirement "\$requirements"', one) for one in others)
+    assert "--no-isolation" in scripts
+
+
 def test_other_arguments_are_refused(ready: Path) -> None:
     """So that --dryrun is no release."""
     ran = subprocess.run(

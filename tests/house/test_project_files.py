@@ -38,11 +38,17 @@ def test_workflows_call_the_scripts_that_everybody_calls() -> None:
     assert [one for one in others if not re.match(r"brew install|echo|sudo apt-get|python -m pip install", one)] == []
 
 
-def test_actions_are_of_one_major_version() -> None:
-    """Only those of the host itself, each pinned to a major version; and what they may do is read."""
-    used = [step["uses"] for step in steps() if "uses" in step]
-    assert used
-    assert [one for one in used if not re.fullmatch(r"actions/[a-z-]+@v\d+", one)] == []
+def test_actions_are_named_by_commit() -> None:
+    """Only those of the host itself, each at one commit, with its version beside it: a tag may be moved to other code.
+    What they may do is read, and the token that a checkout uses is not left on the disk for what runs after it."""
+    written = "\n".join(path.read_text("utf-8") for path in WORKFLOWS)
+    named = re.findall(r"^ *-? *uses: (.*)$", written, re.MULTILINE)
+    assert len(named) == len([step for step in steps() if "uses" in step]) > 0
+    assert [name for name in named if not re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", name)] == []
+    commits = {(name.partition("@")[0], name.partition("@")[2]) for name in named}
+    assert len(commits) == len(dict(commits)), "one action at two commits"
+    checkouts = [step for step in steps() if step.get("uses", "").startswith("actions/checkout@")]
+    assert [step.get("with", {}).get("persist-credentials") for step in checkouts] == [False] * len(checkouts)
     assert {path.name: loaded(path)["permissions"] for path in WORKFLOWS} == {
         path.name: {"contents": "read"} for path in WORKFLOWS
     }

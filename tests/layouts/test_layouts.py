@@ -24,7 +24,7 @@ from running import run_here
 import rawpack
 
 _PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/i-have.md"
-_LAYOUTS: tuple[Layout, ...] = (
+LAYOUTS: tuple[Layout, ...] = (
     *made_arrays.LAYOUTS,
     *made_chunks.LAYOUTS,
     *made_labels.LAYOUTS,
@@ -37,7 +37,7 @@ _LAYOUTS: tuple[Layout, ...] = (
 )
 
 
-def _lines() -> dict[str, str]:
+def lines() -> dict[str, str]:
     """What one has -> the command or line of Python that packs it, from the tables of the page."""
     found: dict[str, str] = {}
     for line in _PAGE.read_text(encoding="utf-8").splitlines():
@@ -49,16 +49,16 @@ def _lines() -> dict[str, str]:
 
 
 def test_every_line_of_the_page_is_tried() -> None:
-    assert sorted(_lines()) == sorted(layout.have for layout in _LAYOUTS)
+    assert sorted(lines()) == sorted(layout.have for layout in LAYOUTS)
 
 
-@pytest.mark.parametrize("layout", _LAYOUTS, ids=lambda layout: re.sub(r"\W+", "-", layout.have))
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: re.sub(r"\W+", "-", layout.have))
 def test_packs_by_one_command(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in layout.needs:
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     names = layout.make(tmp_path)
-    line = _lines()[layout.have]
+    line = lines()[layout.have]
     if line.startswith("rawpack.pack("):
         exec(line, {"rawpack": rawpack, **(names or {})})
     else:

@@ -404,18 +404,57 @@ def test_a_member_without_a_name_is_an_error(tmp_path: Path, form: str) -> None:
         data[at + 28 : at + 30] = bytes(2)
         del data[at + 46 : at + 46 + len(name)]
     path.write_bytes(data)
-    refused(path, tmp_path / "store", "has no name")
+    refused(
+        path, tmp_path / "store", "has no name" if form == "tar" else "is 'p/ant/1.png', and its directory calls it ''"
+    )
     assert len(with_unreadable(path, tmp_path / "store")) == 11
 
 
 def test_a_name_that_begins_with_nul_is_rejected(tmp_path: Path) -> None:
     """No file can have it."""
     data = bytearray(zipped(PHOTOS))
-    data[entry(data, 1) + 46] = 0
+    for at in (entry(data, 1) + 46, data.index(b"p/ant/1.png")):
+        data[at] = 0
     (tmp_path / "a.zip").write_bytes(data)
     ran = run_here("pack", "-q", "--workers", 0, "--max-rejects", 1, tmp_path / "a.zip", tmp_path / "store")
     assert (ran.code, len(Reader(tmp_path / "store"))) == (0, 11)
     assert "bad_name" in (tmp_path / "store" / "rejects.jsonl").read_text()
+
+
+def with_another(data: bytes, old: bytes, new: bytes) -> bytes:
+    """A zip archive whose directory, and not the member itself, has another name or mode of one member."""
+    at = data.rindex(old)
+    return data[:at] + new + data[at + len(old) :]
+
+
+ANT = b"p/ant/1.png"
+A_FILE, A_PIPE = ((mode | 0o600).to_bytes(2, "little") for mode in (0, 0o010000))
+"""The high half of a member's attributes, as `zipfile` writes it for a file, and that of a pipe."""
+at_ant = zipped(PHOTOS).index(b"PK\3\4", 1).to_bytes(4, "little")
+DIFFERENT = {
+    "zeros": (with_another(zipped(PHOTOS), ANT, bytes(11)), "the member at byte"),
+    "no image": (with_another(zipped(PHOTOS), ANT, b"p/ant/1.txt"), "its directory calls it 'p/ant/1.txt'"),
+    "another class": (with_another(zipped(PHOTOS), ANT, b"p/bee/9.png"), "is 'p/ant/1.png', and its directory"),
+    "a folder": (with_another(zipped(PHOTOS), ANT, b"p/ant/1png/"), "the member at byte"),
+    "hidden": (with_another(zipped(PHOTOS), ANT, b"p/ant/.1png"), "the member at byte"),
+    "elsewhere": (zipped(PHOTOS).replace(b"PK\3\4", b"PK\3\3", 1), "no member begins at byte 0"),
+    "a pipe": (
+        with_another(zipped(PHOTOS), A_FILE + at_ant + ANT, A_PIPE + at_ant + ANT),
+        "calls 'p/ant/1.png' a pipe or a device",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DIFFERENT)
+def test_a_zip_whose_directory_has_other_members_than_it_is_an_error(tmp_path: Path, how: str) -> None:
+    """A member that the directory gives another name, place or kind might be left out, or get the class of another; the
+    message names it. --skip-unreadable packs the rest, and never that member under another name."""
+    data, message = DIFFERENT[how]
+    (tmp_path / "a.zip").write_bytes(data)
+    refused(tmp_path / "a.zip", tmp_path / "store", "a.zip cannot be read to its end", message)
+    rest = with_unreadable(tmp_path / "a.zip", tmp_path / "store")
+    assert len(rest) == 11
+    assert rest.items() <= pixels({path[len("p/") :]: image for path, image in PHOTOS.items()}).items()
 
 
 # ---- random damage
@@ -431,8 +470,8 @@ KINDS: dict[str, bytes] = {
 
 
 def places(name: str, data: bytes) -> list[int]:
-    """Bytes whose change can be seen: all, but for pixels in a tar, which have no checksum there, and for names and
-    modes in the directory of a zip, which are what they say."""
+    """Bytes whose change can be seen: all, but for pixels in a tar, which have no checksum there, and for modes in the
+    directory of a zip, which are nowhere else."""
     if name in ("a.tar", "tot.tar"):
         headers = [i for i in range(0, len(data), 512) if data[i + 257 : i + 262] == b"ustar"]
         tail = range(len(data.rstrip(b"\0")) + 512, len(data))
@@ -442,7 +481,6 @@ def places(name: str, data: bytes) -> list[int]:
         for number in range(data.count(b"PK\1\2")):
             at = entry(data, number)
             free.update({at + 4, at + 5, *range(at + 38, at + 42)})
-            free.update(range(at + 46, at + 46 + data[at + 28]))
     return [i for i in range(len(data)) if i not in free]
 
 

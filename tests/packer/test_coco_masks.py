@@ -164,6 +164,16 @@ def test_masks_are_painted_on_demand(coco: Path, tmp_path: Path) -> None:
     assert set(np.unique(cropped[0]["instances"])) == {0, 2, 65535}
 
 
+def test_masks_that_do_not_fit_together_are_made_twice(coco: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask takes a few bytes in the file, and all pixels of its image in memory."""
+    changed(coco, lambda t: t["annotations"][3].update(segmentation=[[0, 0, 60, 0, 60, 2, 0, 2]]))
+    source = open_source(coco, fields={"instances": "mask"})
+    whole = [source[i].fields["instances"] for i in range(len(source))]
+    monkeypatch.setattr("rawpack_packer.sources.detection.coco._KEPT_PIXELS", HEIGHT * WIDTH)
+    for i, mask in enumerate(whole):
+        assert np.array_equal(source[i].fields["instances"], mask)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

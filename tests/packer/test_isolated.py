@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from pathlib import Path
 
 import psutil
 import pytest
 
+from rawpack.errors import PackError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 
 SOON_S, NEVER_S = 0.2, 120.0
@@ -16,7 +18,7 @@ SOON_S, NEVER_S = 0.2, 120.0
 
 def test_calls_are_answered_by_one_process_until_it_is_closed() -> None:
     """Another one than this, which later calls find as earlier ones left it."""
-    with IsolatedCalls(NEVER_S) as calls:
+    with IsolatedCalls(NEVER_S, "it") as calls:
         assert not calls.is_running
         first = calls.call(os.getpid)
         assert calls.call(os.getpid) == first != os.getpid()
@@ -27,7 +29,7 @@ def test_calls_are_answered_by_one_process_until_it_is_closed() -> None:
 
 def test_what_a_function_raises_is_raised_here() -> None:
     """With the traceback of the child as its cause; the next call is made in a new process."""
-    with IsolatedCalls(NEVER_S) as calls:
+    with IsolatedCalls(NEVER_S, "it") as calls:
         with pytest.raises(ZeroDivisionError) as raised:
             calls.call(divmod, 1, 0)
         assert "Traceback" in str(raised.value.__cause__)
@@ -35,20 +37,34 @@ def test_what_a_function_raises_is_raised_here() -> None:
 
 
 def test_a_process_that_crashes_is_reported_with_its_status() -> None:
-    """Whether memory that is not there was read, or the process was killed; the next call works."""
-    with IsolatedCalls(NEVER_S) as calls:
+    """As where memory that is not there was read; the next call works."""
+    with IsolatedCalls(NEVER_S, "it") as calls:
         with pytest.raises(ChildDiedError, match=f"exit status -{int(signal.SIGSEGV)}"):
             calls.call(ctypes.string_at, 0)
-        process = calls.call(os.getpid)
-        os.kill(process, signal.SIGKILL)
-        with pytest.raises(ChildDiedError, match=f"exit status -{int(signal.SIGKILL)}"):
-            calls.call(os.getpid)
         assert calls.call(divmod, 7, 2) == (3, 1)
+
+
+def end(number: int, noted: Path, most: int) -> str:
+    """Have this process killed, so many times."""
+    with noted.open("a") as file:
+        file.write("x")
+    if len(noted.read_text()) <= most:
+        os.kill(os.getpid(), number)
+    return "done"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_says_nothing_of_what_it_reads(tmp_path: Path, number: int) -> None:
+    """The call is made once more; two kills are an error of the machine, which names what is read."""
+    with IsolatedCalls(NEVER_S, "some file") as calls:
+        assert calls.call(end, number, tmp_path / "once", 1) == "done"
+        with pytest.raises(PackError, match=r"reads some file died twice, now by SIG(KILL|TERM): .* short of memory"):
+            calls.call(end, number, tmp_path / "twice", 2)
 
 
 def test_a_function_that_never_returns_is_ended() -> None:
     """After the time that a call may take, with its process."""
-    with IsolatedCalls(SOON_S) as calls:
+    with IsolatedCalls(SOON_S, "it") as calls:
         with pytest.raises(ChildDiedError, match=r"no answer within 0\.2 s"):
             calls.call(signal.pause)
         assert not calls.is_running

@@ -356,6 +356,17 @@ def test_a_size_that_lies_rejects(tmp_path: Path) -> None:
     pack(root, tmp_path / "smaller", "--size", "32x48")
 
 
+def test_files_of_no_episodes_have_an_end(tmp_path: Path) -> None:
+    """However many of them there are, as on a server that has one at every address."""
+    root = copied("v30/h264", tmp_path)
+    first = root / "meta/episodes/chunk-000/file-000.parquet"
+    table = pq.read_table(first)
+    for number in (1, 2):
+        pq.write_table(table.slice(0, 0), first.with_name(f"file-00{number}.parquet"))
+    change_info(root, lambda info: info.update(total_episodes=1 << 40))
+    refused(root, "file-001.parquet has no episodes, and meta/info.json says that there are more", kind="lerobot")
+
+
 @pytest.mark.parametrize(("change", "words"), [
     (lambda info: info.update(codebase_version="v1.6"), "version 'v1.6'; v2 and v3 are read: convert it by LeRobot"),
     (lambda info: info.update(data_path="../{chunk_index:03d}.parquet"), "names a file outside its dataset"),

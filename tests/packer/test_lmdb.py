@@ -310,7 +310,7 @@ def test_damaged_files_never_crash(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     path = write(tmp_path / "set", {b"%04d" % i: random.bytes(5 if i % 9 else 3000) for i in range(400)})
     data, broken, refused, died = (path / "data.mdb").read_bytes(), tmp_path / "broken.lmdb", 0, 0
-    with IsolatedCalls(60) as child:
+    with IsolatedCalls(60, "it") as child:
         for one in damaged(data):
             broken.write_bytes(one)
             try:

@@ -81,7 +81,9 @@ def calls(trace: str) -> Iterator[tuple[str, str, str]]:
 
 
 def paths(arguments: str) -> list[str]:
-    return [found.encode().decode("unicode_escape") for found in re.findall(r'"((?:[^"\\]|\\.)*)"', arguments)]
+    """The paths that a call names, each behind the descriptor of the folder that it is relative to, if any."""
+    found = re.findall(r'(?:\d+<([^>]*)>, )?"((?:[^"\\]|\\.)*)"', arguments)
+    return [os.path.join(folder, name.encode().decode("unicode_escape")) for folder, name in found]  # noqa: PTH118
 
 
 def descriptor(text: str) -> str:

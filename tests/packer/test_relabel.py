@@ -449,3 +449,72 @@ def test_a_class_that_comes_to_two_splits_has_a_number_of_its_own_in_each(photos
         assert ("new classes" in ran.out, name in ran.out) == (True, True), ran
     assert Reader(sets, split="train").classes == Reader(sets, split="val").classes == ("cat", "dog", "ant", "bee")
     assert running.run_here("inspect", "--verify", sets).code == 0
+
+
+_TWICE: dict[str, list[dict[str, Any]]] = {
+    "new": [{"key": name, "score": i + 0.5} for i, name in enumerate(_NAMES)],
+    "labels": [{"key": name, "label": "dog"} for name in _NAMES],
+    "new classes": [{"key": name, "label": f"class {i}"} for i, name in enumerate(_NAMES)],
+    "some labels": [{"key": _NAMES[0], "label": "dog"}, {"key": _NAMES[1], "label": ""}],
+    "texts": [{"key": name, "caption": f"of {i}" * i} for i, name in enumerate(_NAMES)],
+    "lists of texts": [{"key": name, "tags": ["a"] * i} for i, name in enumerate(_NAMES)],
+    "lists": [{"key": name, "rows": [1.5] * (i % 3)} for i, name in enumerate(_NAMES)],
+    "arrays": [{"key": name, "pose": [i, 2, 3]} for i, name in enumerate(_NAMES)],
+}
+
+
+def _relabeled(store: Path, table: Path) -> running.Ran:
+    return running.run_here("relabel", "--skip-unknown", "--from", table, store)
+
+
+@pytest.mark.parametrize("values", _TWICE)
+def test_given_twice_it_changes_nothing_the_second_time(store: Path, tmp_path: Path, values: str) -> None:
+    """Whatever the values are, and for each file of the store; the result says so."""
+    table = _table(tmp_path / "new.jsonl", *_TWICE[values])
+    first = _relabeled(store, table)
+    assert (first.code, "columns-2" in {path.name for path in store.iterdir()}) == (0, True), first
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in store.rglob("*")}
+    again = _relabeled(store, table)
+    assert (again.code, "nothing to do: " in again.out) == (0, True), again
+    done = rawpack.relabel(store, table)
+    assert (done.added, done.replaced, done.new_classes) == ((), (), ())
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in store.rglob("*")} == before
+    # Another value of one sample is a change.
+    row = dict(_TWICE[values][0])
+    name = next(name for name in row if name != "key")
+    row[name] = {"score": 7.0, "label": "cat", "caption": "new", "tags": ["b"], "rows": [2.5], "pose": [7, 7, 7]}[name]
+    other = _table(tmp_path / "other.jsonl", row)
+    assert "replaced" in _relabeled(store, other).out
+    assert (store / "columns-3").is_dir()
+
+
+def test_a_nan_is_the_same_nan(store: Path, tmp_path: Path) -> None:
+    table = _table(tmp_path / "new.csv", *({"key": name, "score": "nan"} for name in _NAMES))
+    assert _relabeled(store, table).code == 0
+    before = files_of(store)
+    assert "nothing to do" in _relabeled(store, table).out
+    assert files_of(store) == before
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_what_ended_after_its_commit_is_not_done_again(store: Path, tmp_path: Path, failing: bool) -> None:
+    """Killed or failed once the new manifest was there: the same command changes nothing, and removes what was left."""
+
+    def end() -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO)) if failing else _Killed
+
+    table = _table(tmp_path / "new.csv", *({"key": name, "score": 1.5} for name in _NAMES))
+    # The first steps come before the commit: the one that removes the work folder ends it.
+    ended = 0
+    for left in range(100):
+        copy = Path(shutil.copytree(store, tmp_path / f"copy-{left}"))
+        with pytest.MonkeyPatch.context() as patched, contextlib.suppress(_Killed, PackError):
+            _count(patched, left, end)
+            rawpack.relabel(copy, table)
+            break
+        if "score" in Reader(copy).fields:
+            ended += 1
+            before = {name: data for name, data in files_of(copy).items() if not name.startswith(".rawpack")}
+            assert "nothing to do" in _relabeled(copy, table).out
+            assert files_of(copy) == before
+    assert ended

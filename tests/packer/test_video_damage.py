@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import wave
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,11 +20,12 @@ from running import run_here
 from videos import av, encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader
-from rawpack.errors import DecodeError
+from rawpack.errors import DecodeError, PackError
 from rawpack.system.channel import Channel, Heartbeat
-from rawpack_packer.destination.journal import REASONS
+from rawpack_packer.destination.journal import REASONS, source_digest
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import scan
+from rawpack_packer.sources.video.container import VideoFile
 
 here = pytest.mark.usefixtures("looked_through_here")
 
@@ -179,37 +183,93 @@ def test_what_is_no_video_is_one_reject(tmp_path: Path) -> None:
         os.link(good, os.fsencode(folder) + b"/odd\xff.mp4")
         expected["odd\\xff.mp4#000000"] = "bad_name"
     store = tmp_path / "store"
-    ran = run_here("pack", "--quiet", "--size", "16", "--max-rejects", "70%", folder, store)
+    ran = run_here("pack", "--quiet", "--size", "16", "--max-rejects", "100%", folder, store)
     assert (ran.code, ran.err) == (0, "")
     rejects = rejects_of(store)
     assert {reject["key"]: reject["reason"] for reject in rejects} == expected
     assert set(expected.values()) <= set(REASONS)
     assert len(Reader(store)) == 4
-    summary = json.loads(run_here("pack", "--json", "--size", "16", "--max-rejects", "70%", folder, store).out)
+    summary = json.loads(run_here("pack", "--json", "--size", "16", "--max-rejects", "100%", folder, store).out)
     assert summary["samples"] + summary["rejects"] == summary["seen"]
 
 
 _LOOK = scan._main
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
 
 
-def dying(channel: Channel, notes: Heartbeat, work: Any, descriptors: Any) -> None:
-    """The process that looks through videos, one of which kills it."""
+def three_videos(folder: Path) -> Path:
+    """Of three frames each; the second one is deadly."""
+    for name in ("a.mp4", "deadly.mp4", "z.mp4"):
+        encode(folder / name, "libx264", 3, options=CLOSED)
+    return folder
+
+
+def look_and_die(end: Callable[[], None], channel: Channel, notes: Heartbeat, work: Any, descriptors: Any) -> None:
+    """The process that looks through videos, one of which ends it."""
     look = scan._index
 
     def deadly(place: Any, beat: Any) -> Any:
         if place.key == "deadly.mp4":
-            os.abort()
+            end()
         return look(place, beat)
 
     with mock.patch.object(scan, "_index", deadly):
         _LOOK(channel, notes, work, descriptors)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs child processes")
+def dying(end: Callable[[], None]) -> Any:
+    """Videos are looked through by `look_and_die`."""
+    return mock.patch.object(scan, "_main", partial(look_and_die, end))
+
+
+@linux
 def test_a_video_that_kills_ffmpeg_costs_itself(tmp_path: Path) -> None:
-    """Where the process that looks through a video dies of it, the video is rejected, and the others are not."""
-    for name in ("a.mp4", "deadly.mp4", "z.mp4"):
-        encode(tmp_path / name, "libx264", 3, options=CLOSED)
-    with mock.patch.object(scan, "_main", dying):
-        found = outcome(open_source(tmp_path))
-    assert [what if isinstance(what, int) else what[0] for what in found] == [0, 1, 2, "crashed", 0, 1, 2]
+    """Where the process that looks through a video dies of it twice, the video is rejected, and the others are not."""
+    with dying(os.abort):
+        source = open_source(three_videos(tmp_path))
+    assert [what if isinstance(what, int) else what[0] for what in outcome(source)] == [0, 1, 2, "crashed", 0, 1, 2]
+    assert source.info.read_again == 0
+
+
+@linux
+def test_a_process_that_is_killed_once_costs_nothing(tmp_path: Path) -> None:
+    """The video is read again in a process of its own; the job is that of an undisturbed run, and only the summary
+    counts it."""
+    folder, noted = three_videos(tmp_path / "source"), tmp_path / "killed"
+
+    def once() -> None:
+        if not noted.exists():
+            noted.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with dying(once):
+        source = open_source(folder)
+    assert outcome(source) == [0, 1, 2] * 3
+    assert source.info.read_again == 1
+    calm = open_source(folder)
+    assert (calm.info.read_again, calm.info.counts, source_digest(calm)) == (
+        0, source.info.counts, source_digest(source),
+    )  # fmt: skip
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_twice_stops_the_job(tmp_path: Path, number: signal.Signals) -> None:
+    """Nothing is known of the video then: it is named, and no reject."""
+    folder = three_videos(tmp_path)
+    with (
+        dying(lambda: os.kill(os.getpid(), number)),
+        pytest.raises(PackError, match=f"deadly.mp4 died twice, now by {number.name}: .* memory"),
+    ):
+        open_source(folder)
+
+
+@pytest.mark.parametrize("status", [-signal.SIGSEGV, -signal.SIGABRT, 1, 137])
+def test_how_the_second_process_ends_decides(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal that no killer sends, or an exit code of its own, shows that the video is the cause, whatever ended the
+    first process."""
+    ends = iter([-signal.SIGKILL, status])
+    monkeypatch.setattr(scan, "_read_through", lambda *_: ({}, {0: next(ends)}))
+    (found,) = scan.make_indexes([VideoFile("/x", "x", (1, 1), b"x")])
+    assert isinstance(found, DecodeError)
+    assert found.reason == "crashed"

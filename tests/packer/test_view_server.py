@@ -15,10 +15,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import cv2
 import numpy as np
 import pytest
 from folders import files_of
@@ -32,7 +34,8 @@ from videos import encode, looked_through_here  # noqa: F401 - a fixture
 import rawpack
 from rawpack import PackError, Reader, UsageError
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
-from rawpack_packer.view import server, training
+from rawpack_packer import api
+from rawpack_packer.view import drawn, server, training
 
 
 class Client:
@@ -70,6 +73,25 @@ class Client:
         answer = self.get(f"{path}?{urlencode(words)}")
         assert answer.status == 200, answer.body
         return np.asarray(Image.open(io.BytesIO(answer.body)))
+
+
+@contextmanager
+def served(store: Path) -> Iterator[tuple[server.Viewer, Client]]:
+    """The server of a page, whose connections can be counted."""
+    page = api.viewer([store])
+    thread = threading.Thread(target=page.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield page, Client(page.url)
+    finally:
+        page.shutdown()
+        page.server_close()
+        thread.join()
+
+
+def asks(client: Client, path: str = "/api/stores") -> bytes:
+    """A question as a browser sends it."""
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n".encode()
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +195,8 @@ def test_no_path_leads_to_a_file(client: Client, path: str) -> None:
         ("/api/batch", {"size": "99999"}, "image size 99999: sides must be"),
         ("/api/batch", {"size": 4096, "batch": 64}, "64 samples would be 3.0 GiB"),
         ("/api/batch", {"steps": "Resize((4096, 4096))", "batch": 4096, "epoch": 3}, "75 samples would be 3.5 GiB"),
+        ("/api/batch", {"size": 65000, "batch": 1}, "1 sample would be 11.8 GiB"),
+        ("/api/batch", {"steps": "Resize((65000, 65000)), CenterCrop(8)", "batch": 1}, "1 sample would be 11.8 GiB"),
         ("/api/batch", {"rank": 5, "world": 3}, "rank must be less than the number of ranks, 3, not 5"),
         ("/api/clips", {"frames": 2}, "video"),
     ],
@@ -458,34 +482,83 @@ def test_a_batch_that_is_being_made_keeps_nobody_waiting(
 def test_slow_readers_get_no_more_than_is_allowed(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that nobody takes are bounded in bytes, and connections in number."""
     monkeypatch.setattr(server, "_UNSENT", 1 << 20)
-    monkeypatch.setattr(server, "_CONNECTIONS", 3)
+    monkeypatch.setattr(server, "_CONNECTIONS", 1)
     monkeypatch.setattr(server, "_WAITING_S", 0.1)
-    page = rawpack.view(large)
-    client = Client(page.url)
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.connect(("127.0.0.1", client.port))
-    text = f"GET /image?row=0 HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nCookie: {client.cookie}\r\n\r\n"
-    slow.sendall(text.encode())
-    assert slow.recv(15) == b"HTTP/1.1 200 OK"
-    assert client.refused("/image", row=0) == (
-        503,
-        "Other clients take their answers too slowly: ask again in a while.",
-    )
-    silent = [socket.create_connection(("127.0.0.1", client.port)) for _ in range(2)]
-    with pytest.raises(ConnectionError):
-        client.get("/api/stores")
-    for connection in (slow, *silent):
-        connection.close()
+    with served(large) as (page, client):
+        slow = socket.socket()
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", client.port))
+        slow.sendall(asks(client, "/image?row=0"))
+        assert slow.recv(15) == b"HTTP/1.1 200 OK"
+        with pytest.raises(ConnectionError):
+            client.get("/api/stores")
+        page._places.release()  # from now on, two
+        assert client.refused("/image", row=0) == (
+            503,
+            "Other clients take their answers too slowly: ask again in a while.",
+        )
+        slow.close()
 
-    def is_answered() -> bool:
-        try:
-            return bool(client.get("/image?row=0").status == 200)
-        except ConnectionError:
+        def is_answered() -> bool:
+            try:
+                return bool(client.get("/image?row=0").status == 200)
+            except ConnectionError:
+                return False
+
+        wait_until(is_answered, "those who left make room")
+
+
+def test_who_asks_nothing_makes_room(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections without a question, or with half of one, cannot keep others from being answered: the oldest gives way
+    to each new one. One that is being answered, however long that takes, keeps its place."""
+    monkeypatch.setattr(server, "_CONNECTIONS", 4)
+    monkeypatch.setattr(server, "_ARRIVING_S", 0.0)
+    with served(packed("memmap", "--size", 48)) as (page, client):
+        answer, go_on = page.answers.answer, threading.Event()
+
+        def slowly(path: str, words: dict[str, str]) -> Any:
+            assert path != "/api/rows" or go_on.wait(100)
+            return answer(path, words)
+
+        monkeypatch.setattr(page.answers, "answer", slowly)
+        working = socket.create_connection(("127.0.0.1", client.port))
+        working.sendall(asks(client, "/api/rows"))
+        wait_until(lambda: len(page._open) == 1 and not page._idle, "the question arrives")
+        idle = []
+        for k in range(9):
+            idle.append(socket.create_connection(("127.0.0.1", client.port)))
+            idle[-1].sendall(asks(client)[: 30 * (k % 2)])
+        assert client.get("/api/stores").status == 200
+        assert [one.recv(1) for one in idle[:6]] == [b""] * 6
+        go_on.set()
+        assert working.recv(15) == b"HTTP/1.1 200 OK"
+        for connection in (working, *idle):
+            connection.close()
+
+
+def test_a_question_must_arrive_in_time(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In all, and not by the byte: a client that sends one now and then is ended like one that sends nothing, also
+    after an answer; by default after 5 s."""
+    assert server._ASKING_S == 5
+    with served(packed("memmap", "--size", 48)) as (page, client):
+        dripping, answered = (socket.create_connection(("127.0.0.1", client.port)) for _ in range(2))
+        answered.sendall(asks(client))
+        assert b"200 OK" in answered.recv(1 << 16)
+        monkeypatch.setattr(server, "_ASKING_S", 0.2)
+
+        def ends() -> bool:
+            try:
+                dripping.sendall(b"G")
+            except OSError:
+                return True
             return False
 
-    wait_until(is_answered, "those who left make room")
-    page.close()
+        wait_until(ends, "the connection ends, whatever comes")
+        while answered.recv(1 << 16):
+            pass
+        wait_until(lambda: not page._open, "nobody has a place")
+        dripping.close()
+        answered.close()
 
 
 def test_two_viewers_do_not_share_cookies(packed: Packed) -> None:
@@ -771,3 +844,38 @@ def test_forgotten_pages_end(packed: Packed) -> None:
     gc.collect()
     with pytest.raises(ConnectionError):
         client.get("/api/stores")
+
+
+def test_sizes_are_looked_at_before_pixels(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever question would read them: nothing of a sample is read whose images do not fit."""
+    page = rawpack.view(packed("memmap", "--size", 48))
+    client = Client(page.url)
+    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 48 * 48 * 3 - 1)
+    for path, words in (("/image", {"row": 0}), ("/api/sample", {"row": 0}), ("/api/batch", {"batch": 2})):
+        status, said = client.refused(path, **words)
+        assert (status, "48 x 48 pixels, too many for a page" in said) == (400, True), said
+    assert "<img" not in page._repr_html_()
+    monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_BYTES", 48 * 48 * 3)
+    assert client.get("/image?row=0").status == 200
+    page.close()
+
+
+def test_pictures_are_computed_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wider numbers than a picture's own are never there for all of its pixels; what is shown does not depend on it."""
+    rng = np.random.default_rng(0)
+    one, other = (rng.integers(0, 256, (37, 5, 3), np.uint8) for _ in range(2))
+    mask = rng.integers(0, 300, (37, 5), np.uint16)
+
+    def shown() -> tuple[Any, ...]:
+        return drawn.difference(one, other, 3), drawn.mask_layer(mask), drawn.psnr(one, other), drawn.psnr(one, one)
+
+    whole = shown()
+    monkeypatch.setattr(drawn, "_BAND", 40)
+    assert shown() == whole
+    gray = np.clip(128 + 3 * (other.astype(float) - one), 0, 255).astype(np.uint8)
+    assert np.array_equal(cv2.imdecode(np.frombuffer(whole[0][1], np.uint8), -1)[..., ::-1], gray)
+    layer = cv2.imdecode(np.frombuffer(whole[1][1], np.uint8), -1)
+    assert np.array_equal(layer[..., 3] == 0, mask == 0)
+    assert (layer[mask == 255][:, :3] == 128).all()
+    assert whole[2] == pytest.approx(10 * np.log10(255**2 / np.mean((one.astype(float) - other) ** 2)))
+    assert whole[3] is None

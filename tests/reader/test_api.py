@@ -26,6 +26,17 @@ def store(packed: Packed) -> Path:
     return packed("memmap", "--size", 32)
 
 
+class Divided(list[int]):
+    """Looks like a sampler of torch that has the samples of one rank."""
+
+    num_replicas = 2
+
+    def __init__(self, shuffle: bool | None) -> None:
+        super().__init__(range(0, 8, 2))
+        if shuffle is not None:
+            self.shuffle = shuffle
+
+
 def test_batches_show_what_is_for_users(store: Path) -> None:
     """The public names of batches are those that the page of the Python API has."""
     public = {name for name in dir(Reader(store).batches(4)) if not name.startswith("_")}
@@ -52,6 +63,11 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
         (
             {"num_workers": 2, "prefetch_factor": 4},
             "DataLoader's num_workers=2 is workers=2 here; leave out prefetch_factor=4",
+        ),
+        ({"distributed": True}, 'FFCV\'s distributed=True is ranks="auto" here'),
+        (
+            {"distributed": False, "os_cache": True},
+            "leave out distributed=False; leave out os_cache=True: batches are made in advance",
         ),
         ({"max_held": 4}, "max_held=4 is now workers=Workers(max_held=4)"),
         ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),
@@ -120,6 +136,12 @@ def test_values_that_make_no_sense_are_refused_where_they_are_made(made: Callabl
         ({"drop_last": True, "ranks": Ranks(0, 2, last="keep")}, r"drop_last=True leaves out what Ranks\(0, 2, last="),
         ({"shuffle": True, "sampler": [1]}, "sampler= is its own order"),
         ({"shuffle": Blocks(), "sampler": [1]}, "sampler= is its own order"),
+        (
+            {"sampler": Divided(True)},
+            r'Divided\(...\) divides .* leave it out, and pass shuffle=True, ranks="auto"',
+        ),
+        ({"sampler": Divided(False), "ranks": (0, 2)}, 'leave it out, and pass shuffle=False, ranks="auto"'),
+        ({"sampler": Divided(None), "ranks": "auto"}, 'leave it out, and pass shuffle=False, ranks="auto"'),
         ({"image_size": {"mask": 8}}, "image_size= names 'mask'; the batch has the fields that it is for: image"),
         ({"image_size": {"image": "large"}}, "image_size='large' must be"),
         ({"decode": {"other": False}}, "decode= names 'other'"),

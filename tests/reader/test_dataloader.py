@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from reading import WAYS, rows_of
 
-from rawpack import Ranks, Reader, UsageError
+from rawpack import Batches, Ranks, Reader, UsageError
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
@@ -121,6 +121,22 @@ def test_the_rank_may_come_late(few: Reader, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delitem(sys.modules, "torch.distributed")
         assert rows_of(batches) == mine
         assert "rank 1 of 2" in repr(batches)
+
+
+def test_prepare_of_accelerate_is_refused(few: Reader) -> None:
+    """What Accelerate's `prepare` does with an object of a strange class, to ask for its kind, is an error. Everybody
+    else may ask."""
+    asks = "def prepare(one): return isinstance(one, dict)\ndef register(one): return isinstance(one, dict)"
+    theirs: dict[str, Any] = {"__name__": "accelerate.accelerator"}
+    ours: dict[str, Any] = {"__name__": "elsewhere"}
+    exec(asks, theirs)
+    exec(asks, ours)
+    batches = few.batches(BATCH, workers=0)
+    with pytest.raises(UsageError, match=r"pass batches.accelerate\(accelerator\) to prepare\(\)"):
+        theirs["prepare"](batches)
+    assert not any(ask(batches) for ask in (theirs["register"], ours["prepare"]))
+    assert isinstance(batches, Batches)
+    assert batches.__class__ is Batches
 
 
 def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

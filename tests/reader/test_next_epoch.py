@@ -64,19 +64,6 @@ def test_it_is_begun_before_it_is_asked_for(reader: Reader, tmp_path: Path) -> N
     assert count.samples == made
 
 
-def test_a_transform_may_be_changed_between_epochs(reader: Reader) -> None:
-    """With threads it is the caller's own object: nothing is made by it before an epoch is asked for."""
-    value = [0]
-
-    def paint(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return np.full_like(image, value[0])
-
-    batches = reader.batches(BATCH, shuffle=True, transform=[paint], workers=Workers(2, backend="thread"))
-    for epoch in range(3):
-        value[0] = epoch
-        assert all((batch["image"] == epoch).all() for batch in batches)
-
-
 @pytest.mark.parametrize("way", CREWS)
 def test_what_comes_is_right_whatever_is_asked_for(reader: Reader, truth: Truth, way: str) -> None:
     """The next epoch, another one, one that goes on in its middle, one after a break: each is what it is by itself."""

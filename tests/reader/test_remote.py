@@ -48,11 +48,12 @@ from rawpack import (
 )
 from rawpack.disk.manifest import FileRecord
 from rawpack.formats.gather import Gather
-from rawpack.remote import download, reach, transfer
+from rawpack.remote import attempts, download, reach
 from rawpack.remote import url as urls
 from rawpack.remote.cache import Busy, CacheFolder
 from rawpack.remote.download import Transfer
 from rawpack.remote.executor import Executor
+from rawpack.remote.wire import Arrived
 from rawpack.system.user import byte_count
 
 pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
@@ -549,7 +550,9 @@ class SlowLink:
     def __init__(self, data: bytes, file: int) -> None:
         self.data, self.file, self.seen = data, file, list[int]()
 
-    def read_range(self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], total: int) -> int:
+    def read_range(
+        self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], arrived: Arrived, total: int
+    ) -> int:
         into[:] = self.data[start : start + len(into)]
         os.utime(self.file, ns=(0, 0))
         assert wanted()
@@ -1007,7 +1010,7 @@ def test_a_server_that_is_gone(opened: Opened, server: Server, tmp_path: Path) -
 
 def test_a_server_that_restarts(opened: Opened, server: Server, truth: Pixels, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that refuses connections for a while is waited for, once it has answered."""
-    reader, port, failed, refused = opened(), server.http.server_port, transfer.Attempts.failed, list[str]()
+    reader, port, failed, refused = opened(), server.http.server_port, attempts.Attempts.failed, list[str]()
     once = threading.Lock()
     server.stop()
 
@@ -1019,7 +1022,7 @@ def test_a_server_that_restarts(opened: Opened, server: Server, truth: Pixels, m
             threading.Thread(target=server.http.serve_forever, args=(0.02,), daemon=True).start()
         failed(attempts, error)
 
-    monkeypatch.setattr(transfer.Attempts, "failed", restarts)
+    monkeypatch.setattr(attempts.Attempts, "failed", restarts)
     assert np.array_equal(reader[0]["image"], truth[0])
     assert len(refused) >= 3
 

@@ -213,6 +213,7 @@ def test_the_warning_shows_the_lines_to_write(store: Path) -> None:
     assert Path(caught[0].filename) == Path(__file__)
     text = str(caught[0].message)
     assert "with the same order and random numbers for transform=: " in text
+    assert "another run, such as the next trial of a sweep" in text
     assert text.count("\n") == 1
     (line,) = re.findall(r"^    (.*)$", text, re.MULTILINE)
     assert f'Reader("{store}").batches(5, shuffle=True, ...)' in line

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from reading import WAYS, nothing_left
-from running import Packed
+from running import FORMATS, Packed
 
 from rawpack import Reader, UsageError, WorkerError, Workers, jpeg
 from rawpack.disk.manifest import Field
@@ -392,7 +392,7 @@ def bad(batch: dict[str, Any]) -> dict[str, Any]:
         ([lambda image: image[:5]], r"made uint8 \(5, 48, 3\) of 'image', where uint8 \(48, 48, 3\) was expected"),
         ([lambda image: image / 2], "made float64"),
         ([OneHot(2)], "is not one of 2 classes"),
-        ([BatchLambda(bad)], "'images': not in the batch"),
+        ([BatchLambda(bad)], "returned 'images': a step cannot add fields to the batch; it can replace image"),
         ([BatchLambda(lambda b: {"image": b["image"][:3]})], "was expected"),
     ],
 )
@@ -424,7 +424,7 @@ class Open:
         ({"transform": [OneHot(3)], "fields": ["image"]}, "no field 'label'"),
         ({"transform": [OneHot(3, field="key")], "fields": ["key"]}, "workers do not transform"),
         ({"transform": [BatchLambda(print), CenterCrop(3)]}, "put it after"),
-        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "cannot make new fields"),
+        ({"transform": [BatchLambda(print, makes={"new": ((), "int64")})]}, "makes 'new': a step cannot add fields"),
         ({"transform": [ToCHW(), CenterCrop(3)]}, "before ToCHW"),
     ],
 )
@@ -696,3 +696,93 @@ def test_what_another_device_can_do_is_cut_off_field_by_field() -> None:
     normalized = Normalize((0.5, 0.4, 0.3), (0.1, 0.2, 0.3))
     alone, _ = cut_tails(plan_pipeline([normalized, ToCHW()], {"image": samples.fields["image"]}, ["image"]))
     assert alone is None
+
+
+# ---------------------------------------------------------------------------------------------- whose array it is
+
+BEFORE: dict[str, list[Any]] = {
+    "nothing": [],
+    "a crop": [RandomCrop(24)],
+    "a flip": [RandomHorizontalFlip()],
+    "values": [ConvertImageDtype("float32")],
+}
+"""What steps before have made of the array that the next one gets."""
+
+
+class Given(Step):
+    """A step as another package has it, which notes whether it could write to what it gets."""
+
+    writable: ClassVar[set[bool]] = set()
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        self.writable.add(image.flags.writeable)
+        return image
+
+    def apply_mask(self, mask: Any, drawn: Any, out: Any = None) -> Any:
+        return self.apply(mask, drawn, out)
+
+
+class GivenMany(Given):
+    vectorized = True
+
+    def apply_many(self, images: Any, drawn: Any, out: Any = None) -> Any:
+        return self.apply(images, None, out)
+
+
+class GivenCrop(CenterCrop):
+    """The same for a crop, which comes first."""
+
+    def finish(self, part: Any, drawn: Any, out: Any = None) -> Any:
+        Given.writable.add(part.flags.writeable)
+        return super().finish(part, drawn, out)
+
+
+@pytest.mark.parametrize(
+    ("layout", "size"), [*((layout, 32) for layout in FORMATS), ("memmap", "keep"), ("lmdb", "keep")]
+)
+def test_functions_may_write_and_steps_may_not(packed: Packed, layout: str, size: object) -> None:
+    """A function that changes its array in place is right in every format, after any step, also where views of an image
+    share it, and the store stays as it is; steps of others get arrays that they cannot write to, in every format."""
+    reader = Reader(packed(layout, "--size", size))
+    some = reader.select(range(12))
+
+    def brighter(image: Any) -> Any:
+        image += 1
+        return image
+
+    def pure(image: Any) -> Any:
+        return brighter(image.copy())
+
+    last = [Fit((24, 24))]
+    for before in BEFORE.values():
+        for follow in (lambda f: [f], lambda f: [Views(3, [f, RandomHorizontalFlip()])]):
+            sized = [*last, *before] if size == "keep" else before
+            written, fresh = (
+                next(iter(some.batches(12, transform=[*sized, *follow(function)], workers=0)))["image"]
+                for function in (brighter, pure)
+            )
+            assert np.array_equal(written, fresh)
+    assert not any(reader.damaged(row) for row in range(12))
+    Given.writable.clear()
+    for steps in (
+        [*last, Given()], [GivenCrop(24)], [GivenCrop(24), RandomHorizontalFlip(), Given()], [Given(), *last],
+        [*last, GivenMany()], [*last, Views(2, [Given()])], [*last, lambda image: image, Given()],
+    ):  # fmt: skip
+        next(iter(some.batches(12, transform=steps, workers=0)))
+    numbers = [type("Labels", (Given,), {"field": "label"})(), type("ManyLabels", (GivenMany,), {"field": "label"})()]
+    for step in numbers:
+        next(iter(some.batches(12, transform=[*last, step], workers=0)))
+    assert Given.writable == {False}
+
+
+def test_a_step_that_writes_is_told_what_to_do(packed: Packed) -> None:
+    """The error says so, in every format."""
+
+    class Writes(Step):
+        def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+            image[:] = 0
+            return image
+
+    for layout in ("lmdb", "memmap"):
+        with pytest.raises(WorkerError, match=r"read-only; a step must not write .* return a new one"):
+            next(iter(Reader(packed(layout, "--size", 32)).batches(4, transform=[Writes()], workers=0)))

@@ -363,11 +363,11 @@ def test_a_slow_link(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyP
     sizes: list[int] = []
     real = Remote._by_package
 
-    def slow(remote: Remote, name: str, start: int, stop: int, seconds: float) -> bytes:
+    def slow(remote: Remote, name: str, start: int, stop: int, seconds: float, most: int) -> bytes:
         sizes.append(stop - start)
         if stop - start > 2000:
             raise TimeoutError
-        return real(remote, name, start, stop, seconds)
+        return real(remote, name, start, stop, seconds, most)
 
     monkeypatch.setattr(Remote, "_by_package", slow)
     monkeypatch.setattr(Wire, "read_range", lambda *args: (_ for _ in ()).throw(HTTPException()))

@@ -5,23 +5,28 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pictures import picture, save
+from reading import WAYS
 from running import pack, run_here
 
 from rawpack import DamagedStoreError, Reader, StoreError, WorkerError, Workers
 from rawpack.disk import mapped
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles
+from rawpack_packer.view.looked_at import LookedAt
 
-COUNT, SIDE = 80, 48
+COUNT, SIDE = 80, 96
+"""Images of more than 16 KiB are read ahead: the steps of an epoch are computed long before."""
 CHILD = """
 import os, sys
 from pathlib import Path
@@ -102,6 +107,71 @@ def test_a_file_written_over_in_place_is_an_error_and_not_the_end_of_the_process
     assert str(store) in ran.stdout
     assert name in ran.stdout
     assert "never overwrite a file of a store" in ran.stdout
+
+
+WAYS_IN: dict[str, Callable[[Reader], Any]] = {
+    "a sample": lambda reader: reader[20],
+    "a slice": lambda reader: reader[18:22],
+    "a list": lambda reader: reader[[3, 20]],
+    "a selection": lambda reader: reader.select([3, 4])[0],
+    "an export": lambda reader: reader.__getitems__([20]),
+    "the page": lambda reader: LookedAt.of(reader).sample(20),
+    "a condition": lambda reader: reader.select(where="label == 1"),
+    "classes": lambda reader: reader.select(classes=["1"]),
+    "a column": lambda reader: reader.column("label"),
+    "a key": lambda reader: reader.find(key="0"),
+    "shapes": lambda reader: reader.shapes("image"),
+    "a place": lambda reader: reader.where_is(20),
+}
+COLUMNS = {"a condition": "label", "classes": "label", "a column": "label", "a key": "key", "shapes": "image.xxh3",
+           "a place": "image.xxh3"}  # fmt: skip
+"""Those that read only columns -> a file of these."""
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_a_file_is_compared_before_it_is_read(store: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever way in is taken, a file that was cut short since is an error that names it, at once: here by a byte, so
+    that who touches it all the same does not die of it."""
+    monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 3600)
+    reader, read = Reader(store), WAYS_IN[way]
+    reader[:]
+    read(reader)
+    cut = store / "columns-1" / f"{COLUMNS[way]}.npy" if way in COLUMNS else store / "shard-00000.npy"
+    os.truncate(cut, cut.stat().st_size - 1)
+    with pytest.raises(DamagedStoreError, match=rf"{re.escape(str(cut))} has \d+ bytes now.*never overwrite"):
+        read(reader)
+
+
+def test_what_looks_for_damage_says_which_samples_have_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of samples in a shard that was cut short, the image is damaged; those of another one are sound, and all are said
+    to be where they were."""
+    monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 0)
+    reader = Reader(store)
+    places = [reader.where_is(row)["image"] for row in range(COUNT)]
+    assert not any(reader.damaged(row) for row in range(COUNT))
+    os.truncate(store / "shard-00000.npy", (store / "shard-00000.npy").stat().st_size - 1)
+    damaged = [bool(reader.damaged(row)) for row in range(COUNT)]
+    assert damaged == [place.file.name == "shard-00000.npy" for place in places]
+    assert 0 < sum(damaged) < COUNT
+    assert [reader.where_is(row)["image"] for row in range(COUNT)] == places
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_files_are_compared_whenever_a_batch_is_handed_out(
+    store: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within an epoch, not only where its steps are computed."""
+    monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 0)
+    monkeypatch.setattr(mapped, "_LOOK_SHARE", 0)
+    reader = Reader(store)
+    reader[:]
+    shard = store / "shard-00000.npy"
+    batches = iter(reader.batches(4, shuffle=True, **WAYS[way]))
+    for _ in range(3):
+        next(batches)
+    os.truncate(shard, shard.stat().st_size - 1)
+    with pytest.raises(DamagedStoreError, match=r"shard-00000\.npy has \d+ bytes now"):
+        next(batches)
 
 
 @pytest.mark.parametrize("change", ["rename", "remove", "touch"])
@@ -195,7 +265,7 @@ def test_a_look_is_not_taken_at_every_batch(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(8))
     files.add(path, FileRecord(name=path.name, bytes=8, xxh3="0" * 16), path.stat())
-    files._look_at = float("inf")
+    files.look_at = float("inf")
     path.write_bytes(b"")
     files.look(now=False)
     with pytest.raises(DamagedStoreError, match="has 0 bytes now"):

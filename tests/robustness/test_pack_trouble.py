@@ -480,12 +480,12 @@ def test_permission_that_is_lost(source: Path, undisturbed: Undisturbed) -> None
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("layout", ["memmap", "lmdb"])
 def test_a_sample_that_kills_its_worker_costs_that_sample(source: Path, tmp_path: Path, layout: str) -> None:
-    """SIGKILL and SIGSEGV inside the decoder, in the first, a middle and the last sample of parts: rejected as crashed,
+    """SIGABRT and SIGSEGV inside the decoder, in the first, a middle and the last sample of parts: rejected as crashed,
     and everything else is packed as if these files were text."""
 
     def trouble(number: int) -> None:
         if number in (0, 127, 130):
-            die(signal.SIGSEGV if number == 130 else signal.SIGKILL)
+            die(signal.SIGSEGV if number == 130 else signal.SIGABRT)
 
     store = tmp_path / "store"
     ran = troubled(trouble, "--json", "--workers", 2, "--max-rejects", 3, *FORMATS[layout], *SMALL, source, store)
@@ -538,13 +538,71 @@ def test_a_worker_that_dies_by_accident_rejects_nothing(source: Path, tmp_path: 
     def trouble(number: int) -> None:
         if number % 50 == 3 and not (deaths / str(number)).exists():
             (deaths / str(number)).touch()
-            die()
+            die(signal.SIGKILL)
 
     deaths.mkdir()
     ran = troubled(trouble, "--workers", 1, *SMALL, source, store)
     assert ran.code == 0, ran.err
     assert len(list(deaths.iterdir())) == 4
     assert len(Reader(store)) == COUNT
+
+
+@pytest.mark.usefixtures("quiet")
+def test_workers_that_are_killed_before_they_begin_reject_nothing(source: Path, tmp_path: Path) -> None:
+    """As on a busy machine, while they start or open the source: no part is the cause, however many are killed. Where
+    all of them are, the run ends, and says so."""
+    store, deaths = tmp_path / "store", tmp_path / "deaths"
+    with (
+        mock.patch("rawpack_packer.engines.local._main", partial(killed_main, str(deaths), 1 << 30)),
+        mock.patch("rawpack.system.pool._IN_VAIN_S", 0.1),
+    ):
+        ran = run_here("pack", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 1
+    assert re.search(r"packing workers cannot start here \(exit status -9\); --workers 0 needs none", one_line(ran.err))
+    deaths.write_text("")
+    with mock.patch("rawpack_packer.engines.local._main", partial(killed_main, str(deaths), 4)):
+        ran = run_here("pack", "--json", "--workers", 1, *SMALL, source, store)
+    assert ran.code == 0, ran.err
+    assert (len(Reader(store)), deaths.read_text()) == (COUNT, "dddd")
+
+
+def killed_main(deaths: str, most: int, *args: Any) -> None:
+    """A worker that is killed before it has begun a sample; so many are, at once or when they have their part."""
+    import rawpack_packer.engines.local as local
+
+    path, run = Path(deaths), local.run_part
+    count = path.stat().st_size if path.exists() else 0
+
+    def end() -> None:
+        with path.open("a") as file:
+            file.write("d")
+        die()
+
+    if count < most and count % 2:
+        end()
+    with mock.patch.object(local, "run_part", lambda *given: end() if count < most else run(*given)):
+        local._main(*args)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_that_are_killed_reject_nothing(source: Path, tmp_path: Path, number: int) -> None:
+    """Two killed at one sample, as where memory is short: the run stops and names the sample, which is no reject; the
+    same command packs the rest."""
+    store = tmp_path / "store"
+
+    def trouble(sample: int) -> None:
+        if sample == 130:
+            die(number)
+
+    ran = troubled(trouble, "--workers", 1, "--max-rejects", 5, *SMALL, source, store)
+    assert ran.code == 1
+    assert f"died twice, now by {signal.Signals(number).name}: this machine may be short of memory" in one_line(ran.err)
+    assert sorted(path.relative_to(source).as_posix() for path in source.rglob("*.jpg"))[130] in one_line(ran.err)
+    done = len(list((store / ".rawpack").glob("part-*.done")))
+    assert done == 2
+    told = json.loads(run_here("pack", "--json", "--workers", 1, *SMALL, source, store).out)
+    assert (told["samples"], told["packed_now"]) == (COUNT, COUNT - 128)
 
 
 @pytest.mark.usefixtures("quiet")

@@ -188,6 +188,83 @@ def test_a_sample_that_kills_three_workers(store: Path, poison: Callable[..., No
     assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
 
 
+def killed_at_start(monkeypatch: pytest.MonkeyPatch, count: Path, most: int) -> None:
+    """The first `most` workers are killed before they begin; `count` gets a byte for each."""
+
+    def main(channel: Channel, notes: Heartbeat, spec: WorkSpec, descriptors: list[int]) -> None:
+        import os
+        import signal
+
+        if not count.exists() or count.stat().st_size < most:
+            with count.open("a") as file:
+                file.write("k")
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(channel, notes, spec, descriptors)
+
+    real = process.main
+    monkeypatch.setattr(process, "main", main)
+
+
+def test_workers_that_are_killed_before_they_begin(
+    store: Path, truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a busy machine: no sample is the cause, however many are killed, and the epoch is whole."""
+    killed_at_start(monkeypatch, tmp_path / "killed", 4)
+    with pytest.warns(RuntimeWarning, match=r"a worker died \(exit status -9\)") as caught:
+        batches = list(Reader(store).batches(BATCH, workers=Workers(1, backend="process")))
+    assert rows_of(batches) == list(range(len(truth)))
+    assert (len(caught), (tmp_path / "killed").stat().st_size) == (1, 4)
+
+
+def test_workers_that_are_always_killed_before_they_begin(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wait has an end, and the error names no sample."""
+    killed_at_start(monkeypatch, tmp_path / "killed", 1 << 30)
+    monkeypatch.setattr("rawpack.system.pool._IN_VAIN_S", 0.1)
+    with (
+        pytest.warns(RuntimeWarning, match="a worker died"),
+        pytest.raises(WorkerError, match=r"cannot start here: a worker died \(exit status -9\) before it began"),
+    ):
+        list(Reader(store).batches(BATCH, workers=Workers(1, backend="process")))
+
+
+@pytest.mark.parametrize("most", [4, 100])
+def test_workers_that_are_killed_at_one_sample_after_another(
+    store: Path, truth: Truth, poison: Callable[..., None], tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sample is the cause where the next worker reads it; but there is an end to that in a slice."""
+    killed = tmp_path / "killed"
+    monkeypatch.setattr("rawpack.workers.pool._MAX_SLICE_DEATHS", 5)
+
+    def before(rows: Any, out: Any) -> None:
+        import os
+        import signal
+
+        done = len(killed.read_bytes()) if killed.exists() else 0
+        if done < most and 20 + done in rows:
+            killed.write_bytes(bytes(done + 1))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    poison(before)
+    seen, error = list[dict[str, Any]](), ""
+
+    def read() -> str:
+        try:
+            seen.extend(Reader(store).batches(40, workers=Workers(1, backend="process")))
+        except WorkerError as raised:
+            return str(raised)
+        return ""
+
+    with pytest.warns(RuntimeWarning, match="a worker died"):
+        error = read()
+    assert len(killed.read_bytes()) == min(most, 5)
+    if most == 4:
+        assert (rows_of(seen), error) == (list(range(len(truth))), "")
+    else:
+        assert "5 times at different samples of a slice, the last time at sample" in error
+
+
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four batches are made at once, in one slot."""
@@ -435,7 +512,7 @@ FAILS: dict[str, tuple[str, str]] = {
         "import subprocess\n"
         "def refuse(*_, **__): raise BlockingIOError(11, 'Resource temporarily unavailable')\n"
         "subprocess.Popen.__init__ = refuse",
-        r"no worker process can be started.*temporarily unavailable; a limit on processes",
+        r"no worker process can be started.*temporarily unavailable: a limit on processes",
     ),
 }
 """What keeps worker processes from starting, as a script's line, and what the error must tell of it."""

@@ -29,6 +29,8 @@ from rawpack_packer.sources import open_source
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
+FOLDERS = {"os.rename": 2, "os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}
+"""Which argument is the descriptor of the folder that the path is relative to, or -1."""
 
 
 class Killer:
@@ -41,6 +43,15 @@ class Killer:
     def install(self) -> None:
         sys.addaudithook(self._hear)
         os.fsync = self._fsync  # type: ignore[assignment]
+        opened = os.open
+
+        def open_below(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+            # The event of this call has no descriptor.
+            if dir_fd is not None:
+                self._hear("open", (_below(path, dir_fd), None, flags))
+            return opened(path, flags, mode, dir_fd=dir_fd)
+
+        os.open = open_below
         # What survives is decided here, not by the disk, which need not be waited for.
         files._sync_file_system = lambda path: True
 
@@ -51,9 +62,7 @@ class Killer:
             return
         if not isinstance(args[0], str | bytes | os.PathLike):
             return
-        path = Path(os.fsdecode(args[0]))
-        if event in ("os.remove", "os.rmdir") and args[1] >= 0:  # below a folder that is open
-            path = Path(f"/proc/self/fd/{args[1]}").readlink() / path
+        path = _below(args[0], args[FOLDERS[event]] if event in FOLDERS else -1)
         if not path.is_relative_to(self._folder):
             return
         self._step(f"{event} {path}")
@@ -61,7 +70,7 @@ class Killer:
             self._unsynced.add(path)
         elif event == "os.rename" and path in self._unsynced:
             self._unsynced.remove(path)
-            self._unsynced.add(Path(os.fsdecode(args[1])))
+            self._unsynced.add(_below(args[1], args[3]))
 
     def _fsync(self, descriptor: Any) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
@@ -78,6 +87,12 @@ class Killer:
                 os.truncate(path, path.stat().st_size // 2)
         self._words.write_text(what)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _below(path: Any, folder: int) -> Path:
+    """A path, which may be relative to a folder that is open."""
+    name = Path(os.fsdecode(path))
+    return name if folder < 0 else Path(f"/proc/self/fd/{folder}").readlink() / name
 
 
 def run(source: str, store: Path, recipe: dict[str, Any], killer: Killer | None) -> int:

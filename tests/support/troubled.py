@@ -89,7 +89,7 @@ def fill(path: str) -> None:
                 continue
 
 
-def die(signal_number: int = signal.SIGKILL) -> None:
+def die(signal_number: int = signal.SIGSEGV) -> None:
     """End this process as a crashing decoder does."""
     os.kill(os.getpid(), signal_number)
     hang()

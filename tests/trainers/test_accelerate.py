@@ -134,8 +134,11 @@ def grouped(found: list[dict[str, Any]], kind: str, sizes: list[int]) -> list[li
 
 
 def test_prepare_leaves_the_loader_alone(claims: list[dict[str, Any]]) -> None:
-    """What is passed to `prepare` comes back: batches for Accelerate, and batches of tensors."""
+    """Batches for Accelerate come back from `prepare` as they were. Others are refused, with what to pass instead."""
     assert all(one["untouched"] for one in claims)
+    for one in claims:
+        assert len(one["unprepared"]) == 2
+        assert all("pass batches.accelerate(accelerator) to prepare()" in line for line in one["unprepared"])
 
 
 def test_the_last_group_of_an_epoch_makes_a_step(claims: list[dict[str, Any]]) -> None:
@@ -146,7 +149,8 @@ def test_the_last_group_of_an_epoch_makes_a_step(claims: list[dict[str, Any]]) -
 
 
 def test_with_tensors_alone_the_last_gradients_are_late_or_lost(claims: list[dict[str, Any]]) -> None:
-    """Batches of tensors alone: groups reach into the next epoch, and the gradients of the very last batch are lost."""
+    """Batches of tensors alone, without `prepare`: groups reach into the next epoch, and the gradients of the very last
+    batch are lost."""
     expected = weight_after(grouped(claims, "plain", [2] * 7), 2)
     assert [one["plain_steps"] for one in claims] == [7] * 2
     assert [one["plain_weight"] for one in claims] == pytest.approx([expected] * 2, rel=1e-9)

@@ -302,3 +302,19 @@ def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4
 
 
 # ---------------------------------------------------------------------------------------------- new batches
+
+
+def test_ranks_with_other_seeds_are_found_out(stores: Stores, tmp_path: Path) -> None:
+    """Three processes with one seed share an epoch. With several seeds, all but the first that comes raise; so they do
+    in a process group that was made after another, and keeps its keys in a file."""
+    train("seeds", stores(24), tmp_path, ranks=3)
+    found = [json.loads((tmp_path / f"found-{rank}.json").read_text()) for rank in range(3)]
+    for name in ("one seed", "another group"):
+        assert sorted(number for one in found for number in one[name]) == list(range(24))
+    for name in ("several seeds", "several seeds in a file"):
+        errors = {rank: one[name] for rank, one in enumerate(found) if isinstance(one[name], str)}
+        assert len(errors) == 2
+        for rank, error in errors.items():
+            (first,) = {0, 1, 2} - errors.keys()
+            assert f"rank {rank} does not read in the order of rank {first}: seed={rank} here and {first}" in error
+    assert [one["lines"] for one in found] == [[None] * 4] * 3

@@ -124,14 +124,17 @@ def main() -> None:
         # click raises Abort from the KeyboardInterrupt, which says what is kept once packing has begun.
         kept = "; nothing was kept" if sys.argv[1:2] == ["plan"] else str(error.__cause__ or "")
         if not kept and _resumes():
-            kept = "; the same command resumes with what is finished"
+            kept = "; the same command resumes with whatever is finished"
         _fail(f"interrupted{' ' if kept[:1].isalpha() else ''}{kept}", INTERRUPTED)
     except BrokenPipeError:
         # Whoever reads our output has closed it; the interpreter must not complain at exit.
         sys.stderr.close()
         sys.exit(1)
-    except MemoryError:
-        _fail("out of memory; run the same command again once there is more", 1)
+    except MemoryError as error:
+        from rawpack_packer.errors import hopeless
+
+        more = "free some, and run the same command again; if that does not help, a file of the source may be damaged"
+        _fail(hopeless(error) or f"out of memory: {more}", 1)
     except click.ClickException as error:
         from rawpack_packer.cli.command import in_our_words
 
@@ -140,7 +143,7 @@ def main() -> None:
         if isinstance(error, FileNotFoundError) and error.filename is None:
             _fail("the current folder was removed: change to another one, or give whole paths", 2)
         where = f"{error.filename}: " if error.filename is not None else ""
-        resumes = "; once that is fixed, the same command resumes" if _resumes() else ""
+        resumes = "; once that is fixed, run the same command again" if _resumes() else ""
         _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError

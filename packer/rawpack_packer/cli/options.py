@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rawpack.errors import UsageError
+from rawpack.system.writing import check_output
 from rawpack_packer import text
 from rawpack_packer.cli.command import Decorator, UserPath, option, together
 from rawpack_packer.options import OPTIONS, RECIPE, RUN, SOURCE, Option, format_names
@@ -116,15 +117,12 @@ def _output_file(ctx: click.Context, param: click.Parameter, path: str | None) -
     file = Path(path)
     if not path or os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         raise UsageError(f"{path or repr(path)} is a folder; name a file")
-    existed = os.path.lexists(path)
     try:
-        file.open("ab").close()
+        check_output(file)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: there is no folder {file.parent}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
-    if not existed:
-        file.unlink()
     return file
 
 
@@ -168,6 +166,12 @@ class Output:
     def tell(self, result: text.Shown) -> None:
         """Print a result, for a program or for a person."""
         self.give(result.as_dict(), lambda: _colored(result))
+        self.tell_missing(result)
+
+    def tell_missing(self, result: text.Shown) -> None:
+        """Say what is missing, also if quiet; a result for a person says so itself."""
+        if (self.quiet or self.as_json) and result.missing:
+            note(result.missing)
 
     def give(self, result: Any, words: Callable[[], str]) -> None:
         """The same, of a result in two forms."""

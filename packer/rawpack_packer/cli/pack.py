@@ -194,6 +194,7 @@ def _do_splits(jobs: Splits, dst: str, out: Output, *, dry_run: bool) -> None:
             lambda name, job: out.say(f"{text.plain(name)}: {images_in_words(job.source)}")
         ):  # fmt: skip
             done[name] = summary.as_dict()
+            out.tell_missing(summary)
             if not (out.as_json or out.quiet):
                 click.echo(f"{text.plain(name)}: ", nl=False)
                 out.tell(summary)

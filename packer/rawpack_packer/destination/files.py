@@ -17,12 +17,12 @@ import xxhash
 
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import PackError
+from rawpack.system import writing
+from rawpack.system.writing import WORK as WORK
+from rawpack_packer.errors import hopeless
 from rawpack_packer.options import opt
 from rawpack_packer.text import again
 
-WORK = ".rawpack"
-"""The folder in the destination that holds what packing needs until the manifest is written: the job, records of
-finished parts, locks."""
 JOB = "job"
 """In WORK: what is packed, and how. It shows that the folder is ours."""
 APPEND = "append"
@@ -43,19 +43,21 @@ _SYNC_FILE_RANGE_WRITE = 2
 def commit(temporary: Path, final: Path) -> None:
     """Give a finished file its final name, on the same file system, replacing what is there."""
     sync_file(temporary)
-    temporary.replace(final)
+    writing.replace(temporary, final)
     sync_folder(final.parent)
 
 
 def write_whole(path: Path, data: bytes, temporary: Path) -> None:
     """Write a small file atomically."""
-    temporary.write_bytes(data)
+    with writing.create(temporary) as file:
+        file.write(data)
     commit(temporary, path)
 
 
 def sync_file(path: Path) -> None:
-    """Return when the file's bytes are on the disk."""
-    _sync(path, os.O_RDWR)
+    """Return when the bytes of a file that this run made are on the disk."""
+    with writing.reopen(path, "r+b") as file:
+        os.fsync(file.fileno())
 
 
 def begin_sync(path: Path) -> None:
@@ -75,7 +77,11 @@ def sync_folder(path: Path) -> None:
     """Return when the names in the folder are on the disk, where the file system has a call for that."""
     if os.name != "nt":  # Windows syncs names with the file system's journal and offers no call
         try:
-            _sync(path, os.O_RDONLY)
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             if error.errno not in _NO_CALL:
                 raise
@@ -94,14 +100,6 @@ def sync_tree(folder: Path) -> None:
     if not _sync_file_system(folder):
         for inner, _, _ in os.walk(folder):
             sync_folder(Path(inner))
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sync_file_system(path: Path) -> bool:
@@ -140,6 +138,8 @@ def _of_linux(name: str) -> Any:
 def refused(error: OSError | MemoryError, destination: str | Path) -> PackError:
     """An error of the system in a run that packs into `destination`, as one line that says how to resume."""
     if isinstance(error, MemoryError):
+        if why := hopeless(error):
+            return PackError(f"packing into {destination} stopped: {why}")
         return PackError(f"out of memory while packing; try fewer {opt.workers}; {again()} resumes")
     # An error of writing into an open file has no path.
     what = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")

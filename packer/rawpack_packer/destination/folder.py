@@ -14,6 +14,7 @@ from rawpack.disk.manifest import NAME, Manifest
 from rawpack.disk.splits import read_splits, store_path
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, refuse_url, shown
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
 from rawpack_packer.destination.lock import LOCKS
@@ -79,7 +80,7 @@ def make(destination: Path) -> None:
     """Make the folder of a store or an export, and the one in it that packing needs. Raises UsageError."""
     with names_synced(destination):
         try:
-            (destination / WORK).mkdir(parents=True, exist_ok=True)
+            writing.make_folder(destination / WORK)
         except OSError as error:
             raise UsageError(f"{destination} cannot be made: {error.strerror or error}") from None
 
@@ -173,7 +174,7 @@ def clear(destination: Path) -> None:
     # The manifest goes first, so that a kill never leaves a damaged store. From then on the mark shows that the folder
     # is ours.
     marker = work / _CLEARING
-    marker.touch()
+    writing.touch(marker)
     files.sync_folder(work)
     (destination / manifests.NAME).unlink(missing_ok=True)
     # Then the job, before anything that it refers to.

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import NAME, Field, Manifest
 from rawpack.errors import DecodeError, RawpackError, StoreError, UsageError
 from rawpack.store.store import Store
+from rawpack.system import writing
 from rawpack.system.files import open_plain
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
@@ -81,16 +82,19 @@ def write_job(path: Path, job: JobNote) -> None:
 
 
 def read_note(path: Path, kind: type[Note]) -> Note | None:
-    """The job or the append that was begun at `path`; None if there is none. kind: JobNote or AppendNote."""
+    """The job or the append that was begun at `path`; None if there is none. kind: JobNote or AppendNote.
+
+    Raises StoreError for a damaged one, and as `writing.descriptor_of`.
+    """
     is_append = issubclass(kind, AppendNote)
     note = path / WORK / (APPEND if is_append else JOB)
     try:
-        return msgspec.msgpack.decode(note.read_bytes(), type=kind)
+        return msgspec.msgpack.decode(writing.read(note), type=kind)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
         what = "starts the append over" if is_append else "starts over"
-        raise StoreError(f"{note} is damaged ({error}); {opt.restart} {what}") from None
+        raise StoreError(f"{note} is damaged ({error}); {opt.restart} {what}") from error
 
 
 def finished_job(path: Path, manifest: Manifest) -> JobNote:
@@ -189,7 +193,7 @@ REASONS: dict[str, str] = {
     "bad_field": "a value does not fit its field's dtype or shape, or a mask or a box does not fit the image",
     "bad_name": "the path leads out of the archive, has too many bytes, or is not valid UTF-8",
     "corrupt": "the file is of a known type of image or video, but its contents break that type's rules",
-    "crashed": "the sample crashed the decoder's process twice, or its part three workers of a cluster",
+    "crashed": "the sample crashed the decoder's process twice",
     "crop_outside": "the image is smaller than what --crop cuts",
     "damaged": "a video frame whose data do not decode, or that needs such a frame; or a sample that was changed after "
     "packing",
@@ -201,7 +205,7 @@ REASONS: dict[str, str] = {
     "source_error": "the dataset raised an exception for the sample",
     "too_large": "there are more pixels than --max-pixels, or --fit whole makes more, or the format allows fewer",
     "truncated": "the file ends before the image, or the frame of a video, does",
-    "unreadable": "the file could not be opened or read",
+    "unreadable": "the file could not be opened or read: its disk or its permissions may be to blame",
     "unsupported": "a variant of a known type of image or video that no decoder here handles",
 }
 """Reason code -> what it means. Codes are never renamed: programs count them."""

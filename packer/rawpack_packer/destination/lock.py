@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rawpack.errors import PackError, UsageError
+from rawpack.system import writing
 from rawpack.system.files import is_at
 from rawpack_packer.destination.files import WORK
 
@@ -79,7 +80,7 @@ def shared(destination: Path) -> Iterator[None]:
 
     Raises PackError where another run has begun.
     """
-    descriptor = os.open(destination / WORK / _WORKERS_LOCK, os.O_RDWR)
+    descriptor = writing.descriptor_of(destination / WORK / _WORKERS_LOCK, os.O_RDWR)
     try:
         until = time.monotonic() + _WORKERS_END_S
         while not _flock(descriptor, alone=False):
@@ -92,11 +93,11 @@ def shared(destination: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(path: Path, doing: str) -> Iterator[None]:
+def alone(path: Path, doing: str, *, below: Path | None = None) -> Iterator[None]:
     """Keep other runs on this machine from doing something in this block. path: of the file that is locked. doing: what
-    they would do, for the UsageError."""
+    they would do, for the UsageError. below: see `writing`."""
     try:
-        descriptor = lock_file(path, wait_s=0)
+        descriptor = lock_file(path, wait_s=0, below=below)
     except BlockingIOError:
         raise UsageError(f"another run on this machine is {doing} right now") from None
     try:
@@ -105,13 +106,13 @@ def alone(path: Path, doing: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def lock_file(path: Path, wait_s: float) -> int:
+def lock_file(path: Path, wait_s: float, *, below: Path | None = None) -> int:
     """The descriptor of the file at `path`, locked. Raises BlockingIOError where another process still holds it after
-    `wait_s`."""
+    `wait_s`; and as `writing.descriptor_of`."""
     until = time.monotonic() + wait_s
     while True:
-        path.parent.mkdir(exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # less the umask, as all other files
+        writing.make_folder(path.parent, below=below)
+        descriptor = writing.descriptor_of(path, os.O_RDWR | os.O_CREAT, below=below)
         try:
             locked = _flock(descriptor, alone=True)
             # A run that has just ended may have removed the file: a lock on that would keep nobody out.
@@ -151,7 +152,7 @@ _SEEN_WITHIN_S = 20.0
 def begin_token(destination: Path) -> str:
     """Make the destination the caller's, who holds its lock. Returns the token of the run."""
     token = secrets.token_hex(8)
-    (destination / WORK / f"{_RUN}{token}").touch()
+    writing.create(destination / WORK / f"{_RUN}{token}").close()
     return token
 
 
@@ -160,7 +161,7 @@ def end_token(destination: Path) -> None:
     for run in (destination / WORK).glob(f"{_RUN}*"):
         # Renaming works on a full disk, and the mark appears as the token goes.
         with contextlib.suppress(OSError):
-            run.replace(run.with_name(f"{_ENDED}{run.name.removeprefix(_RUN)}"))
+            writing.replace(run, run.with_name(f"{_ENDED}{run.name.removeprefix(_RUN)}"))
         run.unlink(missing_ok=True)
 
 

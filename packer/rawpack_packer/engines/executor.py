@@ -59,9 +59,8 @@ class Call(Protocol):
 
 class ExecutorEngine:
     """See `Engine`. Gives the executor a few more parts than it runs at once, and repeats the part of a worker that
-    died. A part with three deaths is repeated alone: where that kills a worker too, its samples are rejected as
-    `crashed`. Where these are more than the job allows, the part is left out, and the run names it once all others are
-    packed.
+    died. A part with three deaths is repeated alone: where that kills a worker too, the part is left out, and the run
+    names it once all others are packed.
 
     The caller shuts the executor down.
     """
@@ -336,11 +335,8 @@ class _Run:
         if not part.alone:
             self.suspects.append(part)
             return
+        # Samples are decoded in a process apart: the death of a worker says nothing about them.
         count = len(task.samples)
-        if count <= task.max_rejects and not task.lost:
-            lost = f"its part, {task.number}, killed {part.deaths} workers, the last one alone, with {error!r}"
-            self._send(replace(task, lost=lost), part.deaths, alone=True)
-            return
         first, last = (repr(task.samples.key(i)) for i in (0, count - 1))
         self.deadly.append(
             f"part {task.number} ({text.count(count, 'sample')}, {first} to {last}) has killed {part.deaths}, the last "
@@ -352,8 +348,7 @@ class _Run:
     def _deadly(self, rest: str) -> PackError:
         return PackError(
             f"workers keep dying, perhaps out of memory: {text.listed(self.deadly, 3, separator='; ')}. {rest}"
-            f"{again()} tries again, without {opt.engine} on this machine; a larger {opt.max_rejects} rejects the "
-            "samples of such parts"
+            f"{again()} tries again, without {opt.engine} on this machine"
         )
 
     def _tick(self, part: _SentPart, tick: Tick) -> None:

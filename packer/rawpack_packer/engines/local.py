@@ -15,13 +15,13 @@ from typing import Any, Literal, Protocol
 import cloudpickle
 
 from rawpack.errors import PackError
-from rawpack.system.channel import Channel, Heartbeat
+from rawpack.system.channel import TAKEN, Channel, Heartbeat
 from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack_packer import text
 from rawpack_packer.destination import files
-from rawpack_packer.errors import is_no_fault_of_data
+from rawpack_packer.errors import death_of, is_killed, is_no_fault_of_data, killed
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.options import opt
 from rawpack_packer.part import PartTask, Tick, run_part, try_samples
@@ -67,7 +67,8 @@ class InlineEngine:
 _PACKAGE = __name__.partition(".")[0]
 """What samples of a source of somebody else raise is their error, not one of ours."""
 _SAMPLE_DEATHS = 2
-"""A sample that has killed this many workers is rejected."""
+"""A sample at which so many workers died is rejected; unless the last one was killed from outside, which stops the
+run: see `is_killed`."""
 _PART_DEATHS = 20
 """After this many deaths while one part is packed (not tried), its samples are not the cause."""
 
@@ -96,7 +97,7 @@ _PackWorker = WorkerHandle[Child, _WorkOrder]
 
 
 class LocalEngine:
-    """See `Engine`. A worker that dies is replaced and its part packed again; a sample that kills two is rejected.
+    """See `Engine`. A worker that dies is replaced and its part packed again; a sample that crashes two is rejected.
 
     Before a part is packed again, its samples are tried, starting with the one that killed. So each deadly sample costs
     two workers, however many there are, and the part's own work is not repeated for each. When all parts are given out,
@@ -258,20 +259,30 @@ class LocalEngine:
             raise PackError(
                 f"packing workers cannot start here (exit status {status}); {opt.workers(0)} needs none{death.said}"
             )
+        if not death.begun:  # no sample is the cause
+            self._pool.revive(worker)
+            self._send(worker, order)
+            return
         self._deaths[number, position] += 1
         if order.kind == "pack":
             self._packing_deaths[number] += 1
         at_none = position < 0 and self._deaths[number, -1] >= _SAMPLE_DEATHS
         if at_none or self._packing_deaths[number] >= _PART_DEATHS:
+            cure = f"{opt.workers(0)} packs in this process, and shows where it crashes"
+            if is_killed(status):
+                cure = f"this machine may be short of memory: try fewer {opt.workers}; {again()} resumes"
             raise PackError(
-                f"packing workers keep dying (exit status {status}) in part {number}: out of memory? "
-                f"Try fewer {opt.workers}; {again()} resumes{death.said}"
+                f"packing workers keep dying, by {death_of(status)}, in part {number}, and of no sample: {cure}"
+                f"{death.said}"
             )
         self._pool.revive(worker)
         if position < 0:
             self._send(worker, _WorkOrder("pack", task))
         elif self._deaths[number, position] < _SAMPLE_DEATHS:
             self._send(worker, _WorkOrder("try", task, position))
+        elif is_killed(status):
+            what = f"the process that decoded {text.plain(repr(task.samples.key(position)))}"
+            raise killed(what, status, f"try fewer {opt.workers}")
         else:
             task = replace(task, crashed=task.crashed | {position})
             if len(task.crashed) > task.max_rejects:
@@ -303,7 +314,7 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) ->
     while (received := channel.receive()) is not None:
         order: _WorkOrder = cloudpickle.loads(received[0])
         task, error = order.task, None
-        notes.note(task.number, -1)
+        notes.note(task.number, TAKEN)
         note = partial(notes.note, task.number)
         try:
             if order.kind == "pack":

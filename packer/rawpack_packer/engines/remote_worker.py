@@ -21,6 +21,7 @@ import cloudpickle
 
 import rawpack
 from rawpack.errors import PackError, RawpackError
+from rawpack.system import writing
 from rawpack.system.channel import pack_error
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
@@ -69,7 +70,7 @@ def run_remote(order: bytes) -> Outcome:
 def read_tick(destination: Path, number: int) -> Tick | None:
     """The last progress that a worker reported of a part; None where there is none."""
     try:
-        words = _tick_path(destination, number).read_text("ascii", "replace").split()
+        words = writing.read(_tick_path(destination, number), of_any_user=True).decode("ascii", "replace").split()
         return Tick(int(words[0]), int(words[1])) if len(words) == 3 else None
     except (OSError, ValueError):
         return None
@@ -107,6 +108,8 @@ class _TickWriter:
 
     def __init__(self, task: PartTask) -> None:
         self._destination, self._run, self._number = Path(task.destination), task.run, task.number
+        self._path = _tick_path(self._destination, self._number)
+        self._temporary = self._path.with_name(f"{self._path.name}{task.attempt}.tmp")
         self._next = 0.0
 
     def check(self) -> None:
@@ -118,7 +121,9 @@ class _TickWriter:
         self.check()
         # Progress may be lost. The last word shows that the line is complete.
         with contextlib.suppress(OSError):
-            _tick_path(self._destination, self._number).write_text(f"{tick.samples} {tick.bytes_in} .")
+            with writing.create(self._temporary) as file:
+                file.write(f"{tick.samples} {tick.bytes_in} .".encode())
+            writing.replace(self._temporary, self._path)
 
     def ticked(self, number: int, tick: Tick, /) -> None:
         if time.monotonic() >= self._next:

@@ -9,7 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rawpack.errors import DecodeError, PackError
+from rawpack.errors import DecodeError
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject, rejected
@@ -27,7 +28,6 @@ from rawpack_packer.exporting.target import (
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
-from rawpack_packer.text import again
 
 _BLOCK = 32
 """Samples that a thread writes at a time."""
@@ -65,7 +65,7 @@ class FileTarget(Target):
         super().finish(rejects)
         without = {reject.sample for reject in rejects}
         temporary = self._folder / WORK / f"{LISTING}.tmp"
-        with temporary.open("wb") as file:
+        with writing.create(temporary) as file:
             for row in range(len(self._source)):
                 if row not in without:
                     line = json.dumps(self._line(row), ensure_ascii=False, separators=(",", ":"))
@@ -117,7 +117,8 @@ class FileTarget(Target):
                 continue
             for name, data in contents(item, {name: self.suffixes[name] for name in missing}):
                 temporary = self._folder / WORK / f"{row}.{name}.tmp"
-                temporary.write_bytes(data)
+                with writing.create(temporary) as file:
+                    file.write(data)
                 done.unnamed.append((temporary, missing[name]))
                 done.files += 1
                 done.bytes += len(data)
@@ -127,19 +128,11 @@ class FileTarget(Target):
         """Sync files, give them their final names, and clear the list."""
         files.sync_all([temporary for temporary, _ in unnamed])
         for temporary, final in unnamed:
-            self._make(final.parent)
-            temporary.replace(final)
+            if final.parent not in self._made:
+                writing.make_folder(final.parent, below=self._folder)
+                self._made.add(final.parent)
+            writing.replace(temporary, final, below=self._folder)
         unnamed.clear()
-
-    def _make(self, folder: Path) -> None:
-        """Make a folder below that of the export. No link is followed."""
-        if folder in self._made:
-            return
-        self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        if folder.is_symlink():
-            raise PackError(f"{folder} is a link that leads elsewhere; remove it and run {again()} again")
-        self._made.add(folder)
 
 
 def columns_of(fields: Iterable[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
+from rawpack.system import writing
 from rawpack_packer.errors import need
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents, extension_for, split_key
@@ -99,7 +100,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
         rows: list[dict[str, Any]] = []
         held = 0
         # Opened here, because Arrow takes no name that is not UTF-8.
-        with path.open("wb") as file, pq.ParquetWriter(
+        with writing.create(path) as file, pq.ParquetWriter(
             file, self._schema, compression=dict.fromkeys(small + paths, _SMALL) | dict.fromkeys(data, "none"),
             use_dictionary=small, write_statistics=small,
         ) as writer:  # fmt: skip

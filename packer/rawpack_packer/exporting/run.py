@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rawpack.errors import DecodeError, PackError, UsageError
+from rawpack.errors import DecodeError, PackError, RawpackError, UsageError
+from rawpack.system.files import read_plain
 from rawpack_packer import text
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
@@ -214,9 +215,8 @@ class Export:
 def _read_note(path: Path) -> dict[str, Any] | None:
     """A note of an export; None where there is none."""
     try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(_MAX_NOTE), type=dict[str, Any])
-    except (OSError, ValueError):
+        return msgspec.json.decode(read_plain(path, _MAX_NOTE), type=dict[str, Any])
+    except (OSError, RawpackError, ValueError):
         return None
 
 

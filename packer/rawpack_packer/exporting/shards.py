@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError
 from rawpack.store.store import Store
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject, rejected
@@ -128,7 +129,8 @@ class ShardTarget(Target, Generic[Prepared]):
         work = self._folder / WORK / REJECTS
         path = work if work.exists() else self._folder / REJECTS
         try:
-            found = [msgspec.json.decode(line, type=Reject) for line in path.read_bytes().splitlines()]
+            lines = (writing.read(path) if path == work else path.read_bytes()).splitlines()
+            found = [msgspec.json.decode(line, type=Reject) for line in lines]
         except FileNotFoundError:
             return []
         except ValueError as error:

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from rawpack.system import writing
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import (
     contents,
@@ -122,7 +123,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
 
     @contextmanager
     def _open(self, path: Path) -> Iterator[Callable[[list[bytes]], object]]:
-        with path.open("wb", _BUFFER) as file:
+        with writing.create(path, buffering=_BUFFER) as file:
             yield file.writelines
             file.write(bytes(2 * tarfile.BLOCKSIZE))
             file.write(bytes(-file.tell() % tarfile.RECORDSIZE))

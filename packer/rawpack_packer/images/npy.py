@@ -35,5 +35,5 @@ def array_of(data: bytes) -> NDArray[Any]:
         return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
     except DecodeError:
         raise
-    except Exception:  # numpy evaluates the header: Python's own parser raises what it likes
-        raise DecodeError("bad_field", "it is no .npy file, or damaged") from None
+    except Exception as error:  # numpy evaluates the header: Python's own parser raises what it likes
+        raise DecodeError("bad_field", "it is no .npy file, or damaged") from error

@@ -11,7 +11,6 @@ import importlib
 import io
 import logging
 import math
-import mmap
 import struct
 import threading
 import warnings
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, TiffImagePlugin
 
 from rawpack.errors import DecodeError
-from rawpack_packer.errors import is_no_fault_of_data
+from rawpack_packer.errors import check_memory, is_no_fault_of_data
 from rawpack_packer.images.header import (
     ImageHeader,
     Pixels,
@@ -59,7 +58,6 @@ _BMP_MODES = {1: ("1", "P;1"), 4: ("P;4",), 8: ("P", "L")}
 """Bits of a BMP with a palette -> how Pillow must unpack them; of a palette of few grays, it unpacks them wrongly."""
 _RUN_LENGTHS, _BITFIELDS = (1, 2), 3
 _WEBP_ANIMATED, _WEBP_ALPHA = 0x02, 0x10
-_LITTLE_MEMORY = 256 << 20
 _CUT = (IndexError, struct.error)
 _TRUNCATED = ("truncated", "not enough", "expecting to read", "reached eof", "end of file", "read error")
 UNSUPPORTED = ("unknown pixel mode", "palette size", "unsupported", "not supported", "samples per pixel", "unknown tga")
@@ -96,18 +94,10 @@ def opened(data: bytes, format: str, max_pixels: int) -> Iterator[ImageFile]:
                 raise
             if format == "webp":
                 # libwebp calls a file corrupt when it gets no memory for the canvas.
-                _check_memory()
+                check_memory("to open a WebP file")
             raise DecodeError(_reason(error, data), f"{format}: {error}") from error
         finally:
             Image.MAX_IMAGE_PIXELS, TiffImagePlugin.READ_LIBTIFF = before
-
-
-def _check_memory() -> None:
-    """Raise MemoryError where this process can get hardly any more memory."""
-    try:
-        mmap.mmap(-1, _LITTLE_MEMORY).close()
-    except (OSError, ValueError):
-        raise MemoryError("no memory to open a WebP file") from None
 
 
 def _plugin(format: str) -> type[ImageFile]:
@@ -117,7 +107,7 @@ def _plugin(format: str) -> type[ImageFile]:
     except ImportError as error:
         if format != "heic":
             raise
-        raise DecodeError("unsupported", f"HEIC needs pillow-heif: pip install 'rawpack[heic]' ({error})") from None
+        raise DecodeError("unsupported", f"HEIC needs pillow-heif: pip install 'rawpack[heic]' ({error})") from error
     return plugin
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rawpack import Reader
 from rawpack.errors import PackError, UsageError
 from rawpack.pixels.visible import visible
+from rawpack.system.writing import write_output
 from rawpack_packer.inspect.describe import NO_CLASS
 from rawpack_packer.text import plain
 
@@ -53,7 +54,7 @@ def draw_contact_sheet(
     done, encoded = cv2.imencode(".png", cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
     if not done:
         raise PackError(f"{path}: OpenCV cannot write the contact sheet")
-    path.write_bytes(encoded.tobytes())
+    write_output(path, encoded.tobytes())
     return count
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -23,14 +25,16 @@ from rawpack.errors import DamagedStoreError, RawpackError
 from rawpack.remote.cache import is_cached_store, is_coming
 from rawpack.store.store import Store
 from rawpack_packer import text
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import is_ours, left_by, names_of, wrong_sizes
 from rawpack_packer.errors import is_no_fault_of_data
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.provenance import PROVENANCE, STATES, of_run, packing_runs, read_provenance
 from rawpack_packer.recipe.tables import output_format
 
-STRAY = "is in the store's folder, and the manifest does not name it"
-"""What is wrong with a file that belongs to no store."""
+PLANTED = "is a link or a special file, which packing never makes"
+"""What is wrong with what others put where packing makes files."""
+_OWN_NAMES = re.compile(r".*\.tmp|columns-\d+", re.DOTALL)
 _BLOCK = 1 << 14
 """Rows that are read at once."""
 _REJECT_BYTES = 1 << 20
@@ -38,6 +42,7 @@ _REJECT_BYTES = 1 << 20
 _CLASS = 4
 """The position of the class in a stored box."""
 _SHOWN = 50
+_OTHERS = 8
 _TIMEOUT_S = 600.0
 _SPARE = 64 << 20
 """Bytes that a shard may have in addition to twice those that its own header says it uses."""
@@ -57,21 +62,34 @@ class Problem:
 class Problems(text.Shown, list[Problem]):
     """What a check came to."""
 
-    def __init__(self, problems: Sequence[Problem], repairs: text.Rows, *, quick: bool, then: str = "") -> None:
-        """repairs: what to do about them. then: what to do next where there are some. Both safe to show."""
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        repairs: text.Rows,
+        *,
+        quick: bool,
+        then: str = "",
+        beyond: Sequence[str] = (),
+    ) -> None:
+        """repairs: what to do about them. then: what to do next where there are some. Both safe to show. beyond: what
+        is in the store's folder and not in the manifest, which is no problem."""
         super().__init__(problems)
+        self.beyond = list(beyond)
         self._repairs, self._quick, self._then = repairs, quick, then
 
     def in_words(self) -> list[text.Block]:
         if not self:
             whole = "every checksum matches and every sample reads: the store is sound"
-            return [text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}")]
+            return [text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}", self._others())]
         rows = [(text.plain(one.where), text.plain(one.what)) for one in self[:_SHOWN]]
         found = text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
-        return [found, text.Block("what to do", self._repairs)]
+        return [found, text.Block("what to do", [*self._repairs, *self._others()])]
+
+    def _others(self) -> text.Rows:
+        return [("not in the manifest", text.listed(self.beyond, _OTHERS))] if self.beyond else []
 
     def as_dict(self) -> dict[str, Any]:
-        return {"problems": [asdict(one) for one in self], "repairs": dict(self._repairs)}
+        return {"problems": [asdict(one) for one in self], "repairs": dict(self._repairs), "beyond": self.beyond}
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
@@ -81,11 +99,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     Raises StoreError if there is no manifest to check the rest against.
     """
     manifest, _ = load(path)
-    yield from _check_names(path, manifest)
-    for columns in manifest.columns:
-        if (path / columns.folder).is_symlink():
-            yield Problem(columns.folder, "is a symbolic link; a store's files are not followed elsewhere")
-            return
+    yield from _check_planted(path, manifest)
     broken, refused = list(_check_heads(path, manifest)), set[str]()
     broken += _check_column_heads(path, manifest, {problem.what for problem in broken}, refused)
     shards = _samples_of(manifest)
@@ -128,8 +142,10 @@ def work_of(path: Path) -> int:
     return sum(record.bytes for _, record in manifest.records()) + manifest.shard_bytes
 
 
-def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
-    known, unfinished, cached = names_of(manifest), left_by(path), is_cached_store(path)
+def beyond(path: Path) -> list[str]:
+    """What is in a store's folder and not in its manifest, which no reader needs. Raises StoreError without one."""
+    known, unfinished, cached = names_of(load(path)[0]), left_by(path), is_cached_store(path)
+    names = []
     for name in sorted(entry.name for entry in path.iterdir()):
         if unfinished and is_ours(name):
             continue  # `describe` says what left it, and what removes it
@@ -137,7 +153,20 @@ def _check_names(path: Path, manifest: Manifest) -> Iterator[Problem]:
         if cached and is_coming(name):
             continue
         if name not in known and name.removesuffix("-lock") not in known:
-            yield Problem(name, STRAY)
+            names.append(name)
+    return names
+
+
+def _check_planted(path: Path, manifest: Manifest) -> Iterator[Problem]:
+    """Look for links and special files where packing makes files: it would refuse them later."""
+    known, work = names_of(manifest), path / WORK
+    names = [one for one in path.iterdir() if one.name not in known and _OWN_NAMES.fullmatch(one.name)]
+    inside = [work] if os.path.lexists(work) else []
+    inside += [] if work.is_symlink() else work.rglob("*")
+    for one in sorted([*names, *inside]):
+        status = one.lstat()
+        if not stat.S_ISDIR(status.st_mode) and (not stat.S_ISREG(status.st_mode) or status.st_nlink > 1):
+            yield Problem(str(one.relative_to(path)), PLANTED)
 
 
 def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
@@ -365,7 +394,7 @@ class ShardProbe:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._calls = IsolatedCalls(_TIMEOUT_S)
+        self._calls = IsolatedCalls(_TIMEOUT_S, text.plain(str(store.path)))
 
     def complaint(self, number: int, name: str) -> str | None:
         """What the format's own library finds wrong with field `name` of a shard; None if nothing is."""

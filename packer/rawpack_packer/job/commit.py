@@ -26,6 +26,7 @@ from rawpack.disk import npy
 from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
 from rawpack.errors import DamagedStoreError
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import left_by
@@ -69,19 +70,18 @@ class Duplicates:
             return _repeated(self._taken())
         self._spill()
         found = sum(_repeated(np.fromfile(path, "<u8")) for path in self._folder.iterdir())
-        shutil.rmtree(self._folder)
+        writing.remove_folder(self._folder)
         return found
 
     def _spill(self) -> None:
         if not self._spilled:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder.mkdir()
+            writing.make_empty_folder(self._folder)
         checksums = np.sort(self._taken())
         self._spilled = self._count
         edges = np.searchsorted(checksums >> np.uint64(56), np.arange(_BUCKETS + 1, dtype=np.uint64)).tolist()
         for bucket in range(_BUCKETS):
             if edges[bucket] < edges[bucket + 1]:
-                with (self._folder / f"{bucket:03d}").open("ab") as file:
+                with writing.reopen(self._folder / f"{bucket:03d}", "ab") as file:
                     file.write(checksums[edges[bucket] : edges[bucket + 1]].astype("<u8").tobytes())
 
     def _taken(self) -> NDArray[np.uint64]:
@@ -197,7 +197,7 @@ def commit_rejects(destination: Path, run: int, parts: Iterable[int], old: Manif
 
 def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Manifest | None = None) -> None:
     """Write the rejects of the old store, then those of the finished parts, one JSON object a line."""
-    with path.open("wb") as file:
+    with writing.create(path) as file:
         if old is not None:
             with (destination / old.rejects.file.name).open("rb") as rejected:
                 shutil.copyfileobj(rejected, file)
@@ -240,8 +240,7 @@ def _write_columns(
 def begin_columns(destination: Path, run: int) -> Path:
     """The empty folder that the columns of a run are written into, until `end_columns`."""
     folder = destination / WORK / f"{of_run(COLUMNS, run)}.tmp"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    writing.make_empty_folder(folder)
     return folder
 
 
@@ -254,8 +253,8 @@ def end_columns(destination: Path, run: int, names: Iterable[str], rows: int) ->
         written.append(files.record(folder / name, name))
     files.sync_folder(folder)
     # A commit that was killed may have left it: no manifest names it.
-    shutil.rmtree(final, ignore_errors=True)
-    folder.replace(final)
+    writing.remove_folder(final)
+    writing.replace(folder, final)
     files.sync_folder(destination)
     return Columns(folder=name_of_all, rows=rows, files=tuple(written))
 
@@ -265,13 +264,13 @@ def _write_some(
 ) -> None:
     """Write some column files at the same time, reading each record once."""
     with ExitStack() as opened:
-        writing = []
+        writers = []
         for file_name, kind, header in columns:
-            file, column = opened.enter_context((folder / file_name).open("wb")), _ColumnWriter(file_name, kind)
+            file, column = opened.enter_context(writing.create(folder / file_name)), _ColumnWriter(file_name, kind)
             file.write(header + column.first)
-            writing.append((file, column))
+            writers.append((file, column))
         for record in _records(destination, parts):
-            for file, column in writing:
+            for file, column in writers:
                 file.write(column.of(record))
 
 
@@ -318,7 +317,7 @@ def write_provenance(destination: Path, provenance: dict[str, Any], states: NDAr
     work = destination / WORK
     temporary, digest = work / f"{STATES}.tmp", xxhash.xxh3_64()
     blocks = (states[first : first + _BLOCK_ROWS] for first in range(0, len(states), _BLOCK_ROWS))
-    with temporary.open("wb") as file:
+    with writing.create(temporary) as file:
         for block in chain([npy.header("int64", states.shape)], (rows.astype("<i8").tobytes() for rows in blocks)):
             digest.update(block)
             file.write(block)

@@ -174,7 +174,7 @@ def _trials(
 ) -> Generator[_SampleTrial]:
     """Try the one sample of each part. apart: in a child process; a sample that kills it counts as rejected."""
     # Packing will say what changed.
-    with contextlib.suppress(SourceChangedError), IsolatedCalls(_STUCK_AFTER_S) as calls:
+    with contextlib.suppress(SourceChangedError), IsolatedCalls(_STUCK_AFTER_S, "samples of the source") as calls:
         for part in parts:
             yield _try_apart(calls, part, recipe, fields) if apart else _try(part, recipe, fields)
 

@@ -29,6 +29,7 @@ from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
 from rawpack_packer.job.differences import probed
 from rawpack_packer.job.estimate import START_S, check_space, estimate
+from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
@@ -171,11 +172,17 @@ class Job:
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""
         self.finished()
+        self._check_containers()
         guess = estimate(self.source, self.recipe, self.fields, self.run_options.processes)
         if self.run_options.processes:
             guess = replace(guess, seconds=guess.seconds + START_S)
         free = destinations.free_bytes(self.destination)
         return DryRun(guess, len(self.source), text.image_shapes(self.fields), free)
+
+    def _check_containers(self) -> None:
+        """Raise PackError where what cannot be read is known, and is too much, before anything is packed."""
+        begun = not self.run_options.restart and self.begun is not None
+        RejectLimit(self.source, self.run_options).check_containers(begun=begun)
 
     def run(self) -> Summary:
         """Pack the store, or resume that. Raises as `do`."""
@@ -201,6 +208,7 @@ class Job:
         KeyboardInterrupt, with `Parts.kept`, after Ctrl-C.
         """
         began, path, source, run_options = time.monotonic(), self.destination, self.source, self.run_options
+        self._check_containers()
         if check_free and len(source) and (run_options.restart or self.begun is None):
             freed = 0 if self.adds else destinations.own_bytes(path)
             check_space(path, [self], destinations.free_bytes(path) + freed)
@@ -243,6 +251,7 @@ class Job:
             bytes_out=totals.bytes_out,
             seconds=time.monotonic() - began,
             info=source.info,
+            lost=parts.limit.containers_in_words() if parts.limit.containers else "",
             unread=len(unread_of(source)),
             class_sizes=(min(sizes), max(sizes)) if sizes and not self.adds else None,
         )

@@ -17,6 +17,7 @@ import numpy as np
 from rawpack.errors import PackError, RawpackError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
+from rawpack.system import writing
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.files import SPOOL, WORK
@@ -225,7 +226,7 @@ def _taken(
     samples = begin(stream, how, lambda first: opened([first], **given, names=names, root=f"<{called}>"))
     taking = Taking(run_options.progress)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        writing.make_folder(folder)
         with alone(folder / "lock", f"reading a stream into {place}"):
             try:
                 dataset = take(samples, folder, how, taking.show)

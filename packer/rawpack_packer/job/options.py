@@ -75,7 +75,7 @@ class RunOptions:
 
     def allowed(self, samples: int) -> int:
         """How many of this many samples may be rejected."""
-        return int(self.max_rejects) if self.max_rejects >= 1 else int(self.max_rejects * samples)
+        return int(self.max_rejects) if self.max_rejects >= 1 else int(self.max_rejects * samples + 1e-9 * samples)
 
     def connected(self) -> RunOptions:
         """These options, with the engine connected to its cluster."""

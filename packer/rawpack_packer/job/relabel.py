@@ -24,6 +24,7 @@ from rawpack.disk.columns import files_of
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
+from rawpack.system import writing
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.folder import THEN_COPY, local_folder
@@ -77,7 +78,12 @@ class Relabeled(Shown):
         rows += [("skipped", f"{count(self.skipped, 'key')} that no sample has")] if self.skipped else []
         if self.stale:
             rows.append(("old values", f"copies of {', '.join(self.stale)} inside the HDF5 shards keep them"))
-        head = f"{self.store}: {' and '.join(what)} of {count(self.named, 'sample')} of {self.samples:,}"
+        samples = f"{count(self.named, 'sample')} of {self.samples:,}"
+        head = (
+            f"{self.store}: {' and '.join(what)} of {samples}"
+            if what
+            else (f"{self.store}: nothing to do: {samples} {'has' if self.named == 1 else 'have'} these values already")
+        )
         return Block(plain(head), rows)
 
 
@@ -92,7 +98,8 @@ def relabel_store(
 ) -> Relabeled:
     """What `rawpack.relabel` does, with its parameters.
 
-    Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one.
+    Raises UsageError with nothing changed. Killed at any time, the store is the old one or the new one; a store that
+    has the new values stays as it is.
     """
     path, (new, of_floats) = local_folder(store, f"relabel a store in a folder, {THEN_COPY}"), _rows_of(new)
     opened = open_store(path, [] if isinstance(new, ListingRows) else [Path(new)], "relabel")
@@ -110,14 +117,19 @@ def relabel_store(
             f"{path} is an hdf5 store, whose shards have copies of {', '.join(stale)} for other programs: allow these "
             f"to keep the old values with {opt.stale_copies}, or pack again"
         )
-    _write(path, opened, change, given.where)
+    made = _is_made(opened, change)
+    if made:
+        with files.refusals_named(path):
+            commit.tidy_finished(path)
+    else:
+        _write(path, opened, change, given.where)
     return Relabeled(
         str(path),
         manifests.load(path)[1],
         len(opened),
         change.named,
         tuple(name for name in change.columns if name not in opened.fields),
-        tuple(name for name in change.columns if name in opened.fields),
+        tuple(name for name in change.columns if name in opened.fields and not made),
         change.new_classes,
         change.skipped,
         stale,
@@ -139,7 +151,7 @@ def _rows_of(new: Any) -> tuple[str | os.PathLike[str] | ListingRows, dict[str, 
 def _write(path: Path, store: Store, change: _Change, where: str) -> None:
     """Make the store the new one, unless another run has changed it. where: see `KeyedFields`."""
     with files.refusals_named(path):
-        (path / WORK).mkdir(exist_ok=True)
+        writing.make_folder(path / WORK)
         with Lock(path):
             if manifests.load(path)[1] != store.digest:
                 raise UsageError(f"another run has just changed {path}; give the command again")
@@ -260,7 +272,7 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
             else _replaced(store, change.lines_of(name), name, field, column)
         )
         for stem, blocks in parts.items():
-            with (folder / f"{stem}.npy").open("wb") as file:
+            with writing.create(folder / f"{stem}.npy") as file:
                 file.write(npy.header(blocks[0].dtype, (sum(map(len, blocks)), *blocks[0].shape[1:])))
                 for block in blocks:
                     file.write(np.ascontiguousarray(block).data)
@@ -282,6 +294,23 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
         counts=counts,
     )
     commit.write_manifest(path, new)
+
+
+def _is_made(store: Store, change: _Change) -> bool:
+    """Whether the store has the new values: an earlier run may have been killed after it had replaced the manifest."""
+    if change.fields != store.fields or change.classes != store.manifest.classes:
+        return False
+    for name, column in change.columns.items():
+        field = store.fields[name]
+        new, old = _replaced(store, change.lines_of(name), name, field, column), _copied(store, name, field)
+        # As bytes: a NaN is equal to itself.
+        if any(b"".join(map(_bytes, new[stem])) != b"".join(map(_bytes, blocks)) for stem, blocks in old.items()):
+            return False
+    return True
+
+
+def _bytes(block: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(block).tobytes()
 
 
 def _withdraw(path: Path, store: Store) -> None:

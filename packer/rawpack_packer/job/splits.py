@@ -19,6 +19,7 @@ from rawpack.errors import StoreError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, join
 from rawpack.remote.url import shown as shown_url
+from rawpack.system import writing
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import SPOOL, WORK
@@ -302,7 +303,7 @@ class Splits:
         destination, before = self.destination, read_splits(self.destination)
         with files.refusals_named(destination):
             with destinations.names_synced(destination):
-                destination.mkdir(parents=True, exist_ok=True)
+                writing.make_folder(destination)
             if self._how.restart and before is not None:
                 for name in before.splits:
                     store = destination / name

@@ -25,7 +25,7 @@ from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.base import image_file_of
-from rawpack_packer.sources.files import opened
+from rawpack_packer.sources.files import UNREADABLE, opened
 from rawpack_packer.text import Block, Rows, Shown
 
 if TYPE_CHECKING:
@@ -208,12 +208,26 @@ class Summary(Shown):
     """The fewest and the most samples that a class has, where this run packed all of them."""
     shuffle: bool = True
     """Whether the line that opens the store reads it in random order."""
+    lost: str = ""
+    """The containers, such as videos, that cannot be read, and their shares of the source, where there are any."""
 
     def __repr__(self) -> str:
         rejects = self.manifest.rejects.count
         some = f", {text.count(rejects, 'reject')}" if rejects else ""
         samples = text.count(self.manifest.samples, "sample")
         return f"Summary({self.destination!r}: {samples}, {text.size(self.bytes_out)}{some})"
+
+    @property
+    def missing(self) -> str:
+        """The samples that a disk or a permission may be to blame for: packed again, they may be there."""
+        count = self.manifest.rejects.reasons.get(UNREADABLE, 0)
+        if not count:
+            return ""
+        what, listed = text.count(count, self.info.noun), Path(self.destination) / self.manifest.rejects.file.name
+        return (
+            f"{what} could not be read, and {'is' if count == 1 else 'are'} not in the store: see {listed}; once the "
+            f"disk and the permissions are in order, {opt.restart} packs all"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         manifest = self.manifest
@@ -233,6 +247,7 @@ class Summary(Shown):
             "problems": list(self.info.problems),
             "skipped": dict(self.info.skipped),
             "unread": self.unread,
+            "read_again": self.info.read_again,
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "seconds": round(self.seconds, 3),
@@ -253,6 +268,7 @@ class Summary(Shown):
             kept = "each keeps its label, and later classes have the labels after it"
             rows.append(("counted", f"{what}: {len(self.info.empty_classes):,} ({some}); {kept}"))
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
+        rows += _lost(self)
         for name, count in manifest.counts.items():
             if count and name not in ("empty_classes", "problems", *LEFT_OUT):
                 rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
@@ -330,6 +346,7 @@ class AppendSummary(Shown):
         rows += _class_rows(summary)
         if self.rejected:
             rows.append(("rejected", f"{self.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
+        rows += _lost(summary)
         rows += left_out
         if self.later:
             rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
@@ -346,6 +363,14 @@ def rejected_rows(reasons: Mapping[str, int], listed_in: str) -> Rows:
         return []
     words = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
     return [("rejected", f"{sum(reasons.values()):,} ({words}), listed in {text.plain(listed_in)}")]
+
+
+def _lost(summary: Summary) -> Rows:
+    """The containers that cannot be read, and the files that were read twice."""
+    rows = [("rejected", f"{summary.lost}; each is listed once")] if summary.lost else []
+    if summary.info.read_again:
+        rows.append(("counted", f"{count_of('read_again', summary.info.noun)}: {summary.info.read_again:,}"))
+    return rows
 
 
 def _class_rows(summary: Summary) -> Rows:

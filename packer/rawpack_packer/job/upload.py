@@ -22,10 +22,12 @@ import xxhash
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
+from rawpack.remote.attempts import Attempts, meaning
 from rawpack.remote.cache import default_folder
 from rawpack.remote.download import Transfer
-from rawpack.remote.transfer import TIMEOUT_S, Attempts, Remote, bounded, meaning
+from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded
 from rawpack.remote.url import filesystem, join, shown
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import WORK
@@ -81,7 +83,8 @@ class Upload(Job):
                 _fetch_store(target, place)
             else:
                 begun = place.folder / "begun"
-                begun.write_bytes(b"rawpack is packing a store here\n")
+                with writing.create(begun, below=place.base) as file:
+                    file.write(b"rawpack is packing a store here\n")
                 target.put(begun, BEGUN)
                 if self.run_options.restart:
                     # First the manifest; the mark of ours stays.
@@ -133,8 +136,8 @@ class _Scratch:
     """The folder on this machine of a job that packs to a URL."""
 
     def __init__(self, url: str, scratch: str | os.PathLike[str] | None) -> None:
-        base = default_folder() / "packing" if scratch is None else Path(scratch)
-        self.folder = base.absolute() / xxhash.xxh3_128_hexdigest(url.partition("?")[0].rstrip("/").encode())
+        self.base = (default_folder() / "packing" if scratch is None else Path(scratch)).absolute()
+        self.folder = self.base / xxhash.xxh3_128_hexdigest(url.partition("?")[0].rstrip("/").encode())
         self._url = url
         self.store = self.folder / "store"
         self._sent = self.folder / "sent"
@@ -142,14 +145,14 @@ class _Scratch:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs on this machine from packing to the URL within this block."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with alone(self.folder / "lock", f"packing to {shown(self._url)}"):
+        writing.make_folder(self.folder, below=self.base)
+        with alone(self.folder / "lock", f"packing to {shown(self._url)}", below=self.base):
             yield
 
     def sent(self) -> set[str]:
         """Names of the shard files that were uploaded, and are empty of data here."""
         try:
-            lines = self._sent.read_text().split("\n")
+            lines = writing.read(self._sent, below=self.base).decode().split("\n")
         except FileNotFoundError:
             return set()
         return set(lines[:-1])  # a last line without a line break is incomplete
@@ -157,14 +160,14 @@ class _Scratch:
     def note_sent(self, name: str, size: int) -> None:
         """Note that a shard file was uploaded, and replace it by a sparse file of the same size."""
         # The note comes first, so that a sparse file is never taken for the shard.
-        with self._sent.open("a") as file:
-            file.write(f"{name}\n")
+        with writing.reopen(self._sent, "ab", below=self.base) as file:
+            file.write(f"{name}\n".encode())
             file.flush()
             os.fsync(file.fileno())
         temporary = self.folder / "sparse"
-        with temporary.open("wb") as sparse:
+        with writing.create(temporary, below=self.base) as sparse:
             sparse.truncate(size)
-        temporary.replace(self.store / name)
+        writing.replace(temporary, self.store / name, below=self.base)
 
     def check_sent(self, there: Mapping[str, int]) -> None:
         """Have the job pack those shards again that were uploaded but are gone from the URL."""
@@ -287,16 +290,17 @@ def _fetch_store(target: RemoteFolder, place: _Scratch) -> None:
     try:
         manifest_bytes = target.read_small(manifests.NAME, lambda data: manifests.parse(data, str(target)))
         manifest, _ = manifests.parse(manifest_bytes, str(target))
-        place.store.mkdir(parents=True, exist_ok=True)
+        writing.make_folder(place.store, below=place.base)
         shards = {record.name for shard in manifest.shards for record in shard.files}
         for name, record in manifest.records():
             if name in shards:
                 place.note_sent(name, record.bytes)
             else:
-                target.read(name, record, place.store / name)
-        for name in (PROVENANCE, STATES):
-            (place.store / name).write_bytes(target.read_small(name))
-        (place.store / manifests.NAME).write_bytes(manifest_bytes)
+                target.read(name, record, place.store)
+        last = {name: target.read_small(name) for name in (PROVENANCE, STATES)} | {manifests.NAME: manifest_bytes}
+        for name, data in last.items():
+            with writing.create(place.store / name, below=place.base) as file:
+                file.write(data)
     except (RawpackError, FileNotFoundError) as error:
         raise UsageError(
             f"{error}: name another URL. {opt.restart} deletes what is left of the store and packs again"
@@ -350,10 +354,11 @@ class RemoteFolder:
 
         return self._tried("", "listed", look, 0)
 
-    def read(self, name: str, record: FileRecord, path: Path) -> None:
-        """Fetch a file that a manifest names. Raises as `Transfer.run`."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w+b", buffering=0) as file:
+    def read(self, name: str, record: FileRecord, folder: Path) -> None:
+        """Fetch a file that a manifest names into a store's folder. Raises as `Transfer.run`."""
+        path = folder / name
+        writing.make_folder(path.parent, below=folder)
+        with writing.create(path, "w+b", 0, below=folder) as file:
             Transfer(self._remote, name, record, file.fileno()).run()
 
     def read_small(self, name: str, check: Callable[[bytes], Any] = lambda data: None) -> bytes:

@@ -410,7 +410,8 @@ RUN: tuple[Option, ...] = (
     _run(
         name="max_rejects", metavar="SHARE|N", meant_by=("max_errors", "tolerance"),
         short="How many samples may be unreadable",
-        help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number.",
+        help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number. "
+        "An unreadable video counts by its share of the files or bytes.",
         default="1%", annotation="float | str",
         doc='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
     ),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DecodeError, PackError
+from rawpack.system import writing
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected
@@ -77,8 +78,6 @@ class PartTask:
     """Distinguishes the temporary files of two workers, one of which was taken for dead and is not."""
     crashed: frozenset[int] = field(default_factory=frozenset)
     """Samples of the part that killed the processes that decoded them: rejected without another try."""
-    lost: str = ""
-    """Why the part is given up; "" where it is not. All its samples are rejected, without a try."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
             note(i)
             disk.at(i)
             made = ahead.take(i)
-            if task.lost or i in task.crashed:
-                died = DecodeError("crashed", task.lost or "it killed two processes that decoded it")
+            if i in task.crashed:
+                died = DecodeError("crashed", "it killed two processes that decoded it")
                 made = PreparedItem(task.samples.key(i), died, 0, None)
             elif made is None:
                 made = prepare_item(task.samples, i, recipe, task.fields)
@@ -253,7 +252,7 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
     """The record of a part that is done and has its shard; None if the part must be packed (again)."""
     path = record_path(destination, number)
     try:
-        data = path.read_bytes()
+        data = writing.read(path, of_any_user=True)  # workers of a cluster may run as another one
     except FileNotFoundError:
         return None
     body, seal = data[:-16], data[-16:]

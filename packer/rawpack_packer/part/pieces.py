@@ -22,6 +22,7 @@ import xxhash
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
+from rawpack.system import writing
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE, exact_bytes
@@ -97,10 +98,10 @@ def make_piece(task: PartTask, first: int) -> bool:
     body = pickle.dumps(made, protocol=5)
     temporary = path.with_suffix(".tmp")
     try:
-        with temporary.open("wb") as file:
+        with writing.create(temporary) as file:
             file.write(body)
             file.write(xxhash.xxh3_128_digest(body))
-        temporary.replace(path)
+        writing.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     return True
@@ -127,7 +128,7 @@ class PiecesAhead:
     def _read(self, first: int) -> dict[int, PreparedItem]:
         path = _path(self._task, first)
         try:
-            data = path.read_bytes()
+            data = writing.read(path)
             path.unlink()
         except OSError:
             return {}

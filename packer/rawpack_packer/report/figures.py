@@ -18,6 +18,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from rawpack.system.writing import write_output
 from rawpack_packer import text
 from rawpack_packer.tune.measure import Figure, number, shortened
 
@@ -136,10 +137,12 @@ def svg(plot: Plot, title: str, name: str, *, narrow: bool = False) -> str:
 
 def write_png(path: Path, plot: Plot) -> None:
     """The plot as a picture for slides and mails."""
+    drawn = io.BytesIO()
     with mpl.rc_context(_STYLE | {"figure.facecolor": "white"}), _no_glyph_warnings():
         drawing = Drawing(figsize=(_WIDE, plot.height), layout="constrained")
         plot.draw(drawing, False)
-        drawing.savefig(path, format="png", dpi=150)
+        drawing.savefig(drawn, format="png", dpi=150)
+    write_output(path, drawn.getvalue())
 
 
 @contextmanager

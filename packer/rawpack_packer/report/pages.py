@@ -25,6 +25,7 @@ from rawpack import Reader
 from rawpack.errors import PackError
 from rawpack.store.store import Store
 from rawpack.system import machine
+from rawpack.system.writing import write_output
 from rawpack_packer import text
 from rawpack_packer.inspect import describe
 from rawpack_packer.inspect.contact_sheet import class_name, image_names, thumbnail
@@ -172,7 +173,7 @@ def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: 
         rejects=describe.first_rejects(store, _REJECTS),
         details=[*describe.rows_of(described), *((what, number) for number, what in describe.counts_of(described))],
     )
-    path.write_text(page, "utf-8")
+    write_output(path, page.encode())
 
 
 def _facts(described: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -292,7 +293,7 @@ def _column(store: Store, name: str) -> NDArray[Any] | None:
 def write(page: Path | None, plots: Path | None, done: Plan | Bench) -> None:
     """Write the page, and the plot alone; None leaves one out."""
     if page is not None:
-        page.write_text(_page_of(done, _command()), "utf-8")
+        write_output(page, _page_of(done, _command()).encode())
     if plots is not None:
         write_png(plots, _plot_of(done))
 

@@ -190,7 +190,7 @@ def _refuse_container(file: Path) -> None:
         raise UsageError(
             f"{plain(os.fspath(file))} is damaged, or of another form than is known ({plain(str(error))}): read it in "
             "Python, and pass the samples to rawpack.pack"
-        ) from None
+        ) from error
     if made is not None:
         raise made
 

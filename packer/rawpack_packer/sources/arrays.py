@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import DTYPES
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.zip import directory
+from rawpack_packer.sources.archives.zip import directory, disagreement
 from rawpack_packer.sources.array_files import (
     ARRAYS,
     ArraysAt,
@@ -34,6 +35,7 @@ from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.inferred import inferred_kind
+from rawpack_packer.sources.inflation import most_of
 from rawpack_packer.sources.named_arrays import SaidOfArrays
 from rawpack_packer.sources.table.choose import (
     LABEL,
@@ -160,16 +162,16 @@ def _read(
         labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
         if labels.shape[:1] != images.values.shape[:1]:
             raise UsageError(
-                f"{root} has {len(images.values)} images, and {plain(os.fsencode(beside))} next to it has labels of "
-                f"shape {labels.shape}: rename it if they do not belong together"
+                f"{root} has {(*images.values.shape, 0)[0]} images, and {plain(os.fsencode(beside))} next to it has "
+                f"labels of shape {labels.shape}: rename it if they do not belong together"
             )
         return {LABEL: np.asarray(labels)}, images, states, left_out
     except UsageError:
         raise
     except OSError as error:
-        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise UsageError(f"{root} is not an intact file of arrays: {error}") from None
+        raise UsageError(f"{root} is not an intact file of arrays: {error}") from error
 
 
 def _choice_and_images(
@@ -242,7 +244,7 @@ def _parsing(path: Path) -> Iterator[None]:
     except (UsageError, OSError):
         raise
     except Exception as error:
-        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from None
+        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from error
 
 
 def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
@@ -256,6 +258,9 @@ def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, ND
         infos, problem = directory(opened)
         if problem is not None:
             raise problem
+        for info in infos:
+            if (differs := disagreement(opened.fileno(), info)) is not None:
+                raise ValueError(differs)
         members = {info.filename.removesuffix(".npy"): info for info in infos}
         named = at.split or said.names_image or said.columns.image is not None
         images = [name for name in members if split_of(name)[1].rpartition("/")[2] in IMAGE_NAMES]
@@ -310,6 +315,11 @@ def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
 
 
 def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> NDArray[Any]:
+    if info.file_size > most_of(info.compress_size, sys.maxsize):
+        raise UsageError(
+            f"{path}: {info.filename!r} in it says that it has {info.file_size:,} bytes, which cannot be in "
+            f"{info.compress_size:,}: write it again"
+        )
     with file.open(info) as member:
         assert isinstance(member, zipfile.ZipExtFile)
         if member.peek(len(_NPY))[: len(_NPY)] != _NPY:

@@ -71,6 +71,8 @@ class SourceInfo:
     """What was left out or may matter. Each kind of source always has the same names."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Suffixes of what was left out because it is no image, such as ".json" -> 24; "" of files without one."""
+    read_again: int = 0
+    """Files that were read twice, because the first process that read them died. No store or job records it."""
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
 
@@ -231,6 +233,39 @@ class HasUnread(Protocol):
         """The numbers, ascending, of samples that stand for a folder or file that could not be read."""
 
 
+@dataclass(frozen=True, eq=False)
+class Containers:
+    """The files of a source that each hold many samples, such as videos."""
+
+    noun: str
+    """What one is called, in the singular."""
+    starts: Rows
+    """(n,): the number of the first sample of each, ascending."""
+    bytes: Rows
+    """(n,): their sizes; negative where they are not known."""
+    lost: NDArray[np.bool_]
+    """(n,): whether it cannot be read. A single sample stands for all that it holds."""
+
+    def shares(self) -> NDArray[np.float64]:
+        """(n, 2): the share of each in the number of files, and in their bytes: 0 where the size of any is unknown."""
+        sizes = self.bytes if (self.bytes >= 0).all() else np.zeros_like(self.bytes)
+        files = np.full(len(sizes), 1 / max(1, len(sizes)))
+        return np.stack([files, sizes / max(1, int(sizes.sum()))], axis=1)
+
+    def holding(self, rows: Rows) -> Containers:
+        """Those that hold the samples at `rows`, ascending, which are numbered from 0."""
+        held, starts = np.unique(np.searchsorted(self.starts, rows, "right") - 1, return_index=True)
+        return Containers(self.noun, starts.astype(np.int64), self.bytes[held], self.lost[held])
+
+
+@runtime_checkable
+class HasContainers(Protocol):
+    """A source of files that each hold many samples, of which some may be unreadable as a whole."""
+
+    def containers(self) -> Containers | None:
+        """All files, also what could not be looked into, see `HasUnread`; None where samples are files after all."""
+
+
 @runtime_checkable
 class HasVideos(Protocol):
     """A source of frames whose field `video` numbers their videos."""
@@ -306,7 +341,7 @@ def named_value(name: str, column: Column, i: int) -> Value:
     try:
         return column.value(i)
     except DecodeError as error:
-        raise DecodeError(error.reason, f"{name}: {error.detail}") from None
+        raise DecodeError(error.reason, f"{name}: {error.detail}") from error
 
 
 @runtime_checkable
@@ -351,6 +386,11 @@ def probes_of(source: Source) -> Rows:
     """See `HasProbes`: some of all samples."""
     every = np.arange(len(source), dtype=np.int64)
     return source.probes(every) if isinstance(source, HasProbes) else every[:0]
+
+
+def containers_of(source: Source) -> Containers | None:
+    """See `HasContainers`."""
+    return source.containers() if isinstance(source, HasContainers) else None
 
 
 def videos_of(source: Source) -> Videos | None:

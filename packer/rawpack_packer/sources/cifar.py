@@ -167,7 +167,7 @@ def _read_files(base: Path, names: Sequence[str]) -> dict[str, tuple[bytes, Stat
                 state = stat.st_size, stat.st_mtime_ns
                 found = {name: (data, state) for name, data in _of_archive(base, names).items()}
     except (BadArchiveError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(f"{where} is not an intact .tar.gz: {error}; download it again") from None
+        raise UsageError(f"{where} is not an intact .tar.gz: {error}; download it again") from error
     missing = [name for name in names if name not in found]
     if missing:
         raise UsageError(f"{where} has no {listed(missing, 5)}: download it again")
@@ -254,7 +254,7 @@ def _dict_of(data: bytes, where: str) -> dict[bytes, Any]:
     try:
         value = read_pickle(data)
     except BadPickleError as error:
-        raise UsageError(f"{where} is not read as a pickle: {error}; download it again") from None
+        raise UsageError(f"{where} is not read as a pickle: {error}; download it again") from error
     if not isinstance(value, dict):
         raise UsageError(f"{where} is a pickle without a dict: download it again")
     return {name.encode() if isinstance(name, str) else name: one for name, one in value.items()}

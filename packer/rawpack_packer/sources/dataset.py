@@ -269,8 +269,8 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
     for i, key in enumerate(keys):
         try:
             key.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise") from None
+        except UnicodeEncodeError as error:
+            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise") from error
         if (first := firsts.setdefault(key, i)) != i:
             raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
     return keys
@@ -282,8 +282,8 @@ def _class_number(label: Any, classes: Sequence[str]) -> int:
         return -1
     try:
         return classes.index(label) if label in classes else [*map(composed, classes)].index(composed(label))
-    except (ValueError, TypeError):
-        raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from None
+    except (ValueError, TypeError) as error:
+        raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from error
 
 
 def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImages) -> Value:
@@ -292,7 +292,7 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         try:
             return images.further(value)
         except DecodeError as error:
-            raise DecodeError(error.reason, f"{name}: {error.detail}") from None
+            raise DecodeError(error.reason, f"{name}: {error.detail}") from error
     if kind is not None and kind.mask:
         value = file_or_array(value)
     if isinstance(value, str | bytes):
@@ -303,7 +303,7 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         try:
             return as_text(dict(value) if isinstance(value, Mapping) else value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from None
+            raise DecodeError("bad_field", f"a value cannot be stored as JSON text: {error}") from error
     array = as_array(value.rows if isinstance(value, Boxes) else value)
     if array is None:
         raise DecodeError("bad_field", f"{name} is {plain(type(value).__name__)}, which no number or array can hold")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.errors import reason_of
+from rawpack_packer.errors import reason_of, stop_if_of_any_file, twice
 from rawpack_packer.images.with_pillow import check_mode, is_grey, is_pillow, pixels_of
 from rawpack_packer.sources.axes import (
     AXES,
@@ -31,6 +31,7 @@ from rawpack_packer.sources.base import Item
 from rawpack_packer.sources.dataset_targets import with_targets
 from rawpack_packer.sources.declared import plain_dtype
 from rawpack_packer.sources.fields import ImageKind, as_array
+from rawpack_packer.sources.files import UNREADABLE
 from rawpack_packer.text import listed, plain
 
 Names = tuple[str, ...] | Mapping[str, str | int]
@@ -202,7 +203,7 @@ def _as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
         try:
             return renamed(dict(enumerate(sample)) if positions else _as_dict(sample, None), names, "a sample")
         except UsageError as error:
-            raise DecodeError("bad_field", str(error)) from None
+            raise DecodeError("bad_field", str(error)) from error
     if isinstance(sample, Mapping):
         return {str(name): _file_of(value) for name, value in sample.items()}
     if isinstance(sample, np.void) and sample.dtype.names is not None:
@@ -426,7 +427,7 @@ def _first_kind(first: Any, axes: Axes | None, where: str) -> tuple[ImageKind | 
             return None, False
         array = np.asarray(as_image(first))
     except DecodeError as error:
-        raise UsageError(f"the first sample: {error.detail}") from None
+        raise UsageError(f"the first sample: {error.detail}") from error
     if array.ndim == 0:
         raise UsageError(
             f"the first sample: the image is a single number, {array}; a sample must be an image, a tuple (image, "
@@ -473,6 +474,7 @@ def file_or_array(value: Any) -> Any:
     if not isinstance(value, str | os.PathLike):
         return value
     try:
-        return Path(value).read_bytes()
+        return twice(Path(value).read_bytes)
     except OSError as error:
-        raise DecodeError("unreadable", f"{plain(Path(value).name)}: {reason_of(error)}") from None
+        stop_if_of_any_file(error, os.fspath(value))
+        raise DecodeError(UNREADABLE, f"{plain(Path(value).name)}: {reason_of(error)}") from error

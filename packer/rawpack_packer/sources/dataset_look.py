@@ -119,7 +119,7 @@ class DatasetLook:
                 check_not_item(sample, self.dataset)
                 return as_dict(sample, self.names)
             except DecodeError as error:
-                raise UsageError(f"{self.root}: its first sample: {error.detail}") from None
+                raise UsageError(f"{self.root}: its first sample: {error.detail}") from error
             except (PackError, UsageError, MemoryError):
                 raise
             except Exception as error:
@@ -322,7 +322,7 @@ def of_one_hot(value: Any) -> int:
     try:
         return int(one_hot_numbers(np.empty((0, 0)) if array is None else array[None], "label")[0])
     except (UsageError, IndexError) as error:
-        raise DecodeError("bad_field", f"{error}") from None
+        raise DecodeError("bad_field", f"{error}") from error
 
 
 def _first_one_hot(first: Mapping[str, Any], said: str, root: str) -> int:
@@ -331,7 +331,7 @@ def _first_one_hot(first: Mapping[str, Any], said: str, root: str) -> int:
     try:
         return of_one_hot(first[LABEL])
     except DecodeError as error:
-        raise UsageError(f"{said}: {root}: the first sample: {error.detail}") from None
+        raise UsageError(f"{said}: {root}: the first sample: {error.detail}") from error
 
 
 def is_empty(value: Any) -> bool:

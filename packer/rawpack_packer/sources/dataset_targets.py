@@ -40,7 +40,7 @@ def of_annotations(target: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows = [(*one["bbox"], one.get("category_id", -1)) for one in target]
         boxes = np.array(rows, np.float32).reshape(-1, 5)
     except (TypeError, ValueError) as error:
-        raise DecodeError("bad_field", f"bbox and category_id are not five numbers: {error}") from None
+        raise DecodeError("bad_field", f"bbox and category_id are not five numbers: {error}") from error
     crowd = np.array([bool(one.get("iscrowd", 0)) for one in target], bool)
     return {BOXES: Boxes(boxes[~crowd], "xywh"), _CROWDS: Boxes(boxes[crowd], "xywh")}
 

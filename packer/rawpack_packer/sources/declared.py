@@ -132,7 +132,7 @@ def with_arrays(kinds: Mapping[str, FieldKind], names: Iterable[str], where: str
         try:
             marked[name] = replace(kinds[name], array=True)
         except UsageError as error:
-            raise UsageError(f"{opt.fields(f'{name}:{ARRAY}')}: {error}") from None
+            raise UsageError(f"{opt.fields(f'{name}:{ARRAY}')}: {error}") from error
     return marked
 
 

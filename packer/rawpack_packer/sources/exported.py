@@ -90,7 +90,7 @@ def exported(data: bytes | None, where: str) -> ExportNote:
         raise UsageError(
             f"{where}: what it says of an export cannot be read: {error}; update rawpack, or take it away and declare "
             "the fields"
-        ) from None
+        ) from error
     for name, kind in kinds.items():
         if kind.is_pixels:  # files, which say how large they are
             kinds[name] = replace(kind, shape=(None, None, *kind.shape[2:]))

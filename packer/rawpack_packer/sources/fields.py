@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ PLAIN = "bool, int8 to int64, uint8 to uint64, float16 to float64"
 """The dtypes that fields and images can have, as errors name them."""
 _MOST_AXES = 16
 """Of one sample, in any store."""
+_MOST_VALUES = 1 << 40
+"""Of one sample: what more than one axis has is beyond the memory of any machine."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,8 @@ class FieldKind:
             raise UsageError(f"shape {self.shape}: lengths must be 1 or more, or None where samples differ")
         if len(self.shape) > _MOST_AXES:
             raise UsageError(f"shape {self.shape}: a field has at most {_MOST_AXES} axes")
+        if math.prod(n or 1 for n in self.shape) > _MOST_VALUES:
+            raise UsageError(f"shape {self.shape}: a sample has at most {_MOST_VALUES:,} values")
         if None in self.shape[1:] and not self.is_pixels:
             raise UsageError(f"shape {self.shape}: only the first length of a field may differ between samples")
 
@@ -182,6 +187,8 @@ class ImageKind:
             raise UsageError(f"images of shape {self.shape}: only height and width of (H, W, C) may differ")
         if any(n is not None and n < 1 for n in self.shape) or len(self.shape) > 15:
             raise UsageError(f"images of shape {self.shape}: they need 1 to 15 axes, each of length 1 or more")
+        if math.prod(n or 1 for n in self.shape) > _MOST_VALUES:
+            raise UsageError(f"images of shape {self.shape}: an image has at most {_MOST_VALUES:,} values")
 
 
 def as_text(value: Any) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.errors import AdvisedError, is_no_fault_of_data, reason_of, stop_if_of_any_file
+from rawpack_packer.errors import AdvisedError, is_no_fault_of_data, reason_of, stop_if_of_any_file, twice
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Column, Images, Item, check_part, check_sample, named_value
 from rawpack_packer.text import again, near_path, plain
@@ -24,6 +24,8 @@ MAX_PROBLEMS = 100
 MAX_FILE_BYTES = 2**31 - 1
 """No decoder takes more in one buffer."""
 _PIECE = 1 << 20
+UNREADABLE = "unreadable"
+"""The reason of a reject that a disk, a network or a permission may be to blame for, rather than the file."""
 UNKNOWN = (-1, -1)
 """Size and mtime of what has none, such as a broken link."""
 NOT_SCANNED = -2
@@ -136,16 +138,21 @@ def read_file(path: str, key: str, scanned: tuple[int, int]) -> bytes:
 
 def read_unchanged(path: str, key: str, scanned: tuple[int, int], read: Callable[[int], bytes]) -> bytes:
     """What `read` reads from a descriptor of the file at `path`; otherwise like `read_file`."""
-    try:
+
+    def attempt() -> bytes:
         with opened(path) as fd:
             check_unchanged(fd, scanned, key)
             data = read(fd)
             check_unchanged(fd, scanned, key)
+        return data
+
+    try:
+        data = twice(attempt)
     except OSError as error:
         stop_if_of_any_file(error, key)
         if error.errno in (errno.ENOENT, errno.ENOTDIR) and scanned != UNKNOWN:
-            raise changed(key, "it is gone") from None
-        raise DecodeError("unreadable", reason_of(error)) from None
+            raise changed(key, "it is gone") from error
+        raise DecodeError(UNREADABLE, reason_of(error)) from error
     if not data:
         raise DecodeError("empty", "the file has no bytes")
     return data
@@ -167,7 +174,7 @@ def check_path(path: str, scanned: tuple[int, int], key: str) -> None:
         check_unchanged(path, scanned, key)
     except OSError as error:
         stop_if_of_any_file(error, key)
-        raise changed(key, "it is gone") from None
+        raise changed(key, "it is gone") from error
 
 
 def check_unchanged(file: int | str, scanned: tuple[int, int], key: str) -> None:
@@ -297,8 +304,8 @@ def parsing(where: str, path: str, kind: str) -> Iterator[None]:
         if isinstance(error, OSError):
             stop_if_of_any_file(error, where)
             if error.errno is not None and error.strerror:
-                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from None
-        raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from None
+                raise UsageError(f"{where} cannot be read: {reason_of(error)}") from error
+        raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from error
 
 
 def fault_of(error: BaseException, path: str) -> str:

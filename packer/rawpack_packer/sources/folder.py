@@ -203,7 +203,7 @@ def check_folder(path: str, shown: str) -> None:
         raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
 
 
 def scan_folder(

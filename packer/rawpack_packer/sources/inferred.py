@@ -92,7 +92,7 @@ def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | N
             else:
                 header = read_header(value)
         except DecodeError as error:
-            raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from None
+            raise UsageError(f"field {name}: its first {word} cannot be read: {error}") from error
     if header is not None:
         channels = 3 if header.color == "rgb" else 1
         if word == "image":

@@ -71,9 +71,9 @@ def read_labels(
         table = None if reader is None else _by_table(reader, data, keys, top, column, shown)
         return table or _by_text(data.decode("utf-8-sig"), keys, top, shown)
     except (tarfile.TarError, EOFError, UnicodeDecodeError) as error:
-        raise UsageError(f"{shown} cannot be read as labels: {error}") from None
+        raise UsageError(f"{shown} cannot be read as labels: {error}") from error
     except OSError as error:
-        raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from None
+        raise UsageError(f"{shown} cannot be read: {reason_of(error)}; check the path of the labels") from error
 
 
 def _by_table(

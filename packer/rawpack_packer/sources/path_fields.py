@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
+    Containers,
     Item,
     Samples,
     Source,
     check_part,
     column_of,
+    containers_of,
     group_of,
     image_file_of,
     labels_of,
@@ -97,7 +99,7 @@ def path_pattern(text: str) -> PathPattern:
     try:
         pieces = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise _wrong(text, f"{error}; {{{{ and }}}} stand for braces") from None
+        raise _wrong(text, f"{error}; {{{{ and }}}} stand for braces") from error
     before = ""
     for literal, name, spec, conversion in pieces:
         for k, piece in enumerate(literal.split("/")):
@@ -183,7 +185,7 @@ def path_template(text: str, names: Sequence[str]) -> PathTemplate:
     try:
         pieces = [(one, name, spec or "", kind) for one, name, spec, kind in string.Formatter().parse(text)]
     except ValueError as error:
-        raise UsageError(f"{opt.path_column(repr(text))}: {error}; {{{{ and }}}} stand for braces") from None
+        raise UsageError(f"{opt.path_column(repr(text))}: {error}; {{{{ and }}}} stand for braces") from error
     named = [(spec, kind) for _, name, spec, kind in pieces if name is not None]
     if not named or any(kind or (spec and not _WHOLE.fullmatch(spec)) for spec, kind in named):
         raise UsageError(
@@ -267,6 +269,10 @@ class JoinedFields:
     def unread(self) -> Rows:
         """See `HasUnread`."""
         return unread_of(self._source)
+
+    def containers(self) -> Containers | None:
+        """See `HasContainers`."""
+        return containers_of(self._source)
 
     def videos(self) -> Videos | None:
         """See `HasVideos`."""

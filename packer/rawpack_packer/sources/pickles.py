@@ -61,7 +61,7 @@ def read_pickle(data: bytes) -> Any:
         *(pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, ValueError),
         *(ArithmeticError, MemoryError, RuntimeError),
     ) as error:
-        raise BadPickleError(f"it is damaged ({type(error).__name__})") from None
+        raise BadPickleError(f"it is damaged ({type(error).__name__})") from error
 
 
 def _check(data: bytes) -> None:

@@ -302,7 +302,7 @@ def _verified_store(path: Path) -> Store:
     try:
         store.columns.check_contents()
     except DamagedStoreError as error:
-        raise DamagedStoreError(f"{error}; {_ALL_DAMAGE}") from None
+        raise DamagedStoreError(f"{error}; {_ALL_DAMAGE}") from error
     images = [name for name, field in store.fields.items() if field.kind == "image"]
     if IMAGE not in images:
         raise UsageError(f"{path} has the images {', '.join(images) or 'none'}; the first one must be called {IMAGE}")
@@ -312,7 +312,7 @@ def _verified_store(path: Path) -> Store:
         msgspec.msgpack.encode(store.manifest.recipe)
     except (OverflowError, RecursionError) as error:
         # A job's note cannot hold all that JSON can: integers of any length.
-        raise UsageError(f"{path} has a recipe that rawpack did not write: {error}") from None
+        raise UsageError(f"{path} has a recipe that rawpack did not write: {error}") from error
     return store
 
 
@@ -329,7 +329,7 @@ def _verified(store: Store, name: str, row: int) -> tuple[FieldReader, int, NDAr
     try:
         stored = np.ascontiguousarray(reader.stored(at))
     except DamagedStoreError as error:
-        raise DecodeError("damaged", f"{name}: {error}") from None
+        raise DecodeError("damaged", f"{name}: {error}") from error
     if xxhash.xxh3_64_intdigest(stored.data) != int(store.columns.piece(f"{name}.xxh3", row, 1)[0]):
         raise DecodeError("damaged", f"{name} was changed after packing: its checksum does not fit")
     return reader, at, stored
@@ -339,7 +339,7 @@ def _read(reader: FieldReader, at: int, name: str) -> NDArray[Any]:
     try:
         return reader.read(at)
     except DamagedStoreError as error:
-        raise DecodeError("damaged", f"{name}: {error}") from None
+        raise DecodeError("damaged", f"{name}: {error}") from error
 
 
 def _column_values(origin: Origin, store: Store, row: int) -> dict[str, Value]:
@@ -361,9 +361,9 @@ def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
             boxes = Boxes(values, "xyxy")
             # The classes are those of labels, where there are labels.
             return boxes if origin.classes is None or LABEL in store.fields else with_classes(boxes, origin.classes)
-    except DamagedStoreError:
+    except DamagedStoreError as error:
         # The column fits its checksum, so it was packed with these offsets.
-        raise DecodeError("damaged", f"{name} is outside its column") from None
+        raise DecodeError("damaged", f"{name} is outside its column") from error
     value = np.empty((1, *(n or 0 for n in field.shape)), field.dtype)
     store.columns.take(name, rows, value)
     if name != LABEL or origin.classes is None:

@@ -31,7 +31,7 @@ from msgspec.msgpack import Ext
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, RawpackError, UsageError
-from rawpack.system.files import read_plain
+from rawpack.system import writing
 from rawpack_packer.images.npy import array_of
 from rawpack_packer.images.with_pillow import is_pillow
 from rawpack_packer.options import opt
@@ -86,7 +86,7 @@ class Spooled:
                 samples.seek(start)
                 data = samples.read(end - start)
         except (OSError, ValueError) as error:
-            raise PackError(f"sample {i:,} of the stream, kept in {self.folder}, cannot be read: {error}") from None
+            raise PackError(f"sample {i:,} of the stream, kept in {self.folder}, cannot be read: {error}") from error
         if _sum(data) != sum:
             raise PackError(f"{self.folder / _SAMPLES} was changed: {opt.restart} reads the stream again")
         sample: dict[str, Any] = msgspec.msgpack.decode(data, ext_hook=_value)
@@ -255,7 +255,7 @@ class _Adding:
         self._end = int(entries["end"][-1]) if self.count else 0
         self._new, self._unsynced, self._synced = list[tuple[int, int]](), 0, time.monotonic()
         # What the last run had not synced goes.
-        self._samples, self._index = (folder / _SAMPLES).open("ab"), (folder / _INDEX).open("ab")
+        self._samples, self._index = (writing.reopen(folder / name, "ab") for name in (_SAMPLES, _INDEX))
         self._samples.truncate(self._end)
         self._index.truncate(entries.nbytes)
 
@@ -291,8 +291,8 @@ class _Adding:
 def _entries(folder: Path) -> NDArray[Any]:
     """What the index has of samples that are there."""
     try:
-        entries = np.fromfile(folder / _INDEX, _ENTRY)
-        size = (folder / _SAMPLES).stat().st_size
+        with writing.reopen(folder / _INDEX) as index, writing.reopen(folder / _SAMPLES) as samples:
+            entries, size = np.fromfile(index, _ENTRY), os.fstat(samples.fileno()).st_size
     except FileNotFoundError:
         return np.empty(0, _ENTRY)
     return entries[: int(np.searchsorted(entries["end"], size, "right"))]
@@ -300,17 +300,17 @@ def _entries(folder: Path) -> NDArray[Any]:
 
 def _write_whole(folder: Path, whole: Taken) -> None:
     temporary = folder / f"{_WHOLE}.tmp"
-    with temporary.open("wb") as file:
+    with writing.create(temporary) as file:
         file.write(msgspec.msgpack.encode(whole))
         file.flush()
         os.fsync(file.fileno())
-    temporary.replace(folder / _WHOLE)
+    writing.replace(temporary, folder / _WHOLE)
 
 
 def _read_whole(folder: Path, how: How) -> Taken | None:
     """What was noted of samples that are all there. Raises UsageError where they were taken otherwise."""
     try:
-        whole = msgspec.msgpack.decode(read_plain(folder / _WHOLE, _MOST_NOTE), type=Taken)
+        whole = msgspec.msgpack.decode(writing.read(folder / _WHOLE, _MOST_NOTE), type=Taken)
     except (OSError, RawpackError, msgspec.DecodeError):
         return None
     if len(_entries(folder)) != whole.samples:

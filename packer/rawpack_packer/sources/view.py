@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import (
     CanPick,
+    Containers,
     HasProbes,
     Item,
     Samples,
@@ -22,6 +23,7 @@ from rawpack_packer.sources.base import (
     at_hand_of,
     check_part,
     check_sample,
+    containers_of,
     group_of,
     image_file_of,
     labels_of,
@@ -139,6 +141,11 @@ class View:
     def unread(self) -> Rows:
         """See `HasUnread`."""
         return np.flatnonzero(np.isin(self._rows, unread_of(self._source)))
+
+    def containers(self) -> Containers | None:
+        """See `HasContainers`."""
+        found = containers_of(self._source)
+        return None if found is None else found.holding(self._rows)
 
     def at_hand(self) -> Rows | None:
         """See `HasFetched`."""

@@ -22,7 +22,7 @@ COUNT = 200
 """Samples: four parts, of at most 64."""
 _AT = 77
 """The sample with trouble: none of those that the job itself reads, before and after the engine runs."""
-Trouble = Literal["none", "reject", "stop", "kill once", "kill"]
+Trouble = Literal["none", "reject", "stop", "kill once", "kill", "crash"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Patterns:
                 return
         if self.trouble.startswith("kill"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.trouble == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
 
 
 @dataclass
@@ -131,13 +133,23 @@ class EngineConformance:
         check_files(made, _pack(tmp_path / "alone", InlineEngine()))
 
     def test_a_sample_that_kills_costs_itself_alone(self, tmp_path: Path) -> None:
-        """A sample that always kills its process is rejected as crashed; all others are packed."""
+        """A sample that always crashes its process is rejected as crashed; all others are packed."""
         if self.in_this_process or not self.resumes_after_a_death:
             return
         with self.start() as engine:
-            summary = api.pack(Patterns("kill"), tmp_path / "store", engine=engine, **_OPTIONS)
+            summary = api.pack(Patterns("crash"), tmp_path / "store", engine=engine, **_OPTIONS)
         assert dict(summary.manifest.rejects.reasons) == {"crashed": 1}, f"rejects: {summary.manifest.rejects.reasons}"
         assert summary.manifest.samples == COUNT - 1, f"{summary.manifest.samples} samples were packed"
+
+    def test_killed_processes_reject_nothing(self, tmp_path: Path) -> None:
+        """Where each process that reads a sample is killed, as where memory is short, the run ends with an error that
+        names the sample; the same call then packs all."""
+        if self.in_this_process or not self.resumes_after_a_death:
+            return
+        with self.start() as engine:
+            _check_error(f"{_AT:08d}", tmp_path / "store", engine, Patterns("kill"))
+            made = _pack(tmp_path / "store", engine)
+        check_files(made, _pack(tmp_path / "alone", InlineEngine()))
 
     def test_a_reject_is_no_error(self, tmp_path: Path) -> None:
         """A sample that cannot be read is rejected with its reason, as by one process."""

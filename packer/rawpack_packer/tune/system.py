@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rawpack.errors import UsageError
-from rawpack.system import machine
+from rawpack.system import machine, writing
 from rawpack.system.files import try_lock
 from rawpack.system.memory import is_cached, map_descriptor
 from rawpack_packer.options import opt
@@ -104,7 +104,7 @@ def scratch_folder(where: str | None) -> Iterator[tuple[Path, list[Path]]]:
     try:
         with suppress(OSError, UsageError):  # without locks, nothing is ever taken for what was left
             descriptor = try_lock(folder / "locking")
-            (folder / "locking").rename(folder / _LOCK)  # which nobody finds before it is locked
+            writing.replace(folder / "locking", folder / _LOCK)  # which nobody finds before it is locked
         left = list(_left_in(parent))
         for old in left:
             shutil.rmtree(old, ignore_errors=True)

@@ -26,8 +26,6 @@ _MOST_TILES, _MOST_SIDE, _MOST_CLIPS = 500, 1024, 60
 _LABELS = {"batch": "batch size", "number": "batch", "world": "the number of ranks", "per_video": "per video"}
 """What the page calls words of questions that have another name there."""
 _KEYWORD = re.compile(r"\b(image_size|frames|stride|step|per_video|short)=(?=([\w'\"({])?)")
-_MOST_PIXELS = 1 << 27
-"""Of an image that is shown: 128 million."""
 
 
 @contextmanager
@@ -216,10 +214,7 @@ def _pixels(store: LookedAt, row: int, name: str, kind: str = "image") -> Any:
     known = store.reader.fields.get(name)
     if known is None or known.kind != kind:
         raise UsageError(f"there is no {kind} {name!r:.60} in the store")
-    height, width = store.reader.select([row]).shapes(name)[0, :2].tolist()
-    if height * width > _MOST_PIXELS:
-        raise UsageError(f"{name!r} has {height} x {width} pixels, too many for a page")
-    return store.reader[row][name]
+    return store.pixels(row, name)
 
 
 def _loop(asked: Query) -> TrainingLoop:

@@ -44,7 +44,7 @@ class ServedPage:
 
     def _cell(self, row: int, caption: str) -> str:
         try:
-            image = self._store.reader[row][self._store.images[0]] if self._store.images else np.zeros((1, 1, 1))
+            image = self._store.pixels(row, self._store.images[0]) if self._store.images else np.zeros((1, 1, 1))
             kind, data = drawn.thumbnail(image, _SIDE)
             shown = f'<img src="data:{kind};base64,{base64.b64encode(data).decode()}" alt="sample {row}">'
         except Exception as error:  # shown in place of the sample: displaying an object must not fail

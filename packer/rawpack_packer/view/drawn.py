@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -16,6 +17,8 @@ Pixels = NDArray[np.uint8]
 Picture = tuple[str, bytes]
 """Its type, as HTTP has it, and its bytes."""
 _QUALITY = 85
+_BAND = 1 << 20
+"""Values that are computed with at a time."""
 _IGNORED = 255
 _HUES = np.array([[(k * 67 % 180, 200, 255 - k % 3 * 50) for k in range(256)]], np.uint8)
 _PALETTE = cv2.cvtColor(_HUES, cv2.COLOR_HSV2RGB)[0]
@@ -42,23 +45,36 @@ def thumbnail(image: NDArray[Any], side: int) -> Picture:
 
 def mask_layer(mask: NDArray[Any]) -> Picture:
     """A mask (H, W) or (H, W, 1) as colors over its image: 0 is clear, 255 gray. Colors repeat after 254 values."""
-    values = mask.reshape(mask.shape[:2]).astype(np.int64)
-    colors = np.dstack([_PALETTE[values % 254], np.where(values == 0, 0, 150).astype(np.uint8)])
-    colors[values == _IGNORED, :3] = 128
+    mask = mask.reshape(mask.shape[:2])
+    colors = np.empty((*mask.shape, 4), np.uint8)
+    for band in _bands(mask):
+        values = mask[band].astype(np.int64)
+        colors[band, :, :3] = _PALETTE[values % 254]
+        colors[band, :, 3] = np.where(values == 0, 0, 150)
+        colors[band, :, :3][values == _IGNORED] = 128
     return "image/png", _encoded(".png", colors, [cv2.IMWRITE_PNG_COMPRESSION, 1])
 
 
 def difference(one: NDArray[Any], other: NDArray[Any], gain: float) -> Picture:
     """Where two images of one shape differ: gray where they are equal, `gain` times the difference around it."""
-    change = (as_pixels(other).astype(np.float64) - as_pixels(one)) * gain
-    return png((128 + change).clip(0, 255).astype(np.uint8))
+    one, change = as_pixels(one), as_pixels(other).copy()
+    for band in _bands(one):
+        wide = (change[band].astype(np.float64) - one[band]) * gain
+        change[band] = (128 + wide).clip(0, 255)
+    return png(change)
 
 
 def psnr(one: NDArray[Any], other: NDArray[Any]) -> float | None:
     """The peak signal-to-noise ratio in dB of two uint8 images of one shape, 10 log10(255^2 / mean squared error) over
     all channels; None where they are equal."""
-    error = float(np.mean((other.astype(np.float64) - one) ** 2))
-    return 10 * float(np.log10(255**2 / error)) if error else None
+    error = sum(int(np.sum((other[band].astype(np.int64) - one[band]) ** 2)) for band in _bands(one))
+    return 10 * float(np.log10(255**2 / (error / one.size))) if error else None
+
+
+def _bands(image: NDArray[Any]) -> Iterator[slice]:
+    """The rows of an image, some at a time, so that wider numbers for all of its pixels are never in memory."""
+    step = max(1, _BAND * len(image) // max(image.size, 1))
+    return (slice(start, start + step) for start in range(0, len(image), step))
 
 
 def _encoded(suffix: str, image: Pixels, options: list[int]) -> bytes:

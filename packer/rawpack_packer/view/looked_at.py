@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -28,8 +29,10 @@ from rawpack_packer.text import plain
 Rows = NDArray[np.int64]
 _KEPT = 8
 """Orders of rows that are kept: those of the last questions."""
-_MOST_VALUES = 64
-"""Of an array, so many are written out."""
+_MOST_VALUES, _MOST_LETTERS = 64, 100_000
+"""Of an array and of a text, so many are written out."""
+_MOST_PIXELS, _MOST_BYTES = 1 << 27, 1 << 30
+"""Of an image that is shown, 128 million; and of all images of a sample, which are read together."""
 _MOST_REJECTS, _MOST_LEAKS = 2000, 100
 _NOT_SORTED = {"phash", "one_color"}
 """Numbers whose order shows nothing: near hashes differ in any bit, and most images have the same area of one color."""
@@ -206,8 +209,27 @@ class LookedAt:
             for k, (row, key, label) in enumerate(zip(rows.tolist(), keys, labels, strict=True))
         ]
 
+    def check_size(self, row: int) -> None:
+        """Raise UsageError where the images and masks of a sample are too large for a page, before they are read."""
+        some, size = self.reader.select([row]), 0
+        for name, one in self.reader.fields.items():
+            if one.kind in ("image", "mask"):
+                shape = some.shapes(name)[0].tolist()
+                size += math.prod(shape) * np.dtype(one.dtype).itemsize
+                if shape[0] * shape[1] > _MOST_PIXELS or size > _MOST_BYTES:
+                    raise UsageError(
+                        f"sample {row}: {name!r} has {shape[0]} x {shape[1]} pixels, too many for a page: read it by "
+                        f"reader[{row}]"
+                    )
+
+    def pixels(self, row: int, name: str) -> NDArray[Any]:
+        """An image or mask. Raises as `check_size`."""
+        self.check_size(row)
+        return np.asarray(self.reader[row][name])
+
     def sample(self, row: int) -> dict[str, Any]:
         """All of a sample but its pixels, which are checked against their checksums."""
+        self.check_size(row)
         sample, images, masks = self.reader[row], self.images, self._of_kind("mask")
         size = {name: sample[name].shape[:2] for name in (*images, *masks)}
         return self.columns(row) | {
@@ -318,10 +340,10 @@ class LookedAt:
 
     def _in_words(self, name: str, value: Any) -> str:
         """A value, written out; a class by its name too."""
-        if isinstance(value, str):
-            return plain(value)
         if isinstance(value, list):  # of texts
-            return "\n".join(map(plain, value))
+            value = "\n".join(value)
+        if isinstance(value, str):
+            return "\n".join(map(plain, value[:_MOST_LETTERS].split("\n"))) + "..." * (len(value) > _MOST_LETTERS)
         array = np.asarray(value)
         if name == "label" and (named := self._class(value)) is not None:
             return f"{int(array)} ({named})"

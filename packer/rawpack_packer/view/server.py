@@ -12,9 +12,11 @@ import hmac
 import ipaddress
 import re
 import secrets
+import select
 import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from email.utils import formatdate
@@ -41,11 +43,14 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_ASKING_S, _TAKING_S = 30, 120
-"""How long a client may take to ask its next question, and to take an answer: then it is given up."""
+_ASKING_S, _TAKING_S = 5, 120
+"""How long a client may take to ask its next question completely, and to take an answer: then it is given up."""
 _CONNECTIONS = 100
-"""Each has a thread. More wait, for `_WAITING_S` at most."""
-_WAITING_S = 2
+"""Each has a thread. One more takes the place of the one that has asked nothing for the longest time; where all are
+being answered, it waits, for `_WAITING_S` at most."""
+_WAITING_S, _LOOK_EVERY_S = 2.0, 0.05
+_ARRIVING_S = 0.3
+"""How long a new connection may take until its question arrives, before it can lose its place to another."""
 _UNSENT = 1 << 28
 """Bytes of answers that clients have yet to take, of all clients together."""
 _BUSY = b"Other clients take their answers too slowly: ask again in a while."
@@ -66,6 +71,8 @@ class Viewer(ThreadingHTTPServer):
         self.stores, self.answers = list(stores), Answers(stores)
         self.token, self.host = secrets.token_urlsafe(24), host
         self._places, self._open = threading.Semaphore(_CONNECTIONS), set[socket.socket]()
+        self._idle: dict[socket.socket, float] = {}
+        """Connections whose question has not arrived completely -> since when; the oldest first."""
         self._unsent, self._lock = 0, threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -100,8 +107,9 @@ class Viewer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection."""
-        if self._places.acquire(timeout=_WAITING_S):
+        if self._places.acquire(blocking=False) or self._finds_place():
             self._open.add(request)
+            self.waits(request)
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
@@ -112,7 +120,44 @@ class Viewer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._open.discard(request)
+            self.asked(request)
             self._places.release()
+
+    def service_actions(self) -> None:
+        """End connections that send no question, or one byte of it now and then. Called several times a second."""
+        while self._end_idle(_ASKING_S):
+            pass
+
+    def waits(self, connection: socket.socket) -> None:
+        """Count a connection as idle from now on."""
+        with self._lock:
+            self._idle[connection] = time.monotonic()
+
+    def asked(self, connection: socket.socket) -> None:
+        """A question has arrived completely: the connection is not idle until it is answered."""
+        with self._lock:
+            self._idle.pop(connection, None)
+
+    def _finds_place(self) -> bool:
+        until = time.monotonic() + _WAITING_S
+        while time.monotonic() < until:
+            self._end_idle(_ARRIVING_S)
+            if self._places.acquire(timeout=_LOOK_EVERY_S):
+                return True
+        return False
+
+    def _end_idle(self, seconds: float) -> bool:
+        """End the connection that has been idle for the longest time, if that is longer than `seconds`."""
+        with self._lock:
+            for connection, since in self._idle.items():
+                if time.monotonic() - since < seconds:
+                    return False
+                if not _has_unread(connection):
+                    del self._idle[connection]
+                    with suppress(OSError):  # its client may have ended it
+                        connection.shutdown(socket.SHUT_RDWR)
+                    return True
+        return False
 
     def holds(self, size: int) -> bool:
         """Count bytes of an answer as held until `size` is given back as a negative number. False where clients that
@@ -136,6 +181,15 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "rawpack", ""
     timeout = _ASKING_S
     server: Viewer
+
+    def handle_one_request(self) -> None:
+        self.server.waits(self.connection)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        parsed = super().parse_request()
+        self.server.asked(self.connection)
+        return parsed
 
     def do_GET(self) -> None:
         try:
@@ -232,6 +286,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged: the first has the token."""
+
+
+def _has_unread(connection: socket.socket) -> bool:
+    """Whether bytes have arrived that its thread has not taken yet, such as a question."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _equal(one: str, other: str) -> bool:

@@ -3,8 +3,10 @@ no batch before it is read."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -131,7 +133,18 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
     if loop.number >= len(batches):
         raise NoSuchBatchError(len(batches))
     state = batches.state_dict() | {"epoch": loop.epoch, "position": loop.number * loop.batch * loop.world}
-    _check_size(reader.batches(1, **options | {"ranks": (0, 1)}), state, min(loop.batch, len(reader)))
+    _check_size(batches, min(loop.batch, len(reader)))
+    steps = options["transform"] or []
+    for k in range(1, len(steps)):
+        between = None
+        with suppress(UsageError):  # the steps before one may leave what no batch can have
+            between = reader.batches(1, **options | {"transform": steps[:k]})
+        if between is not None:
+            _check_size(between, 1)
+    unread = reader.batches(loop.batch, **options | {"fields": [], "transform": None, "image_size": None})
+    unread.load_state_dict(state)
+    for row in store.numbers_of(np.asarray(next(iter(unread))["index"])).tolist():
+        store.check_size(row)
     batches.load_state_dict(state)
     batch = next(iter(batches))
     rows = store.numbers_of(np.asarray(batch["index"]))
@@ -151,15 +164,13 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
     return batch, said
 
 
-def _check_size(one: Any, state: dict[str, Any], samples: int) -> None:
-    """Raise UsageError where a batch of so many samples is too large, before it is made.
-
-    one: the same loop in batches of one sample. state: before the batch, whose samples are all as large as the first.
-    """
-    one.load_state_dict(state)
-    if (size := _size(next(iter(one))) * samples) > _MOST_BYTES:
+def _check_size(batches: Any, samples: int) -> None:
+    """Raise UsageError where a batch of so many samples is too large, before anything is read."""
+    fields = batches._feed.making.described().values()
+    size = samples * sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in fields if one.shape is not None)
+    if size > _MOST_BYTES:
         raise UsageError(
-            f"{samples:,} samples would be {size / 2**30:.1f} GiB, and the page shows batches of at most "
+            f"{count(samples, 'sample')} would be {size / 2**30:.1f} GiB, and the page shows batches of at most "
             f"{_MOST_BYTES >> 30} GiB: choose a smaller batch or image size"
         )
 

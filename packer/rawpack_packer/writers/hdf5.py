@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import h5py
 import numpy as np
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
@@ -72,7 +73,6 @@ class Hdf5Writer:
             part.add(sample.parts[name])
 
     def finish(self, columns: Keys, /) -> dict[str, Finished]:
-        self._path.unlink(missing_ok=True)
         finished = {}
         for part in self._parts.values():
             part.flush()
@@ -119,7 +119,7 @@ class _Room:
 
 def _cut_to_length(path: Path) -> None:
     """Return the reserved space that the closed file does not use."""
-    with path.open("r+b") as file:
+    with writing.reopen(path, "r+b") as file:
         file.truncate(int.from_bytes(file.read(64)[_END_OF_FILE], "little"))
 
 
@@ -128,7 +128,7 @@ class _ImageDataset:
 
     def __init__(self, name: str, field: Field, recipe: Recipe, spool: Path) -> None:
         self._name, self._field, self._recipe, self._spool_path = name, field, recipe, spool
-        self._spool: BinaryIO = spool.open("w+b", buffering=FLAT_CHUNK)
+        self._spool = writing.create(spool, "w+b", FLAT_CHUNK)
         self._dtype = np.dtype(field.dtype)
         self._shapes: list[tuple[int, ...]] = []
         self._lengths: list[int] = []
@@ -193,7 +193,7 @@ class _ImageDataset:
         if self._field.deflated:
             return
         self._spool.seek(0)
-        with path.open("r+b") as file:
+        with writing.reopen(path, "r+b") as file:
             file.seek(offset)
             while piece := self._spool.read(_COPY_BYTES):
                 file.write(piece)
@@ -347,7 +347,11 @@ def _create(path: Path) -> h5py.File:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_V110, h5py.h5f.LIBVER_V110)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_TRUNC, creation, access))
+    writing.remove(path)
+    # HDF5 makes the file itself: of one that is there, it would cut off the contents before anybody could compare it.
+    made = h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, creation, access)
+    writing.check_same(path, made.get_vfd_handle())
+    return h5py.File(made)
 
 
 def _first_offset(dataset: Any, chunk_bytes: int, path: Path) -> int:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Placement
 from rawpack.errors import PackError
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE
@@ -60,18 +61,18 @@ class LmdbWriter:
         self._pending_bytes = self._need = 0
         self._sizes: list[int] = []
         """Bytes of all values, in the order of adding."""
-        path.unlink(missing_ok=True)
         try:
             # lock=False: there is only one writer, and no lock file is left. The caller syncs the file before renaming.
-            self._env = lmdb.open(
-                os.fsencode(path),
-                subdir=False,
-                map_size=self._map,
-                lock=False,
-                sync=False,
-                metasync=False,
-                readahead=False,
-            )
+            with writing.created_for(path):
+                self._env = lmdb.open(
+                    os.fsencode(path),
+                    subdir=False,
+                    map_size=self._map,
+                    lock=False,
+                    sync=False,
+                    metasync=False,
+                    readahead=False,
+                )
         except lmdb.Error as error:
             raise self._explained(error) from error
 
@@ -139,7 +140,11 @@ class LmdbWriter:
         every value are compared with the file at its offset. If the search found a copy in a stale page, this fails,
         and the search continues.
         """
-        env = lmdb.open(os.fsencode(self._path), subdir=False, readonly=True, lock=False, readahead=False)
+        try:
+            env = lmdb.open(os.fsencode(self._path), subdir=False, readonly=True, lock=False, readahead=False)
+        except lmdb.Error as error:
+            why = f"LMDB could not read what it wrote: {error}"
+            raise PackError(f"{self._path}: {why}; fix that, then run {again()} again to resume") from error
         try:
             with (
                 self._path.open("rb") as file,

@@ -10,6 +10,7 @@ import numpy as np
 
 from rawpack.disk import npy
 from rawpack.disk.manifest import Field, Placement
+from rawpack.system import writing
 from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.samples.sample import PreparedSample, Stored
@@ -49,7 +50,7 @@ class _ArrayFile:
     def __init__(self, path: Path, field: Field) -> None:
         self._path, self._field, self._ends = path, field, [0]
         self._in_rows = field.uniform and field.codec.in_place
-        self._file = path.open("wb", buffering=BUFFER_BYTES)
+        self._file = writing.create(path, buffering=BUFFER_BYTES)
         self._file.seek(HEADER_BYTES)
 
     def add(self, stored: Stored) -> None:

@@ -18,7 +18,7 @@ class EpochStep:
     """The next batch of an epoch."""
 
     rows: NDArray[np.int64]
-    """int64 (n,): the rows of its samples in the reader; for clips (n, frames)."""
+    """int64 (n,): the rows of its samples in the stores; for clips (n, frames)."""
     position: int
     """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
     clips: NDArray[np.int64] | None = None

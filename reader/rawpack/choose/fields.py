@@ -12,6 +12,7 @@ from rawpack.errors import UsageError
 from rawpack.pixels.geometry import RESIZABLE
 from rawpack.store.common import STORE
 from rawpack.store.stores import INDEX, Stores
+from rawpack.system.user import did_you_mean
 from rawpack.workers.besides import BOXES, Ragged
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def choose_fields(
     for name in chosen:
         if name not in library.fields:
             why = library.problems.get(name, f"there is no field {name!r}")
-            raise UsageError(f"{why}; the store has {', '.join(library.fields)}")
+            raise UsageError(f"{why}; the store has {', '.join(library.fields)}{did_you_mean(name, library.fields)}")
         field = library.fields[name]
         resizable = len(field.shape) == 3 and (field.dtype in RESIZABLE or field.exact)
         if field.kind == "image" and name in sized and not resizable:

@@ -16,7 +16,7 @@ from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
 from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
-from rawpack.system.user import seconds, suggesting
+from rawpack.system.user import did_you_mean, seconds, suggesting
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
@@ -135,8 +135,20 @@ class Options:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        if self.sampler is not None and self.shuffle is not False:
-            raise UsageError("sampler= is its own order: leave out shuffle=")
+        if self.sampler is not None:
+            _check_undivided(self.sampler)
+            if self.shuffle is not False:
+                raise UsageError("sampler= is its own order: leave out shuffle=")
+
+
+def _check_undivided(sampler: Any) -> None:
+    """Raise UsageError for a sampler that divides samples between ranks, such as torch's DistributedSampler. With
+    `ranks`, they would be divided twice; without, all epochs would be the same, as nobody calls its set_epoch()."""
+    if hasattr(sampler, "num_replicas"):
+        raise UsageError(
+            f"sampler={type(sampler).__name__}(...) divides the samples between ranks, which batches() does itself: "
+            f'leave it out, and pass shuffle={bool(getattr(sampler, "shuffle", False))}, ranks="auto"'
+        )
 
 
 def flag(name: str, value: object) -> bool:
@@ -174,7 +186,7 @@ def by_field(name: str, value: Any, allowed: Sequence[str], default: Any) -> dic
     for field in value:
         if field not in allowed:
             there = f"the fields that it is for: {', '.join(allowed)}" if allowed else "none that it could be for"
-            raise UsageError(f"{name}= names {field!r}; the batch has {there}")
+            raise UsageError(f"{name}= names {field!r}; the batch has {there}{did_you_mean(str(field), allowed)}")
     return {field: value.get(field, default) for field in allowed}
 
 

@@ -277,12 +277,12 @@ def sides(shape: Sequence[int | None]) -> str:
     return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
 
 
-def check_travels(pipelines: Sequence[Pipeline | None]) -> None:
-    """Raise UsageError where a transform cannot be sent to worker processes."""
+def packed(pipelines: Sequence[Pipeline | None]) -> bytes:
+    """A transform as it is sent to worker processes. Raises UsageError where it cannot be."""
     import cloudpickle
 
     try:
-        cloudpickle.dumps(pipelines)
+        return cloudpickle.dumps(tuple(pipelines))  # type: ignore[no-any-return]
     except Exception as error:
         raise UsageError(
             f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "

@@ -24,6 +24,7 @@ from rawpack.clips.runs import SECONDS, VIDEO, FrameRuns, find_runs
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
+from rawpack.system.user import did_you_mean
 
 IS_PAD = "_is_pad"
 """What the name of a field's flags ends with."""
@@ -126,7 +127,8 @@ def _checked(asked: Any, library: Stores) -> dict[str, tuple[float, ...]]:
     fields, found = library.fields, dict[str, tuple[float, ...]]()
     for name, values in asked.items():
         if name not in fields:
-            raise UsageError(f"offsets=: there is no field {name!r}; the store has {', '.join(fields)}")
+            hint = did_you_mean(str(name), fields)
+            raise UsageError(f"offsets=: there is no field {name!r}; the store has {', '.join(fields)}{hint}")
         listed = list(values) if isinstance(values, Sequence | np.ndarray) and not isinstance(values, str) else []
         if not listed or not all(isinstance(one, Real) and math.isfinite(one) for one in listed):
             raise UsageError(f"offsets={{{name!r}: {values!r}}} must be {example}")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -58,7 +58,7 @@ class FrameRuns:
 class _Line(msgspec.Struct):
     """What is needed of a line of `rejects.jsonl`."""
 
-    sample: int
+    sample: Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
 
 
 def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
@@ -108,8 +108,8 @@ def _rejected(store: Store) -> NDArray[np.int64]:
     lines = map_file(store.path, record).tobytes().splitlines()
     try:
         return np.array([msgspec.json.decode(line, type=_Line).sample for line in lines], np.int64)
-    except (ValueError, OverflowError) as error:  # a DecodeError is a ValueError
-        raise DamagedStoreError(f"{store.path / record.name} is not a list of rejects: {error}") from None
+    except ValueError as error:  # a DecodeError is one
+        raise DamagedStoreError(f"{store.path / record.name} is not a list of rejects: {error}") from error
 
 
 def _whole_videos(

@@ -15,6 +15,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import StoreError, UsageError
 from rawpack.store.opening import Opening
 from rawpack.store.stores import CLIP, INDEX, Stores
+from rawpack.system.user import did_you_mean
 
 if TYPE_CHECKING:
     from rawpack.clips.offsets import Offsets
@@ -133,10 +134,10 @@ class SampleSet:
         if self.scope.closed:
             raise UsageError("this reader was closed: open another one")
 
-    def look_at_files(self, *, now: bool = False) -> None:
-        """Raise UsageError where the reader was closed; DamagedStoreError as `Stores.look_at_files`."""
+    def look_at_files(self) -> None:
+        """Raise UsageError where the reader was closed; DamagedStoreError where a mapped file was written to."""
         self.check_open()
-        self.library.look_at_files(now=now)
+        self.library.look_at_files(now=True)
 
     def numbers(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rows of the samples at these positions, or the numbers of their clips."""
@@ -144,12 +145,13 @@ class SampleSet:
 
     def one(self, position: int) -> dict[str, Any]:
         """A sample, as `Reader[position]` gives it."""
-        self.look_at_files()
+        self.check_open()
+        self.library.look_at_files()
         return self._one(position if self.selection is None else int(self.selection[position]))
 
     def several(self, positions: NDArray[np.int64]) -> dict[str, Any]:
         """Samples, as a batch has them; clips of several lengths as lists."""
-        self.look_at_files()
+        self.check_open()
         numbers, names = self.numbers(positions), self.library.fields
         if len(self.lengths) > 1:
             found = [self._one(number) for number in numbers.tolist()]
@@ -162,10 +164,11 @@ class SampleSet:
         """As `Reader.column` gives it, with its errors."""
         fields, clips = self.library.fields, self.clips
         if not isinstance(name, str) or name not in (*fields, INDEX):
-            raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}")
+            hint = did_you_mean(str(name), fields)
+            raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}{hint}")
         if name in fields and fields[name].in_shards:
             raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
-        self.look_at_files()
+        self.check_open()
         if clips is None or name in clips.once:
             rows = self.rows
             rows = np.arange(len(self)) if rows is None else rows

@@ -104,15 +104,20 @@ class ColumnFolder:
     ) -> None:
         """As `open_field`, for all fields."""
         folder = store / columns.folder
-        if folder.is_symlink():
-            raise DamagedStoreError(
-                f"{folder} is a symbolic link; a store's files are not followed elsewhere: put the folder itself there"
-            )
         self.folder, self.rows, self.files = folder, columns.rows, columns.files
         self.arrays: dict[str, Array] = {}
+        self._mapped, self._paths = mapped, dict[str, list[str]]()
+        """`_paths`: the files of each field."""
         self._lists = {name for name, field in manifest.fields.items() if field.is_texts}
         for name, field in manifest.fields.items():
-            self.arrays |= open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
+            arrays = open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
+            self.arrays |= arrays
+            self._paths[name] = [str(folder / f"{file}.npy") for file in arrays]
+
+    def look(self, name: str) -> None:
+        """Raise DamagedStoreError where a file of field `name` was written to since; see `MappedFiles`."""
+        for path in self._paths.get(name, ()):
+            self._mapped.check(path)
 
     def text(self, name: str, rows: Rows) -> list[Any]:
         """The texts of field `name` at `rows` of this folder: a str each, or a list of str."""
@@ -121,8 +126,8 @@ class ColumnFolder:
         for row, data in zip(rows, self.ragged(name, rows), strict=True):
             try:
                 texts.append(decode(data.tobytes()))
-            except (UnicodeDecodeError, msgspec.DecodeError):
-                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not {what}") from None
+            except (UnicodeDecodeError, msgspec.DecodeError) as error:
+                raise DamagedStoreError(f"{self.folder}: {name} of row {row} is not {what}") from error
         return texts
 
     def ragged(self, name: str, rows: Rows) -> list[Array]:
@@ -161,6 +166,11 @@ class ColumnTable:
         for folder in self.folders:
             for record in folder.files:
                 check_contents(folder.folder, record)
+
+    def look(self, name: str, rows: NDArray[np.int64]) -> None:
+        """As `ColumnFolder.look`, for the folders that hold these samples."""
+        for k in parts_of(self._ends, rows):
+            self.folders[k].look(name)
 
     def piece(self, name: str, first: int, rows: int) -> Array:
         """Rows first .. first + rows of column file `name` (one row per sample), all in one folder: a view."""
@@ -209,6 +219,14 @@ class ColumnTable:
         """The folder that holds a sample, and its row there."""
         k = bisect_right(self._firsts, row) - 1
         return self.folders[k], row - self._firsts[k]
+
+
+def parts_of(ends: NDArray[np.int64], rows: NDArray[np.int64]) -> list[int]:
+    """The parts that have any of these rows, which are counted through all of them. ends: as of `by_part`."""
+    if len(ends) == 1:
+        return [0] if len(rows) else []
+    parts: list[int] = np.unique(ends.searchsorted(rows, "right")).tolist()
+    return parts
 
 
 def by_part(

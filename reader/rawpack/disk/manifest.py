@@ -30,14 +30,15 @@ files that were replaced or written to are noticed without reading all of them."
 
 FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _SEAL = b',\n "checksum": "xxh3-128:'
-_MAX_MANIFEST_BYTES = 256 << 20
+MAX_MANIFEST_BYTES = 256 << 20
 """More than any store has: a shard takes about 330 bytes. Decoded, a forged one takes 22 times its size at most."""
 DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"} | {
     "float16", "float32", "float64", "complex64", "complex128"
 }  # fmt: skip
 """numpy's parser of dtypes never sees untrusted strings."""
-_Count = Annotated[int, Meta(ge=0)]
-_AtLeastOne = Annotated[int, Meta(ge=1)]
+_INT64 = (1 << 63) - 1
+_Count = Annotated[int, Meta(ge=0, le=_INT64)]
+_AtLeastOne = Annotated[int, Meta(ge=1, le=_INT64)]
 _Length = Annotated[int, Meta(ge=1, lt=1 << 48)]
 _FieldName = Annotated[str, Meta(pattern=rf"\A{FIELD_NAME.pattern}\Z")]
 _Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
@@ -68,7 +69,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Set for a ragged field that belongs to the rows of `boxes`, and loses what belongs to a row that is left out.
     "rows": one value per box. "keypoints": (n, k, 3) per box: x, y, visibility. "polygons": rows x, y, box, part: the
     points of outlines in their order, with the row of the box and the number of the outline."""
-    mirror: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    mirror: tuple[_Count, ...] | msgspec.UnsetType = msgspec.UNSET
     """For keypoints, which one takes the place of each when the image is mirrored. Unset where that is unknown."""
     nearest: bool | msgspec.UnsetType = msgspec.UNSET
     """True for an image whose values must not be averaged, such as a depth map: it is resized by taking the nearest
@@ -198,7 +199,7 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Rejects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The samples that could not be packed: the lines of `rejects.jsonl`, counted by reason."""
 
-    count: int
+    count: _Count
     reasons: dict[str, int]
     file: FileRecord
 
@@ -286,13 +287,13 @@ def parse(data: bytes, where: str) -> tuple[Manifest, str]:
             raise StoreError(f"{where} has features that this rawpack does not know: {', '.join(unknown)}. {_UPDATE}")
         manifest = msgspec.json.decode(text, type=Manifest)
     except (ValueError, RecursionError) as error:  # msgspec's DecodeError and UnicodeDecodeError are ValueErrors
-        raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from None
+        raise DamagedStoreError(f"{where} is not a valid manifest: {error}") from error
     try:
         _check(manifest)
     except StoreError as error:
         raise StoreError(f"{where}: {error}") from error
     except ValueError as error:
-        raise DamagedStoreError(f"{where} contradicts itself: {error}") from None
+        raise DamagedStoreError(f"{where} contradicts itself: {error}") from error
     return manifest, digest
 
 
@@ -300,7 +301,7 @@ def load(store: Path) -> tuple[Manifest, str]:
     """The manifest of the store in folder `store`, checked, and the store's digest."""
     path = store / NAME
     try:
-        data = read_plain(path, _MAX_MANIFEST_BYTES)
+        data = read_plain(path, MAX_MANIFEST_BYTES)
     except FileNotFoundError:
         if not store.is_dir():
             raise StoreError(f"{store} does not exist; a store is the folder that `rawpack pack` made") from None

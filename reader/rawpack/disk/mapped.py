@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import HEAD_BYTES, FileRecord
 from rawpack.errors import DamagedStoreError, StoreError
 from rawpack.system.files import open_plain
+from rawpack.system.limits import limit_behind, refused
 from rawpack.system.memory import advise, map_descriptor
 
 Bytes = NDArray[np.uint8]
@@ -47,7 +48,8 @@ class MappedFiles:
         self._files: dict[str, tuple[FileRecord, Identity, int]] = {}
         """Path -> its record; identity, and mtime in ns, when it was mapped."""
         self._at = 0
-        self._look_at = 0.0
+        self.look_at = 0.0
+        """When the next look is due, by `time.monotonic`."""
 
     def add(self, path: Path, record: FileRecord, status: os.stat_result) -> None:
         """Note a mapped file. status: of its descriptor."""
@@ -60,7 +62,7 @@ class MappedFiles:
         DamagedStoreError for a file that was written to.
         """
         began = time.monotonic()
-        if not now and began < self._look_at:
+        if not now and began < self.look_at:
             return
         paths = list(self._files)
         for count in range(len(paths)):
@@ -69,7 +71,12 @@ class MappedFiles:
             self._at = (self._at + 1) % len(paths)
             self._check(paths[self._at])
         ended = time.monotonic()
-        self._look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
+        self.look_at = ended + max(_LOOK_EVERY_S, _LOOK_SHARE * (ended - began))
+
+    def check(self, path: str) -> None:
+        """Check one file now, unless it is not mapped: for who reads little of it, and seldom. Raises as `look`."""
+        if path in self._files:
+            self._check(path)
 
     def _check(self, path: str) -> None:
         record, identity, written = self._files[path]
@@ -123,7 +130,10 @@ def map_file(
             mapping = map_descriptor(descriptor, record.bytes)
             status = os.fstat(descriptor)
         except (OSError, ValueError, OverflowError) as error:
-            raise StoreError(f"cannot map {path}: {error}") from error
+            limit = limit_behind(error) if isinstance(error, OSError) else ""
+            # Rows of raw shards are mapped together, besides each file: see `Gather`.
+            more = f": {limit}, to more than twice the size of the store" if limit else ""
+            raise StoreError(f"cannot map {path}: {error}{more}") from error
     array = np.frombuffer(mapping, np.uint8)
     array.flags.writeable = False
     if random_access and hasattr(mmap, "MADV_RANDOM"):
@@ -167,7 +177,8 @@ def open_whole(folder: Path, record: FileRecord) -> int:
     path = folder / record.name
     with opened(path, record) as descriptor:
         check_head(path, record, memoryview(os.pread(descriptor, HEAD_BYTES, 0)))
-        return os.dup(descriptor)
+        with refused(StoreError, f"cannot open {path}"):
+            return os.dup(descriptor)
 
 
 def readahead(data: Bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:

@@ -40,8 +40,8 @@ def parse(data: NDArray[np.uint8], where: str) -> tuple[np.dtype[np.generic], tu
     try:
         dtype = np.dtype(match["descr"].decode())
         shape = tuple(int(n) for n in match["shape"].replace(b" ", b"").split(b",") if n)
-    except (TypeError, ValueError):
-        raise DamagedStoreError(f"{where} has a damaged .npy header") from None
+    except (TypeError, ValueError) as error:
+        raise DamagedStoreError(f"{where} has a damaged .npy header") from error
     size = math.prod(shape) * dtype.itemsize
     if size != len(data) - offset:
         raise DamagedStoreError(f"{where} has {len(data) - offset} bytes of data; its header says {size}")
@@ -53,6 +53,6 @@ def array(data: NDArray[np.uint8], where: str) -> NDArray[np.generic]:
     dtype, shape, offset = parse(data, where)
     try:
         return data[offset:].view(dtype).reshape(shape)
-    except ValueError:
+    except ValueError as error:
         # No data, but a shape that numpy does not support: too many axes, or too long ones next to one of length 0.
-        raise DamagedStoreError(f"{where} has a damaged .npy header") from None
+        raise DamagedStoreError(f"{where} has a damaged .npy header") from error

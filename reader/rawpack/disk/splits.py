@@ -56,7 +56,7 @@ def read_splits(path: Path) -> SplitSet | None:
     try:
         found = msgspec.json.decode(text, type=SplitSet)
     except (ValueError, RecursionError) as error:
-        raise DamagedStoreError(f"{where} was not written by rawpack: {error}") from None
+        raise DamagedStoreError(f"{where} was not written by rawpack: {error}") from error
     wrong = [name for name in found.splits if not is_split_name(name)]
     if wrong or not found.splits:
         raise DamagedStoreError(f"{where} names a split that cannot be a folder, or none: {wrong[:1]}")

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
+from rawpack.errors import UsageError
 from rawpack.system.memory import anonymous_file
 
 _ENTRY = 8
@@ -122,6 +123,14 @@ def register(kind: type) -> None:
         dataset.register(kind)
 
 
+def not_indexed() -> UsageError:
+    """The error for whoever indexes batches, as a DataLoader does that does not know that they are iterable."""
+    return UsageError(
+        "batches are iterated, not indexed; for a DataLoader of torch import torch before you call batches(), and pass "
+        "it that result with batch_size=None, or pass it the reader itself"
+    )
+
+
 def worker_here() -> tuple[int, int] | None:
     """Which of how many workers of a DataLoader this process is; None where it is none."""
     asked = getattr(_module(), "get_worker_info", None)
@@ -175,6 +184,25 @@ def sharded_by() -> str | None:
                 return f"Accelerate's {kind}"
         frame = frame.f_back
     return None
+
+
+class Unprepared:
+    """The base of batches that are refused by Accelerate's `prepare`: it would return them as they are, without knowing
+    which batch is the last of an epoch."""
+
+    _preparable = False
+
+    @property  # type: ignore[misc] # nobody sets it
+    def __class__(self) -> type[Self]:
+        # All that `prepare` does with an object of a class that it does not know is isinstance(), which asks for this.
+        caller = sys._getframe(1)
+        prepares = caller.f_globals.get("__name__") == "accelerate.accelerator" and "prepare" in caller.f_code.co_name
+        if prepares and not self._preparable:
+            raise UsageError(
+                "Accelerate does not learn from these batches which one is the last of an epoch, so accumulated "
+                "gradients would wait for the next epoch or be lost: pass batches.accelerate(accelerator) to prepare()"
+            )
+        return type(self)
 
 
 def _module() -> Any:

@@ -22,6 +22,7 @@ from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making, PoolCache, WorkerSet
 from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
+from rawpack.order.agreement import Agreement
 from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import resolve_rank
@@ -68,12 +69,14 @@ class Epochs:
         """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
+        self.look_at_files = self._library.look_at_files
         self.making = Making(samples, settings, repeats=order.repeats, valid=valid)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
         self._bookmark = Bookmark()
         self._repeats = RepeatWatch(samples, order, self.settings)
+        self.agreement = Agreement()
         self.closed = False
         self._made = Scope()
         """What is closed with these: their iterators, and the same batches with other settings."""
@@ -95,7 +98,7 @@ class Epochs:
 
     def begin(self) -> EpochPass:
         """Called by an iterator at its first `next()`: it takes the next epoch."""
-        self._samples.look_at_files(now=True)
+        self._samples.look_at_files()
         self.check_open()
         with self._taking:
             self._bookmark.catch_up()
@@ -105,6 +108,8 @@ class Epochs:
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
                 start.split.check_not_empty()
+            if start.worker is None:
+                self.agreement.check(self.settings.ranks, start.split, self._order, start.epoch, self._identity)
             read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
             steps: EpochSteps = self._steps(start)
             prefetch = worker_set = None
@@ -112,7 +117,8 @@ class Epochs:
                 if self._library.fetcher is not None:
                     steps = prefetch = self._prefetch(steps, start)
                     self._library.fetcher.restore()  # new workers open what is in the cache
-                worker_set = self.pool_cache.acquire(start, partial(self.making.worker_set, self.held))
+                make = partial(self.making.worker_set, self.held)
+                worker_set = self.pool_cache.acquire(start, make, self.making.outdated)
                 readahead = Readahead(
                     self._library, self.settings.fields, worker_set.pool, self.making.own_reads,
                     self._samples.field_rows,
@@ -250,10 +256,9 @@ class Epochs:
         return self._split
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch, look_at_files = self._order, start.epoch, self._library.look_at_files
+        order, epoch = self._order, start.epoch
         selection, clips = self._samples.selection, self._samples.clips
         for span, after in start.spans():
-            look_at_files()
             samples = span.samples(order, epoch)
             if selection is not None:
                 samples = selection[samples]

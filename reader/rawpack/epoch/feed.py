@@ -61,7 +61,7 @@ class Feed(Epochs, Iterable[Batch]):
 
     def stats(self) -> dict[str, Any]:
         """See `Batches.stats`."""
-        return self.making.counted.as_dict()
+        return self.making.counted.as_dict() | {"ranks": self.agreement.problem}
 
     def with_settings(self, *, together: bool = False, **changed: Any) -> Feed:
         """The same batches from the same position, with other settings. together: they share the
@@ -72,6 +72,7 @@ class Feed(Epochs, Iterable[Batch]):
         self._made.add(other)
         if together:
             other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
+            other.agreement = self.agreement
         else:
             other._bookmark = self._bookmark.copy()
         return other

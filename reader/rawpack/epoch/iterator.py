@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +15,7 @@ from rawpack.ahead.readahead import Readahead
 from rawpack.ahead.steps import EpochStart, EpochStep, samples, write
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import EpochPass, Epochs
-from rawpack.epoch.making import Begun, WorkerSet
+from rawpack.epoch.making import Begun
 from rawpack.errors import RawpackError, UsageError, WorkerError
 from rawpack.store.stores import INDEX, VALID
 from rawpack.workers.fill import blame, major_faults, most_copied_slices, most_slices
@@ -49,6 +50,8 @@ class BatchIterator(Iterator[Batch]):
         """What it has taken."""
         self.counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
+        self.copies_small = True
+        """Whether small arrays are copied from their slot: not for who sends all of them to a device."""
         self._pool: WorkerPool | None = None
         self._prefetch: Prefetch | None = None
         self._pending: Begun = deque()
@@ -86,6 +89,8 @@ class BatchIterator(Iterator[Batch]):
             self._enter()
             try:
                 taken = self._pass or self._begin()
+                # Here, and not with the steps: these are computed long before what they name is read.
+                self._epochs.look_at_files()
                 if not self._made:
                     if self._pool is None:
                         self._make()
@@ -182,10 +187,14 @@ class BatchIterator(Iterator[Batch]):
 
     def _divide(self, steps: Sequence[EpochStep], whole: Batch) -> None:
         """Batches that are in one slot are there; `whole` is all of them as one."""
-        end = 0
+        end, layout = 0, self._slot_pool.layout
         for step in steps:
             start, end = end, end + len(step.rows)
-            self._made.append((step, {name: array[start:end] for name, array in whole.items()}))
+            most, batch = layout.own_bytes(end - start, step.bucket) if self.copies_small else -1, dict[str, Any]()
+            for name, array in whole.items():
+                part = array[start:end]
+                batch[name] = part.copy() if part.nbytes <= most else part
+            self._made.append((step, batch))
 
     def _from_pool(self, pool: WorkerPool) -> None:
         """Wait for the next batches that workers make, those of one slot; others are begun in their place."""
@@ -293,7 +302,8 @@ class BatchIterator(Iterator[Batch]):
         begun, self._pending = self._pending, deque()
         # What is left behind the last batch of this epoch is of the next.
         unwanted = bool(begun) and begun[0][1].epoch == self.start.epoch
-        worker_set = WorkerSet(self._pool, self._slot_pool, begun, None if unwanted else self.start.next_epoch)
+        start = None if unwanted else self.start.next_epoch
+        worker_set = replace(self._pass.worker_set, begun=begun, start=start)
         if failed:
             self._pool_cache.discard(worker_set)
         else:

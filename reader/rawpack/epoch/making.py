@@ -6,6 +6,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
-from rawpack.choose.settings import Settings, check_travels, copied, sides
+from rawpack.choose.settings import Settings, copied, packed, sides
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
@@ -25,6 +26,7 @@ from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
 
 if TYPE_CHECKING:
+    from rawpack.epoch.sent import SentSteps
     from rawpack.workers.pool import Pending, WorkerPool
 
 IN_FLIGHT = 2
@@ -46,7 +48,7 @@ Begun = deque[tuple[list[EpochStep], "Pending"]]
 """Batches in the making, in order: those of one slot after another."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WorkerSet:
     """Workers and slots, and what an iterator left in them."""
 
@@ -57,6 +59,9 @@ class WorkerSet:
     """Batches in the making."""
     start: EpochStart | None = None
     """They are the first ones of an iterator with this start; None where nobody wants them."""
+    sent: SentSteps | None = None
+    """The steps of the transform as worker processes got them; None where there are none, or they are the caller's
+    own."""
 
     def close(self) -> None:
         """End the workers, and let go of the slots."""
@@ -115,8 +120,12 @@ class Making:
             files, manifests, layout, settings.pipelines, settings.planes, samples.asked.verify, memory,
             samples.field_rows, library.groups,
         )  # fmt: skip
-        if settings.workers and settings.backend == "process" and settings.pipeline is not None:
-            check_travels(settings.pipelines)
+        self._sends = bool(settings.workers) and settings.backend == "process" and settings.pipeline is not None
+        """Whether worker processes get a copy of the transform."""
+        self._warned = set[int]()
+        """As of `SentSteps.changed`."""
+        if self._sends:
+            packed(settings.pipelines)
         self.filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
         self.in_flight = IN_FLIGHT
@@ -158,8 +167,18 @@ class Making:
             return WorkerSet(None, slot_pool, deque())
         from rawpack.workers.pool import WorkerPool
 
-        pool = WorkerPool(self._spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
-        return WorkerSet(pool, slot_pool, deque())
+        spec, sent = self._spec, None
+        if self._sends:
+            from rawpack.epoch.sent import SentSteps
+
+            sent = SentSteps(settings.pipelines)
+            spec = replace(spec, pipelines=sent.pipelines)
+        pool = WorkerPool(spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
+        return WorkerSet(pool, slot_pool, deque(), sent=sent)
+
+    def outdated(self, worker_set: WorkerSet) -> bool:
+        """Whether the caller has changed the transform since its workers got it."""
+        return worker_set.sent is not None and worker_set.sent.changed(self._warned)
 
     def described(self) -> dict[str, BatchField]:
         """What a batch has, by name."""
@@ -253,9 +272,17 @@ class PoolCache:
         # exit, when another thread may still wait for a batch.
         weakref.finalize(self, _close_taken, self._taken, self._process).atexit = False
 
-    def acquire(self, start: EpochStart, make: Callable[[], WorkerSet]) -> WorkerSet:
+    def acquire(
+        self, start: EpochStart, make: Callable[[], WorkerSet], outdated: Callable[[WorkerSet], bool]
+    ) -> WorkerSet:
         """A set for an iterator with this start: an idle one, else what `make` returns. `begun` has the iterator's
-        first batches that the set is making already; whatever else it was making is finished first."""
+        first batches that the set is making already; whatever else it was making is finished first. outdated: whether
+        an idle set is of no use anymore: it is ended."""
+        for worker_set in tuple(self._idle):
+            if outdated(worker_set):
+                with suppress(ValueError):  # another thread closed it
+                    self._idle.remove(worker_set)
+                    self.discard(worker_set)
         worker_set = self._idle_set(start) or make()
         self._taken[worker_set.slot_pool] = worker_set
         return worker_set
@@ -273,7 +300,7 @@ class PoolCache:
             if worker_set.pool is None or worker_set.pool.drain():
                 for _, pending in worker_set.begun:
                     worker_set.slot_pool.put_back(pending.slot)
-                return WorkerSet(worker_set.pool, worker_set.slot_pool, deque())
+                return replace(worker_set, begun=deque(), start=None)
             self.discard(worker_set)
         return None
 

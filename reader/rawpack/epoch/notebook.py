@@ -54,7 +54,7 @@ def _figures(samples: SampleSet) -> Iterator[str]:
     if not images or not len(samples):
         return
     spread = np.unique(np.linspace(0, len(samples) - 1, _SAMPLES).astype(np.int64))
-    samples.look_at_files(now=True)
+    samples.look_at_files()
     until = time.monotonic() + _MOST_S
     for row in spread if rows is None else rows[spread]:
         files = library.remote_items(np.array([row]), images)

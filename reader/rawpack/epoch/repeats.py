@@ -154,7 +154,8 @@ class RepeatWatch:
         shuffle = words.get(self._settings.order_name.partition(" ")[0], "")
         return (
             "each call of batches() begins at epoch 0. Call it once, before the loop over epochs; each loop over the "
-            "result is then the next epoch (set_epoch(0) repeats one on purpose):\n"
+            "result is then the next epoch (if this is another run, such as the next trial of a sweep or a cell that "
+            "is run again, call set_epoch(0) on the new batches, and there is no warning):\n"
             f"    batches = {reader}.batches({batch_size}{shuffle}, ...)"
         )
 

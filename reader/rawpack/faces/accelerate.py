@@ -64,6 +64,7 @@ class AcceleratedBatches(TorchBatches):
     What `Batches.accelerate` returns derives from this class and Accelerate's `DataLoaderStateMixin`.
     """
 
+    _preparable = True
     end_of_dataloader: bool
     remainder: int
     gradient_state: Any

@@ -96,6 +96,8 @@ class Copied:
 class CudaCopies(Copies):
     """The copies of one face to one device. Used by one thread at a time."""
 
+    shares_memory = False
+
     def __init__(self, runtime: TorchRuntime, convert: Callable[[Tensors], Tensors], *, register: bool = True) -> None:
         """convert: what is done to the tensors of a batch on the device. register: whether slots are registered;
         otherwise each batch is copied into torch's page-locked memory first, and its slot is free at once."""

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from rawpack.choose.options import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
+from rawpack.epoch.dataloader import not_indexed
 from rawpack.epoch.feed import Feed
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.system.user import did_you_mean
@@ -37,6 +38,9 @@ class Face:
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
         return len(self._feed)
+
+    def __getitem__(self, index: Any) -> Any:
+        raise not_indexed()
 
     def set_epoch(self, epoch: int) -> None:
         """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""

@@ -95,6 +95,7 @@ class _JaxCopies(Copies):
         self._jax, self._sharding, self._batches, self._spans, self._copied = jax, sharding, batches, spans, copied
         devices = getattr(sharding, "device_set", None) or jax.device_put(np.empty(0), sharding).devices()
         self.platforms = {device.platform for device in devices}
+        self.shares_memory = "cpu" in self.platforms and not copied
         self._narrowed = NarrowedFields(jax, batches)
         rows = batches.next_start().split.batch_size
         self._check(rows, "the batches", "choose another batch_size=, or leave it out with fields=")

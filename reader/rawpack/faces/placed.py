@@ -20,6 +20,9 @@ from rawpack.faces.face import Face, Form, arrays_of
 class Copies(ABC):
     """How the arrays of a batch get to a device."""
 
+    shares_memory = True
+    """Whether what is handed over may be over the memory of the arrays. If not, they are sent from their slot."""
+
     def __init__(self) -> None:
         self.counts = dict[str, int]()
         """What `PlacedBatches.stats` adds."""
@@ -110,6 +113,8 @@ class PlacedIterator(Iterator[Any]):
         if self._source is None and not self._ended:
             self._owner.begun(self)
             self._source = iter(self._feed)
+            if not self._copies.shares_memory:
+                self._source.copies_small = False
         # The first batches are handed over as soon as they are there; those in advance become more from step to step.
         while not self._ended and len(self._begun) <= min(self._depth, self._handed):
             self._begin()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.choose.options import one_of
+from rawpack.epoch.dataloader import Unprepared
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
@@ -104,6 +105,7 @@ class _PlainCopies(Copies):
     def __init__(self, torch: Any, device: Any, convert: Callable[[Tensors], Tensors]) -> None:
         super().__init__()
         self._torch, self._device, self._convert = torch, device, convert
+        self.shares_memory = device.type == "cpu"
 
     def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Tensors:
         tensors = {name: self._torch.from_numpy(array) for name, array in arrays.items()}
@@ -151,7 +153,7 @@ class EpochSetter:
         self._batches.set_epoch(epoch)
 
 
-class TorchBatches(PlacedBatches):
+class TorchBatches(Unprepared, PlacedBatches):
     """Batches of one reader as tensors: each iterator is the next epoch, as with `Batches`.
 
     On the CPU, tensors share the memory of the batch, which is yours for as long as you hold any of them or a view of

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
@@ -128,12 +128,18 @@ def _warn_of_others(environ: Mapping[str, str]) -> None:
         )
 
 
-def _from_torch() -> tuple[int, int] | None:
-    """What torch.distributed says, which is not imported for that; None where it is not initialized."""
+def torch_distributed() -> Any:
+    """The module torch.distributed, which is not imported for that; None where it is not initialized."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return distributed.get_rank(), distributed.get_world_size()
+    return distributed
+
+
+def _from_torch() -> tuple[int, int] | None:
+    """What torch.distributed says; None where it is not initialized."""
+    distributed = torch_distributed()
+    return None if distributed is None else (distributed.get_rank(), distributed.get_world_size())
 
 
 def _read(environ: Mapping[str, str]) -> tuple[int, int]:

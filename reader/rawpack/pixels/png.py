@@ -44,7 +44,7 @@ def decode(data: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]
     try:
         raw = zlib.decompressobj().decompress(body[8:-4], height * stride)
     except zlib.error as error:
-        raise DecodeError("corrupt", f"PNG that does not inflate: {error}") from None
+        raise DecodeError("corrupt", f"PNG that does not inflate: {error}") from error
     if len(raw) != height * stride:
         raise DecodeError("truncated", f"PNG with {len(raw)} bytes of pixels; {shape} has {height * stride}")
     rows = np.frombuffer(raw, np.uint8).reshape(height, stride)

@@ -2,7 +2,9 @@
 
 url.py       recognizing URLs, the URLs of a store's files, and URLs without credentials
 wire.py      the plain answer of a server over HTTP, straight into memory
+answers.py   what a server may answer to fsspec's package for HTTP, bounded
 transfer.py  reading behind a URL: by the plain transport or fsspec's package, with retries
+attempts.py  what an error means, whether and when to retry, and when a server is too slow
 reach.py     whether a host can be reached at all
 download.py  downloading one file: in ranges by several threads, written in order, checked
 cache.py     the folder of fetched files, which all processes of the machine share, and its size limit

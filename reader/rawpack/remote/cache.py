@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rawpack.disk.manifest import NAME, FileRecord
-from rawpack.errors import RawpackError, StoreError, UsageError
+from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.lease import LEASES, Lease
+from rawpack.system import writing
 from rawpack.system.files import is_at, try_lock, unlock, write_all
 from rawpack.system.user import expanded
 
@@ -77,7 +78,7 @@ class CacheFolder:
         try:
             self.folder = self.folder.absolute()
             self._make()
-            os.close(os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666))
+            os.close(writing.descriptor_of(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, of_any_user=True))
         except OSError as error:
             raise self.unusable(error) from None
         self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
@@ -112,6 +113,8 @@ class CacheFolder:
                 unlock(descriptor)
         except OSError as error:
             raise self.refused(error) from error
+        except PackError as error:
+            raise StoreError(str(error)) from None
 
     def unusable(self, error: OSError) -> RawpackError:
         """The error to raise where the folder cannot be made."""
@@ -142,12 +145,12 @@ class CacheFolder:
         # may stay, where the removal had passed it already: so it is tried twice.
         for _ in range(2):
             with contextlib.suppress(FileNotFoundError):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                writing.make_folder(path.parent, below=self.folder)
                 try:
-                    with temporary.open("wb", buffering=0) as file:
+                    with writing.create(temporary, buffering=0, below=self.folder) as file:
                         write_all(file.fileno(), manifest_bytes)
                         os.fsync(file.fileno())
-                    temporary.replace(path)
+                    writing.replace(temporary, path, below=self.folder)
                     self._reserve(len(manifest_bytes))
                     return
                 finally:
@@ -165,7 +168,7 @@ class CacheFolder:
         if self.has(key, record):
             return None
         part = self.part(key, record)
-        part.parent.mkdir(parents=True, exist_ok=True)
+        writing.make_folder(part.parent, below=self.folder)
         descriptor = try_lock(part)
         if descriptor is None:
             try:
@@ -191,7 +194,7 @@ class CacheFolder:
         part = self.part(key, record)
         with contextlib.suppress(FileNotFoundError):
             if is_at(descriptor, part):
-                part.replace(self.path(key))
+                writing.replace(part, self.path(key), below=self.folder)
                 return True
         return False
 
@@ -211,9 +214,10 @@ class CacheFolder:
 
     def _make(self) -> None:
         """Create the folder, and the tag that excludes it from backups."""
-        (self.folder / LEASES).mkdir(parents=True, exist_ok=True)
+        writing.make_folder(self.folder / LEASES, below=self.folder)
         if not (self.folder / _TAG).exists():
-            (self.folder / _TAG).write_text(_TAGGED)
+            with writing.create(self.folder / _TAG) as file:
+                file.write(_TAGGED.encode())
 
     def _lock(self, wait_s: float) -> int:
         """Acquire the lock and return its descriptor. Raises OSError, and as `locked`."""
@@ -290,8 +294,12 @@ class CacheFolder:
 
     def _note_bytes(self, total: int, at: int | None = None) -> None:
         """Write the sum of all files, which were looked at then, into the lock file."""
-        with contextlib.suppress(OSError), (self.folder / _LOCK).open("r+b", buffering=0) as file:
-            file.write(b"%020d %020d\n" % (total, time.time() if at is None else at))
+        with contextlib.suppress(OSError):
+            descriptor = writing.descriptor_of(self.folder / _LOCK, os.O_RDWR, of_any_user=True)
+            try:
+                os.write(descriptor, b"%020d %020d\n" % (total, time.time() if at is None else at))
+            finally:
+                os.close(descriptor)
 
     def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:
         """Whether a file that is not needed now may be removed. Manifest and columns stay as long as their store is in

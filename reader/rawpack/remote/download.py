@@ -15,8 +15,9 @@ import xxhash
 
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import DamagedStoreError
+from rawpack.remote.attempts import Attempts
 from rawpack.remote.cache import Key
-from rawpack.remote.transfer import WRONG, Attempts, Remote
+from rawpack.remote.transfer import WRONG, Remote
 from rawpack.system.files import write_all
 
 RANGE = 2 << 20
@@ -69,7 +70,7 @@ class Transfer:
         """Threads that are busy with it. For whoever starts them."""
         self.is_over = False
         """Whether it is complete, or has failed: no thread begins another range."""
-        self._attempts, self._wrong, self._noted = Attempts(remote, name), 0, 0.0
+        self._attempts, self._wrong, self._noted = Attempts(remote, name, wanted=wanted), 0, 0.0
         self._lock = threading.Lock()
         self._begin()
 
@@ -172,8 +173,9 @@ class Transfer:
             if self.is_over or not self._wanted():
                 return None
             try:
+                piece = into[done : done + step]
                 got = self._remote.read_range(
-                    self._name, start + done, into[done : done + step], self._arriving, self._record.bytes
+                    self._name, start + done, piece, self._arriving, self._arrived, self._record.bytes
                 )
             except Exception as error:
                 if isinstance(error, TimeoutError):
@@ -187,6 +189,10 @@ class Transfer:
                 return memoryview(bytes(into[:done]) + got)
             done += got
         return into
+
+    def _arrived(self, count: int, seconds: float) -> None:
+        self._attempts.arrived(count, seconds)
+        self._arriving()
 
     def _arriving(self) -> bool:
         """Called when bytes have arrived: notes that, now and then, and returns whether more are wanted."""

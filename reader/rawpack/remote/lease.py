@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rawpack.system import writing
 from rawpack.system.files import is_at, try_lock, write_all
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Lease:
         write_all(self._held[0], text)
 
     def _begin(self) -> int:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        writing.make_folder(self.path.parent)
         descriptor = try_lock(self.path)
         if descriptor is None:
             # Nobody else knows the name, so its folder was removed at this moment.

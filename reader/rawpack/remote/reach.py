@@ -6,9 +6,13 @@ that has never sent anything to this process is given up at once.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +26,9 @@ Host = tuple[str, str, str]
 """Scheme, host with port (or bucket), and the endpoint."""
 _answered: set[Host] = set()
 """Those that have sent something to this process; a forked child starts with its parent's."""
+_bytes: dict[Host, int] = {}
+"""How many bytes each has sent. Without a lock, which a forked child might find held: where two threads add at the same
+moment, one count may be lost, and only rates near zero matter."""
 
 
 def host_of(url: str, options: Mapping[str, Any]) -> Host:
@@ -34,6 +41,16 @@ def host_of(url: str, options: Mapping[str, Any]) -> Host:
 def note_answer(host: Host) -> None:
     """From now on, errors of this host are retried."""
     _answered.add(host)
+
+
+def note_bytes(host: Host, count: int) -> None:
+    """This host has sent so many more bytes."""
+    _bytes[host] = _bytes.get(host, 0) + count
+
+
+def bytes_from(host: Host) -> int:
+    """How many bytes a host has sent to this process."""
+    return _bytes.get(host, 0)
 
 
 def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
@@ -80,6 +97,21 @@ def why_lost(error: BaseException) -> str:
                 return f"no name server knows {host or 'its host'} now; check the network"
             return f"there is no host {host}; check its name" if host else "there is no such host; check its name"
     return ""
+
+
+def asked_to_wait(error: BaseException) -> float | None:
+    """The seconds after which a server wants to be asked again (`Retry-After`); None where it does not say that."""
+    for one in causes(error):
+        response, headers = getattr(one, "response", None), getattr(one, "headers", None)
+        if isinstance(response, Mapping):  # botocore's errors
+            headers = response.get("ResponseMetadata", {}).get("HTTPHeaders")
+        told = headers.get("Retry-After", headers.get("retry-after")) if isinstance(headers, Mapping) else None
+        if isinstance(told, str):
+            if re.fullmatch(r"\s*\d{1,9}\s*", told):
+                return float(told)
+            with suppress(ValueError, TypeError):  # the other form is a date
+                return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+    return None
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

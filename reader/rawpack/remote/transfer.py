@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from rawpack.disk.manifest import MAX_MANIFEST_BYTES
 from rawpack.errors import DamagedStoreError, RawpackError, StoreError, UsageError
-from rawpack.remote.reach import causes, host_of, is_lost, is_of_connection, note_answer, why_lost
+from rawpack.remote.attempts import Attempts, is_bucketless, meaning
+from rawpack.remote.reach import host_of, is_lost, note_bytes, why_lost
 from rawpack.remote.url import filesystem, http_options, join, scrubbed, shown
 
 if TYPE_CHECKING:
-    from rawpack.remote.wire import Wire
+    from rawpack.remote.wire import Arrived, Wire
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -32,18 +33,20 @@ _MOST_FAILURES = 3
 """Requests in a row that the plain transport fails, and fsspec's package does not: then only that is used."""
 WRONG = 3
 """Downloads with wrong bytes after which a file is damaged."""
-_PAUSE_S, _MOST_PAUSE_S = 0.1, 10.0
 _LATE_S = 1.0
 """How long to wait for a request that should have timed out by itself."""
-_chance = random.Random()
-"""Not the module's own numbers, which are the user's: a seed must give the same ones whatever the network does."""
 _VERSIONS = (
     "ETag", "etag", "md5", "Content-MD5", "Digest", "mtime", "LastModified", "last_modified", "Last-Modified",
     "updated", "created",
 )  # fmt: skip
 """What file systems call that which changes with the contents of a file, the surest first."""
-_NO_BUCKET = re.compile("NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
-_NO_CREDENTIALS = re.compile("Credential|ProfileNotFound|TokenRetrieval|SSOToken")
+_WORDS = {
+    "BusyServerError": "the server is busy ({})",
+    "MemoryError": "there is not enough memory for it",
+    "TooLongError": "its server sends more than it can have: {}; check the URL",
+    "TooManyRedirects": "its server redirects from one address to the next without an end; check the URL",
+}
+"""What errors of these names come to for a user."""
 
 
 class Remote:
@@ -86,17 +89,17 @@ class Remote:
         """The URL of a file, for messages."""
         return shown(join(self.url, name))
 
-    def read(self, name: str, check: Callable[[bytes], Any]) -> bytes:
-        """All bytes of a small file.
+    def read(self, name: str, check: Callable[[bytes], Any], most: int = MAX_MANIFEST_BYTES) -> bytes:
+        """All bytes of a small file, of `most` at most.
 
         check: raises DamagedStoreError for wrong bytes, which are then downloaded again. Raises FileNotFoundError where
         there is no such file, StoreError where it cannot be downloaded, and the last error of `check`.
         """
         attempts, wrong = Attempts(self, name), 0
-        package = partial(self._by_package, name, None, None, self.timeout)
+        package = partial(self._by_package, name, None, None, self.timeout, most)
         while True:
             try:
-                data = self._first(lambda wire: self._plain(wire, name), package)
+                data = self._first(lambda wire: self._plain(wire, name, most, attempts.arrived), package)
             except Exception as error:
                 attempts.failed(error)
                 continue
@@ -109,8 +112,8 @@ class Remote:
                 if wrong == WRONG:
                     raise
 
-    def _plain(self, wire: Wire, name: str) -> bytes:
-        data, says_ranges = wire.read(self.address(name), self._headers)
+    def _plain(self, wire: Wire, name: str, most: int, arrived: Arrived) -> bytes:
+        data, says_ranges = wire.read(self.address(name), self._headers, most, arrived)
         if says_ranges and self.has_ranges is None:
             self.has_ranges = True
         return data
@@ -134,18 +137,18 @@ class Remote:
         return signed
 
     def read_range(
-        self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], total: int
+        self, name: str, start: int, into: memoryview, wanted: Callable[[], bool], arrived: Arrived, total: int
     ) -> int | bytes:
         """Bytes of a file of `total` bytes from `start` on: how many were put at the beginning of `into`; or these,
         with all after them where the server has sent the whole file. wanted: called now and then; where it returns
-        False, fewer bytes may come. Raises whatever the package does."""
+        False, fewer bytes may come. arrived: see `Wire`. Raises whatever the package does."""
         whole = self.has_ranges is False
         if whole:
-            data = self._by_package(name, None, None, self.timeout)
+            data = self._within(name, None, None, self.timeout, total)
         else:
-            package = partial(self._by_package, name, start, start + len(into), stall_s(self.timeout))
+            package = partial(self._within, name, start, start + len(into), stall_s(self.timeout), total)
             got = self._first(
-                lambda wire: wire.read_range(self.address(name), self._headers, start, into, wanted), package
+                lambda wire: wire.read_range(self.address(name), self._headers, start, into, wanted, arrived), package
             )
             if isinstance(got, int):
                 self.has_ranges = len(into) < total or self.has_ranges
@@ -207,7 +210,7 @@ class Remote:
     def error(self, name: str, error: BaseException, seconds: float = 0.0, done: str = "read") -> RawpackError:
         """The error to raise for a request that kept failing. done: what was tried with the file."""
         what, where, kind = self.reason(error), self.where(name), meaning(error)
-        if _is_bucketless(error):
+        if is_bucketless(error):
             return no_bucket(self.url)
         if is_lost(self.host, error, seconds):
             return StoreError(f"{where} cannot be reached: {what}")
@@ -225,13 +228,15 @@ class Remote:
                 "that their policy permits it. They come from the environment, or from storage_options=. Check the URL "
                 "too: where listing is not allowed, S3 says the same of a file that does not exist"
             )
-        tried = f", tried for {seconds:.0f} s" if seconds else ""
+        tried = f", tried for {seconds:.0f} s" if seconds >= 1 or kind == "trouble" else ""
         return StoreError(f"{where} cannot be {done}{tried}: {what}")
 
     def reason(self, error: BaseException) -> str:
         """What an error says, without secrets."""
         if isinstance(error, TimeoutError):  # so are fsspec's and asyncio's
             return "the server does not answer"
+        if (words := _WORDS.get(type(error).__name__)) is not None:
+            return words.format(error)
         return why_lost(error) or scrubbed(f"{type(error).__name__}: {error}", self.url, self._options)
 
     def has_no_bucket(self) -> bool:
@@ -243,81 +248,42 @@ class Remote:
             # Servers give the same answer for a missing file and a missing bucket, but not for a listing.
             bounded(partial(system.ls, path, detail=False, refresh=True), min(_STALL_S, self.timeout))
         except Exception as error:
-            return _is_bucketless(error)
+            return is_bucketless(error)
         return False
 
-    def _by_package(self, name: str, start: int | None, stop: int | None, seconds: float) -> bytes:
+    def _by_package(self, name: str, start: int | None, stop: int | None, seconds: float, most: int) -> bytes:
         """Bytes start..stop-1 of a file, or all of them, by fsspec's package. Raises what that raises, TimeoutError
-        after `seconds`."""
+        after `seconds`, and over HTTP TooLongError for an answer of more than `most` bytes."""
         system, path = filesystem(join(self.url, name), self._options)
-        if system.async_impl:
-            request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
-            data: bytes = asyncio.run_coroutine_threadsafe(request, system.loop).result(seconds + _LATE_S)
-        else:
-            data = bounded(partial(system.cat_file, path, start=start, end=stop), seconds + _LATE_S)
+        with self._at_most(most):
+            if system.async_impl:
+                request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
+                data: bytes = asyncio.run_coroutine_threadsafe(request, system.loop).result(seconds + _LATE_S)
+            else:
+                data = bounded(partial(system.cat_file, path, start=start, end=stop), seconds + _LATE_S)
+        note_bytes(self.host, len(data))
         return data
 
+    def _within(self, name: str, start: int | None, stop: int | None, seconds: float, total: int) -> bytes:
+        """As `_by_package`; more bytes than the file has are trouble, such as the page of a proxy, which may pass."""
+        from rawpack.remote.wire import TooLongError
 
-class Attempts:
-    """Decides whether to retry a file, and when."""
+        try:
+            return self._by_package(name, start, stop, seconds, total)
+        except TooLongError as error:
+            raise OSError(f"received another file: {error}") from None
 
-    def __init__(self, remote: Remote, name: str, done: str = "read") -> None:
-        """done: what is tried with the file, for messages."""
-        self._remote, self._name, self._done = remote, name, done
-        self._began, self._failed = time.monotonic(), 0
+    def _at_most(self, size: int) -> AbstractContextManager[None]:
+        if not self._is_http:
+            return nullcontext()
+        from rawpack.remote.answers import at_most
 
-    def progressed(self) -> None:
-        """Something arrived: the timeout begins again."""
-        self._began, self._failed = time.monotonic(), 0
-        self._remote.trouble = ""
-        note_answer(self._remote.host)
-
-    def failed(self, error: Exception) -> None:
-        """Wait until it is time to retry. Raises StoreError or FileNotFoundError where a retry is useless."""
-        if isinstance(error, RawpackError):
-            raise error
-        if not is_of_connection(error) and not isinstance(error, TimeoutError):
-            note_answer(self._remote.host)  # with an error, but it is there
-        self._remote.trouble = self._remote.reason(error)
-        past, kind = time.monotonic() - self._began, meaning(error)
-        if kind == "missing":
-            raise FileNotFoundError(self._remote.where(self._name)) from None
-        if kind != "trouble" or is_lost(self._remote.host, error, past) or past >= self._remote.timeout:
-            raise self._remote.error(self._name, error, past, self._done) from None
-        pause = min(_MOST_PAUSE_S, _PAUSE_S * 2**self._failed) * _chance.uniform(0.5, 1.5)
-        self._failed += 1
-        time.sleep(min(pause, max(0.0, self._remote.timeout - past)))
-
-
-def meaning(error: BaseException) -> Literal["missing", "forbidden", "options", "refused", "trouble"]:
-    """What an error says: there is no such file; credentials are the problem; a file system did not accept its options;
-    the request itself is wrong; or else trouble, for which alone a retry may help."""
-    status = getattr(error, "status", None)
-    if isinstance(error, FileNotFoundError) or status in (404, 410):
-        return "missing"
-    if isinstance(error, TypeError | ValueError) and not is_of_connection(error):
-        return "options"
-    credentials = isinstance(error, PermissionError) or _NO_CREDENTIALS.search(type(error).__name__)
-    if credentials or status in (401, 403, 407):
-        return "forbidden"
-    if isinstance(error, NotImplementedError | ImportError) or _is_bucketless(error) or status in (400, 405, 501):
-        return "refused"
-    return "trouble"
+        return at_most(size)
 
 
 def no_bucket(url: str) -> UsageError:
     """The error for a URL in a bucket that does not exist."""
     return UsageError(f"{shown(url)}: there is no such bucket; check its name and the endpoint")
-
-
-def _is_bucketless(error: BaseException) -> bool:
-    """Whether a request failed because its bucket does not exist."""
-    for one in causes(error):
-        response = getattr(one, "response", None)
-        about = response.get("Error") if isinstance(response, Mapping) else None
-        if _NO_BUCKET.search(f"{one} {about.get('Code') if isinstance(about, Mapping) else ''}"):
-            return True
-    return False
 
 
 def stall_s(timeout: float) -> float:

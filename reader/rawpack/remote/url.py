@@ -58,6 +58,14 @@ def shown(url: str) -> str:
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 
 
+def share_options(one: str, other: str) -> bool:
+    """Whether options for one URL are for the other one, too: of one protocol and, over HTTP, of one host. Buckets are
+    of the account, or the endpoint, that the options name."""
+    here, there = urlsplit(one.lower()), urlsplit(other.lower())
+    hosts = {split.netloc.rpartition("@")[2] for split in (here, there)}
+    return here.scheme == there.scheme and (not here.scheme.startswith("http") or len(hosts) == 1)
+
+
 def scrubbed(text: str, url: str, options: Mapping[str, Any]) -> str:
     """A message of another library, without the secrets in a URL or in the options that opened it."""
     text = shown(text)
@@ -94,6 +102,11 @@ def filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             retries = {} if os.environ.keys() & _S3_RETRIED else {"retries": dict(_S3_RETRIES)}
             options = {**options, "config_kwargs": {**_S3_CONFIG, **retries, **given}}
     try:
+        if url.lower().startswith(("http://", "https://")):
+            from rawpack.remote.answers import client_for
+
+            given = http_options(url, options)
+            options = {**options, "get_client": given.get("get_client", client_for(given))}
         filesystem, path = fsspec.core.url_to_fs(url, **options)
     except ImportError as error:
         # fsspec's message names the package.

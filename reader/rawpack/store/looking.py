@@ -67,6 +67,7 @@ def rows_with_key(library: Stores, part: str) -> NDArray[np.int64]:
     wanted = re.compile(re.escape(part.encode("utf-8", "replace")), re.IGNORECASE)
     found, first = [np.empty(0, np.int64)], 0
     for folder in library.columns.folders:
+        folder.look(_KEY)
         ends, data = folder.arrays[f"{_KEY}.offset"], folder.arrays[_KEY]
         hits = np.fromiter(_starts(wanted, data.data), np.int64)
         stops = hits + len(part.encode("utf-8", "replace"))
@@ -91,6 +92,8 @@ def places_of(library: Stores, row: int) -> dict[str, Place]:
     store, at = library.locate(row)
     number, in_shard = store.locate(at)
     shard = store.manifest.shards[number]
+    for name in store.fields:
+        store.columns.located(at)[0].look(name)
     return {
         name: Place(store.path / shard.files[shard.fields[name].file].name, *_span(store, number, name, at, in_shard))
         for name, field in store.fields.items()
@@ -104,6 +107,8 @@ def damaged_in(library: Stores, row: int) -> list[str]:
     for name, field in library.fields.items():
         try:
             if field.in_shards:
+                library.look(name, row)
+                library.columns.located(row)[0].look(name)
                 library.check(name, row)
         except DamagedStoreError:
             found.append(name)
@@ -138,4 +143,4 @@ def rejects_of(library: Stores) -> Iterator[dict[str, Any]]:
                 try:
                     yield msgspec.json.decode(line, type=dict[str, Any])
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    raise DamagedStoreError(f"{path} has a line that is no reject: {error}") from None
+                    raise DamagedStoreError(f"{path} has a line that is no reject: {error}") from error

@@ -43,7 +43,8 @@ class Cache:
         ~/.cache/rawpack.
     limit: how much it may hold: a number of bytes, or "200GB"; None: half of the space that is free, or already used by
         the cache.
-    timeout: seconds after which a transfer that brings no byte fails; None means 120.
+    timeout: seconds after which a transfer that brings no byte fails, or less than 4,096 bytes a second on average;
+        None means 120.
     """
 
     folder: StorePath | None = None
@@ -54,6 +55,11 @@ class Cache:
     def __post_init__(self) -> None:
         if self.folder is not None and not isinstance(self.folder, str | os.PathLike):
             raise UsageError(f"Cache({self.folder!r}): the cache is a folder; pass its limit as Cache(folder, limit)")
+        if isinstance(self.folder, str) and not self.folder.isdecimal() and byte_count(self.folder) is not None:
+            raise UsageError(
+                f"Cache({self.folder!r}): the cache is a folder; pass a limit as Cache(limit={self.folder!r}), and a "
+                f"folder that is really called so as './{self.folder.strip()}'"
+            )
         if self.limit is not None and (byte_count(self.limit) or 0) <= 0:
             raise UsageError(f'limit={self.limit!r} must be a number of bytes, such as 200_000_000_000 or "200GB"')
         if self.timeout is not None:

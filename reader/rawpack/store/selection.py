@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from rawpack.errors import UsageError
 from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
+from rawpack.system.user import did_you_mean
 
 _BLOCK = 1 << 16
 _SHOWN = 5
@@ -96,7 +97,9 @@ def _labels_of(library: Stores, classes: Sequence[str]) -> list[int]:
     if unknown:
         rest = f", and {len(known) - _SHOWN:,} more in reader.classes" if len(known) > _SHOWN else ""
         there = ", ".join(map(repr, library.classes[:_SHOWN]))
-        raise UsageError(f"there is no class {unknown[0]!r} to select; there are {there}{rest}")
+        raise UsageError(
+            f"there is no class {unknown[0]!r} to select; there are {there}{rest}{did_you_mean(unknown[0], known)}"
+        )
     return [known[name] for name in classes]
 
 

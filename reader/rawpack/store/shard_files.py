@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import FileRecord, Manifest
 from rawpack.disk.mapped import MappedFiles, check_head, map_file, open_whole, opened
 from rawpack.errors import DamagedStoreError, StoreError
+from rawpack.system.limits import refused
 from rawpack.system.memory import anonymous_file, map_descriptor
 
 if TYPE_CHECKING:
@@ -199,7 +200,8 @@ class Memory:
             places[str(files.path / record.name)] = (end, record.bytes)
             end += -(-record.bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         size = max(end, mmap.PAGESIZE)
-        descriptor = anonymous_file(size)
+        with refused(StoreError, f"no memory for {size} bytes of shards to preload"):
+            descriptor = anonymous_file(size)
         try:
             with mmap.mmap(descriptor, size) as memory, memoryview(memory) as view:
                 for files, record in found:

@@ -57,6 +57,8 @@ class Store:
         self._ends = list(accumulate(shard.rows for shard in self.manifest.shards))
         self._first_chunks: dict[str, NDArray[np.int64]] = {}
         self._readers: dict[tuple[int, str], FieldReader] = {}
+        self._paths: dict[tuple[int, str], str] = {}
+        """The files that those read."""
 
     def __len__(self) -> int:
         return self.manifest.samples
@@ -84,6 +86,11 @@ class Store:
         except KeyError:
             # Two threads may both open it; then one mapping is dropped. A fork could leave a lock held forever.
             return self._readers.setdefault((shard, name), self._open(shard, name))
+
+    def look(self, shard: int, name: str) -> None:
+        """Raise DamagedStoreError where the file that holds a field of a shard was written to since it was mapped."""
+        if (path := self._paths.get((shard, name))) is not None:
+            self.mapped.check(path)
 
     def let_go(self) -> bool:
         """Unmap shards that were removed from the cache, as soon as nobody is reading by what maps them. Whether there
@@ -133,7 +140,7 @@ class Store:
         if not field.uniform:
             self._check_shapes(name, index["shape"])
         data = self.files.map((number, name), record, self.mapped, random_access=self.is_random_access(number, name))
-        where = str(self.path / record.name)
+        self._paths[number, name] = where = str(self.path / record.name)
         in_shard = ShardField(where, data, shard.rows, field, placement, index)
         reader: FieldReader = resolve(format_of(self.manifest.format).open)(in_shard)
         return reader

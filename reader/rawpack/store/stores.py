@@ -3,6 +3,7 @@ list."""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.disk.columns import ColumnTable, by_part
+from rawpack.disk.columns import ColumnTable, by_part, parts_of
 from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.formats.field_reader import Array, FieldReader, planes_of
@@ -73,6 +74,7 @@ class Stores:
         """What fetches shards of the stores behind URLs; None where all are on this machine, or in memory."""
         self._evictable = [store for store in stores if store.files.evictable]
         self._gathers: dict[tuple[str, bool], Gather | None] = {}
+        self._look_at = 0.0
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
 
     def close(self) -> None:
@@ -278,11 +280,20 @@ class Stores:
 
     def look_at_files(self, *, now: bool = False) -> None:
         """Raise DamagedStoreError where a file that is mapped here was written to since, see `MappedFiles.look`."""
-        for store in self.stores:
-            store.mapped.look(now=now)
+        if now or time.monotonic() >= self._look_at:
+            for store in self.stores:
+                store.mapped.look(now=now)
+            self._look_at = min(store.mapped.look_at for store in self.stores)
+
+    def look(self, name: str, row: int) -> None:
+        """The same, now, for the shard that has image field `name` of one sample."""
+        store, number = self._shards[bisect_right(self._firsts, row) - 1]
+        store.look(number, name)
 
     def shapes(self, name: str) -> NDArray[np.int32]:
         """The shapes of all samples of an image or mask field, (n, axes)."""
+        for folder in self.columns.folders:
+            folder.look(name)
         return np.concatenate([store.shapes(name) for store in self.stores])
 
     def value(self, name: str, row: int, verify: bool) -> Any:
@@ -292,6 +303,7 @@ class Stores:
             return np.int64(self.group_of(row))
         if not field.in_shards:
             return self.columns.value(name, row, field.kind)
+        self.look(name, row)
         reader, at = self.reader_of(name, row)
         if name in self.random_access and not (self.tells_cached and reader.is_cached(at)):
             self.readahead(name, np.array([row], np.int64))
@@ -303,6 +315,11 @@ class Stores:
         """Field `name` of samples `rows`, (n,), read here and now: a new array (n, ...), or a list where samples differ
         in length or size, and of texts. verify: check images against their checksums."""
         field = self.fields[name]
+        self.columns.look(name, rows)
+        if field.in_shards:
+            for shard in parts_of(self._shard_ends, rows):
+                store, number = self._shards[shard]
+                store.look(number, name)
         if field.kind == "text":
             return self.columns.text(name, rows)
         if field.kind == "ragged":

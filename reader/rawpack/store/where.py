@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import INDEX
+from rawpack.system.user import did_you_mean
 
 _MOST_CHARACTERS = 120_000
 """As much as a shell passes on in one argument, about."""
@@ -41,6 +42,7 @@ _COMPUTED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+_WRITTEN: dict[type[ast.AST], str] = {ast.BitAnd: "and", ast.BitOr: "or", ast.Invert: "not"}
 _IN_TEXT = {"startswith": str.startswith, "endswith": str.endswith}
 Values = Mapping[str, Any]
 """Of a block of samples: numbers as an array (n, ...), texts as a list of str, ragged fields as a list of arrays."""
@@ -82,6 +84,7 @@ class Where:
         except (SyntaxError, ValueError) as error:
             why = error.msg if isinstance(error, SyntaxError) else str(error)
             why += "; write == to compare" if re.search("(?<![=!<>])=(?!=)", text) else ""
+            why += "; write and, or, not" if re.search(r"&&|\|\||!(?!=)|\b(AND|OR|NOT)\b", text) else ""
             raise UsageError(f"{self._said} is not a condition: {why}") from None
         except (RecursionError, MemoryError):
             raise self._nested() from None
@@ -152,6 +155,8 @@ class Where:
                 if not isinstance(sought, str):
                     raise self._refused(node, "needs a text between its parentheses")
                 return _Part("condition", _each(lambda text: _IN_TEXT[attr](text, sought), texts))
+            case ast.BinOp(op=op) | ast.UnaryOp(op=op) if type(op) in _WRITTEN:
+                raise self._refused(node, f"has an operator of numpy's arrays: write {_WRITTEN[type(op)]!r} instead")
         raise self._refused(
             node,
             "is not allowed: a condition has fields, numbers, texts, comparisons, in, and, or, not, + - * / // %, "
@@ -161,8 +166,9 @@ class Where:
     def _field(self, name: str, node: ast.expr, values: Values) -> _Part:
         field = self._fields.get(name)
         if field is None and name != INDEX:
-            known = ", ".join([*(one for one, other in self._fields.items() if not other.in_shards), INDEX])
-            raise self._refused(node, f"is no field of the store, which has {known}")
+            known = [*(one for one, other in self._fields.items() if not other.in_shards), INDEX]
+            hint = did_you_mean(name, known)
+            raise self._refused(node, f"is no field of the store, which has {', '.join(known)}{hint}")
         self.names[name] = None
         if field is None:
             return _Part("number", values[name])
@@ -235,7 +241,7 @@ class Where:
 
     def _label(self, node: ast.expr, name: str) -> int:
         if name not in self._classes:
-            raise self._refused(node, f"has no class of the store: {name!r}")
+            raise self._refused(node, f"has no class of the store: {name!r}{did_you_mean(name, self._classes)}")
         return self._classes[name]
 
     def _element(self, node: ast.expr, of: ast.Name, at: ast.expr, values: Values) -> _Part:

@@ -128,6 +128,10 @@ class Channel:
         return data
 
 
+TAKEN = -2
+"""In place of a position: a worker has the task, and prepares for it."""
+
+
 class Heartbeat:
     """What a worker is about to do, in shared memory: its parent can read it even after the worker has died.
 
@@ -141,7 +145,7 @@ class Heartbeat:
         self._beat = 0
 
     def note(self, task: int, position: int) -> None:
-        """Note that `position` of `task` comes next; -1 where the task is done in one go."""
+        """Note that `position` of `task` comes next; -1 where the task is done in one go, `TAKEN` before it begins."""
         self._beat += 1
         _NOTE.pack_into(self._memory, 0, task, position, self._beat)
 

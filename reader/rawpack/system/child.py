@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 from rawpack.errors import WorkerError
 from rawpack.system.channel import HEARTBEAT_BYTES, Channel, Heartbeat, pair
 from rawpack.system.files import above_streams, write_all
+from rawpack.system.limits import refused
 from rawpack.system.memory import anonymous_file, map_descriptor
 
 GRACE_S = 2.0
@@ -112,8 +113,9 @@ class Child:
         """
         import cloudpickle
 
-        if launcher is None or not self._launch(launcher.launch):
-            self._launch(lambda ends, _: _start(ends, single))
+        with refused(WorkerError, f"no worker process can be started ({sys.executable})"):
+            if launcher is None or not self._launch(launcher.launch):
+                self._launch(lambda ends, _: _start(ends, single))
         self.channel.socket.settimeout(_SEND_TIMEOUT_S)
         # Two layers: unpickling the second needs the paths in the first.
         first = cloudpickle.dumps((_import_path(), _package_of(package_of or main), cloudpickle.dumps((main, work))))
@@ -273,21 +275,16 @@ def _start(ends: Ends, single: bool) -> Process:
     if single:
         variables |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     numbers = (ends.channel, ends.errors, 0 if single else os.getpid())
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), str(_PACKAGE.parent), *map(str, numbers)],
-            stdin=subprocess.DEVNULL,
-            stdout=ends.output,
-            stderr=ends.shared,
-            pass_fds=[ends.channel, ends.errors],
-            env=variables,
-            # A group of its own: Ctrl-C at a terminal reaches the parent alone, which then ends its workers.
-            process_group=0,
-        )
-    except OSError as error:
-        raise WorkerError(
-            f"no worker process can be started ({sys.executable}): {error}; a limit on processes or memory?"
-        ) from error
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOT, str(_PACKAGE), str(_PACKAGE.parent), *map(str, numbers)],
+        stdin=subprocess.DEVNULL,
+        stdout=ends.output,
+        stderr=ends.shared,
+        pass_fds=[ends.channel, ends.errors],
+        env=variables,
+        # A group of its own: Ctrl-C at a terminal reaches the parent alone, which then ends its workers.
+        process_group=0,
+    )
 
 
 def _end_with(parent: int) -> None:

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rawpack.errors import DamagedStoreError, StoreError, UsageError
+from rawpack.system.limits import limit_behind
+from rawpack.system.writing import descriptor_of
 
 try:
     import fcntl
@@ -23,16 +25,16 @@ except ImportError:  # Windows
 _LAST = 2
 # O_NONBLOCK: opening a pipe must not wait for a writer.
 _PLAIN = os.O_RDONLY
-for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"):
+for _name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
     _PLAIN |= getattr(os, _name, 0)
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[tuple[int, int]]:
-    """The descriptor and the size in bytes of a plain file, opened without following links and without ever blocking.
-    It is closed at the end of the block.
+    """The descriptor and the size in bytes of a plain file, opened for reading without ever blocking. It is closed at
+    the end of the block. Links are followed: a store's files may be on other disks, or in a cache that links to them.
 
-    Raises FileNotFoundError; DamagedStoreError for a link, folder, pipe or device; StoreError where opening fails.
+    Raises FileNotFoundError; DamagedStoreError for a folder, pipe or device; StoreError where opening fails.
     """
     try:
         descriptor = os.open(path, _PLAIN)
@@ -40,10 +42,9 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
         raise
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise DamagedStoreError(
-                f"{path} is a symbolic link; a store's files are not followed elsewhere: put the file itself there"
-            ) from None
-        raise StoreError(f"cannot open {path}: {error.strerror or error}") from error
+            raise DamagedStoreError(f"{path} is a symbolic link that leads back to itself") from None
+        limit = limit_behind(error)
+        raise StoreError(f"cannot open {path}: {error.strerror or error}{limit and ': '}{limit}") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -104,12 +105,12 @@ def fill_closed_streams() -> None:
 def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, shared: bool = False) -> int | None:
     """Lock a file without waiting, and return its descriptor. None where somebody else has locked it, or where it is
     missing and `flags` do not create it. shared: with others that share it. Raises UsageError where the system has no
-    such locks."""
+    such locks, and as `writing.descriptor_of`."""
     if fcntl is None:
         raise UsageError("files behind URLs need locks that this system does not have: copy them to this machine first")
     while True:
         try:
-            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            descriptor = descriptor_of(path, flags, of_any_user=True)
         except FileNotFoundError:
             return None
         except PermissionError:

@@ -8,12 +8,13 @@ user waits for a message.
 from __future__ import annotations
 
 import select
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from rawpack.system.channel import Channel, EndedByError, Heartbeat
+from rawpack.system.channel import TAKEN, Channel, EndedByError, Heartbeat
 from rawpack.system.child import GRACE_S
 from rawpack.system.template import Template
 
@@ -21,6 +22,12 @@ _LOOK_EVERY_S = 0.5
 """How long to wait for messages before heartbeats are looked at."""
 _START_TIMEOUT_S = 60.0
 """How long a worker may take to start, on a busy machine with slow disks, however short the timeout is."""
+_IN_VAIN, _IN_VAIN_S = 3, 120.0
+"""So many workers in a row must have ended before they began, until more are expected to do the same; those that
+somebody killed, as happens on a busy machine for a while, for so many seconds."""
+
+_BY_OTHERS = (-signal.SIGKILL, -signal.SIGTERM)
+"""How processes end that somebody else has ended, such as a system without memory."""
 
 
 class Supervised(Protocol):
@@ -77,6 +84,10 @@ class Death(Generic[J]):
     """The job that it was at: what it noted last, else the oldest."""
     position: int
     """Where in that job; -1 where it noted none."""
+    begun: bool
+    """Whether it had begun that job: only then may the job be the cause."""
+    in_vain: bool
+    """Whether workers end before they begin for so long that others would do the same."""
 
     @property
     def said(self) -> str:
@@ -85,8 +96,8 @@ class Death(Generic[J]):
 
     @property
     def cannot_start(self) -> bool:
-        """Whether it ended by itself before it began: others would do the same."""
-        return not self.began and self.status is not None and self.status > 0
+        """Whether it ended by itself before it began, or was killed as many before it: others would do the same."""
+        return self.in_vain or (not self.began and self.status is not None and self.status > 0)
 
 
 class SupervisedPool(Generic[W, J]):
@@ -102,6 +113,9 @@ class SupervisedPool(Generic[W, J]):
         self.handles: list[WorkerHandle[W, J]] = []
         self._poll = select.poll()
         self._by_number: dict[int, WorkerHandle[W, J]] = {}
+        self._vain, self._vain_since = 0, 0.0
+        """Workers that have ended before they began what they were given, without a message of any in between, and
+        when the first of them did."""
 
     def __len__(self) -> int:
         return len(self.handles)
@@ -150,7 +164,10 @@ class SupervisedPool(Generic[W, J]):
             if not isinstance(ended.error, self.dies_of):
                 raise ended.error from ended.error.__cause__
         handle.progress_at = time.monotonic()
-        return received and received[0]
+        if received is None:
+            return None
+        self._vain = 0
+        return received[0]
 
     def stuck(self, timeout: float) -> list[WorkerHandle[W, J]]:
         """The workers that have jobs and have made no progress for `timeout` seconds."""
@@ -173,15 +190,25 @@ class SupervisedPool(Generic[W, J]):
         gone = handle.worker.kill(GRACE_S if died else 0.0)
         jobs = list(handle.jobs.values())
         noted = handle.jobs.get(number) if beat else None
+        begun = noted is not None and position != TAKEN
         handle.jobs.clear()
+        status = handle.worker.status() if gone else None
+        if begun:
+            self._vain = 0
+        elif jobs:
+            self._vain_since = self._vain_since if self._vain else time.monotonic()
+            self._vain += 1
         return Death(
             gone=gone,
-            status=handle.worker.status() if gone else None,
+            status=status,
             words=handle.worker.last_words(),
             began=beat > 0,
             jobs=jobs,
             job=jobs[0] if noted is None and jobs else noted,
-            position=-1 if noted is None else position,
+            position=position if begun else -1,
+            begun=begun,
+            in_vain=self._vain >= _IN_VAIN
+            and (status not in _BY_OTHERS or time.monotonic() - self._vain_since > _IN_VAIN_S),
         )
 
     def revive(self, handle: WorkerHandle[W, J]) -> None:

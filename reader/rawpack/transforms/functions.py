@@ -24,7 +24,7 @@ class Lambda(Step):
         shape: Sequence[int] | None = None,
         dtype: Any = None,
     ) -> None:
-        """lambd: gets the array and returns the result; it must not change the array. field: the field; None for all
+        """lambd: gets the array, may change it, and returns the result. field: the field; None for all
         images. shape, dtype: of the result, if they differ from those of the array."""
         if not callable(lambd):
             raise UsageError(f"Lambda({lambd!r}) needs a function of an array")
@@ -37,7 +37,8 @@ class Lambda(Step):
         return Spec(shape, self.dtype or spec.dtype, _layout(spec, shape))
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        made = np.asarray(self.lambd(image))
+        # Memory of the store, and what others read too, is read-only.
+        made = np.asarray(self.lambd(image if image.flags.writeable else image.copy()))
         # OpenCV, in a later step, would ignore the byte order.
         return made if made.dtype.isnative else made.astype(made.dtype.newbyteorder("="))
 

@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, Drawn, Step
+from rawpack.transforms.step import Array, Drawn, Step, protected
 
 if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan
@@ -80,11 +80,15 @@ class ImageFiller:
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
-        steps = list(zip(plan.steps, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
+        applied = [
+            protected(step.apply_many) if foreign else step.apply_many
+            for step, foreign in zip(plan.steps, plan.foreign, strict=True)
+        ]
+        steps = list(zip(applied, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
         for part, images, out in self._made():
             began, one = time.perf_counter(), len(out) == 1
             randoms = self.randoms if self._frames > 1 or one else self.randoms[part]
-            for k, (step, draw_many, fits, given) in enumerate(steps, plan.alone):
+            for k, (apply, draw_many, fits, given) in enumerate(steps, plan.alone):
                 if draw_many is None:
                     places: Drawn = [None] * len(images)
                 elif len(images) == 1:  # for one, `draw` takes a tenth of the time
@@ -93,7 +97,7 @@ class ImageFiller:
                     places = draw_many(randoms, *sides(images.shape[1:], given.layout))
                 else:
                     places = self._shared(k, part, images.shape[1:], randoms)
-                images = step.apply_many(images, places, out if fits else None)
+                images = apply(images, places, out if fits else None)
             if images is not out:
                 put(images[0] if one else images, out[0, ...] if one else out, plan, self.name)
             spent.transforming += time.perf_counter() - began
@@ -143,7 +147,10 @@ class ImageFiller:
         """Each sample after the steps that take one at a time."""
         clock, plan, spent, crop, rows = time.perf_counter, self.plan, self._spent, self.plan.crop, self.rows
         exact = plan.field.exact
-        applied = [step.apply_mask if exact else step.apply for step in plan.steps]
+        applied = [
+            protected(step.apply_mask if exact else step.apply) if foreign else step.apply_mask if exact else step.apply
+            for step, foreign in zip(plan.steps, plan.foreign, strict=True)
+        ]
         # Where samples have several images, the sizes of these are looked at also where nothing is drawn.
         drawing = [
             draw_many is not None or (self.known is not None and share.checked)
@@ -155,6 +162,7 @@ class ImageFiller:
         if crop is not None:
             places, box, scale, last = self._crops(drawing[0]), None, 1, self
             finish, scales = crop.finish_mask if exact else crop.finish, plan.field.codec.scales and not exact
+            finish = protected(finish) if plan.foreign[0] else finish
         samples = zip(self.library.located(self.name, rows), places, rows.tolist(), strict=True)
         for n, ((reader, row), place, sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]

@@ -11,6 +11,7 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
+from rawpack.system.user import did_you_mean
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
 
@@ -80,7 +81,7 @@ class _PairMixing(BatchStep):
         if field not in specs:
             raise UsageError(
                 f"{self!r}: the batch has no field {field!r}, only {', '.join(specs)}: name the labels with "
-                "field=, or pass field=None to mix images only"
+                f"field=, or pass field=None to mix images only{did_you_mean(field, specs)}"
             )
         label = specs[field]
         kind = np.dtype(label.dtype).kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
-from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws
+from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws, is_foreign, protected
 
 _MANY_BYTES, _FEWEST = 1 << 19, 8
 """Of the samples that go through the last steps in one call: they stay in the processor's cache. Collecting fewer than
@@ -40,6 +40,10 @@ class FieldPlan:
     """How many a sample has; None where it has one value."""
     shares: tuple[Share, ...] = ()
     """How each step is drawn where the sample has other images."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what was computed from these: the pickle of a plan that was used is that of one that was not.
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def result(self) -> Spec:
@@ -67,6 +71,11 @@ class FieldPlan:
         """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
         result = self.result.shape, self.result.dtype
         return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
+
+    @cached_property
+    def foreign(self) -> tuple[bool, ...]:
+        """Of each step: whether it is to get read-only arrays."""
+        return tuple(map(is_foreign, self.steps))
 
     @cached_property
     def alone(self) -> int:
@@ -106,6 +115,12 @@ class Pipeline:
     def pixels(self) -> tuple[str, ...]:
         """Those of images and masks, in the order in which they are drawn for."""
         return tuple(name for name, plan in self.plans.items() if plan.field.kind in PIXELS)
+
+    @property
+    def steps(self) -> list[Step | BatchStep]:
+        """All that it does, in the order of the fields."""
+        drawing = [share.step for plan in self.plans.values() for share in plan.shares]
+        return [*(step for plan in self.plans.values() for step in plan.steps), *drawing, *self.batch_steps]
 
     @property
     def random(self) -> bool:
@@ -166,7 +181,10 @@ class Pipeline:
             changed = step.apply(made, random)
             unknown = set(changed) - set(outs) | (set(given) & set(changed))
             if unknown:
-                raise UsageError(f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}: not in the batch")
+                raise UsageError(
+                    f"{step!r} returned {', '.join(map(repr, sorted(unknown)))}: a step cannot add fields to the "
+                    f"batch; it can replace {', '.join(name for name in outs if name not in given)}"
+                )
             made.update(changed)
         for name, out in outs.items():
             if made[name] is not out:
@@ -186,9 +204,11 @@ def _fill_numbers(
     values: Array = np.empty((len(rows), *(n or 0 for n in plan.field.shape)), plan.field.dtype)
     library.read_into(name, rows, values)
     read = time.perf_counter()
+    guarded = list(zip(plan.steps, plan.foreign, strict=True))
     if all(step.vectorized and not draws(step) for step in plan.steps):
-        for step in plan.steps:
-            values = step.apply_many(values, [None] * len(values))
+        for step, foreign in guarded:
+            apply = protected(step.apply_many) if foreign else step.apply_many
+            values = apply(values, [None] * len(values))
         put(values, outs, plan, name)
     else:
         drawn, frames = list[Any](), len(rows) // max(1, len(randoms))
@@ -196,8 +216,9 @@ def _fill_numbers(
             made = np.asarray(value)
             if n % frames == 0:
                 drawn = [step.draw(randoms.each[n // frames], 1, 1) for step in plan.steps]
-            for step, place in zip(plan.steps, drawn, strict=True):
-                made = np.asarray(step.apply(made, place))
+            for (step, foreign), place in zip(guarded, drawn, strict=True):
+                apply = protected(step.apply) if foreign else step.apply
+                made = np.asarray(apply(made, place))
             put(made, outs[n, ...], plan, name)
     times.reading += read - began
     times.transforming += time.perf_counter() - read

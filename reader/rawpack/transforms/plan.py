@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
+from rawpack.system.user import did_you_mean
 from rawpack.transforms import instead
 from rawpack.transforms.crops import CenterCrop
 from rawpack.transforms.functions import Lambda
@@ -59,7 +60,8 @@ def plan_pipeline(
     for step in flat(singles[len(before) :]):
         for name in named(step) or ():
             if name not in chosen:
-                raise UsageError(f"{step!r}: the batch has no field {name!r}, only {', '.join(chosen)}")
+                hint = did_you_mean(name, chosen)
+                raise UsageError(f"{step!r}: the batch has no field {name!r}, only {', '.join(chosen)}{hint}")
             if fields[name].kind not in (*PIXELS, "number"):
                 raise UsageError(f"{step!r}: {name!r} is {fields[name].kind}, which workers do not transform")
     main = main_image(fields)
@@ -89,7 +91,8 @@ def plan_pipeline(
         made = dict(fitted.makes(told))
         if unknown := set(made) - set(specs):
             raise UsageError(
-                f"{batch_step!r} makes {', '.join(map(repr, sorted(unknown)))}: a step cannot make new fields"
+                f"{batch_step!r} makes {', '.join(map(repr, sorted(unknown)))}: a step cannot add fields to the "
+                f"batch; it can replace {', '.join(specs)}"
             )
         specs.update(made)
         results.update(made)

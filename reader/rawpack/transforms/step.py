@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -164,8 +165,9 @@ class Step(_Suggesting):
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         """The result for one sample, with the shape and dtype that `makes` promised.
 
-        image: may be read-only, a view with gaps between its rows, or `out` itself. out: memory of the result's shape
-        and dtype; writing the result there saves a copy, but any array may be returned.
+        image: not to be written to: steps of other packages than this get a read-only array, whatever the format of the
+        store. It may be a view with gaps between its rows, or over the memory of `out`. out: memory of the result's
+        shape and dtype; writing the result there saves a copy, but any array may be returned.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method apply()")
 
@@ -191,6 +193,27 @@ class Step(_Suggesting):
     def __repr__(self) -> str:
         shown = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def is_foreign(step: Step) -> bool:
+    """Whether a step is a class of another package than this: it might write to the array that it gets."""
+    return not type(step).__module__.startswith("rawpack.")
+
+
+def protected(method: Callable[..., Array]) -> Callable[..., Array]:
+    """`apply`, or another method of a step that makes a result, which gets read-only arrays."""
+    return partial(_on_read_only, method)
+
+
+def read_only(image: Array) -> Array:
+    """A view that nobody can write to."""
+    view = image.view()
+    view.flags.writeable = False
+    return view
+
+
+def _on_read_only(method: Callable[..., Array], image: Array, drawn: Any, out: Array | None = None) -> Array:
+    return method(read_only(image), drawn, out)
 
 
 def draws(step: Step) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
+from rawpack.system.user import did_you_mean
 from rawpack.transforms.randomness import Seeds, randoms_of
 from rawpack.transforms.step import Step
 
@@ -42,8 +43,9 @@ class OneText(Step):
     def check(self, fields: Mapping[str, Field], chosen: Sequence[str]) -> None:
         """Raise UsageError unless the batch has the field, and it has lists of texts."""
         if self.field not in chosen:
+            hint = "" if self.field in fields else did_you_mean(self.field, fields)
             cure = f"name it in fields=, as [..., {self.field!r}]" if self.field in fields else "name one that it has"
-            raise UsageError(f"{self!r}: the batch has no field {self.field!r}, only {', '.join(chosen)}: {cure}")
+            raise UsageError(f"{self!r}: the batch has no field {self.field!r}, only {', '.join(chosen)}: {cure}{hint}")
         if not fields[self.field].is_texts:
             what = f"{fields[self.field].kind} {fields[self.field].dtype} {fields[self.field].shape}"
             raise UsageError(f"{self!r}: {self.field!r} is {what}, and no list of texts: leave the step out")

@@ -14,7 +14,7 @@ from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, BatchStep, Step, draws
+from rawpack.transforms.step import Array, BatchStep, Step, draws, protected, read_only
 
 _KEYS = 1 << 53
 
@@ -65,13 +65,14 @@ class FieldViews(Step):
         return random.integer(_KEYS)
 
     def apply(self, image: Array, drawn: int, out: Array | None = None) -> Array:
-        plan = self._plan
+        plan, image = self._plan, read_only(image)  # each view begins with it
         if out is None:
             out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
         for view in range(self._views.n):
             made, memory = image, out[view]
             for k, step in enumerate(plan.steps):
                 apply = step.apply_mask if plan.field.exact else step.apply
+                apply = protected(apply) if plan.foreign[k] else apply
                 made = np.asarray(apply(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None))
             if made is not memory:
                 put(made, memory, plan, self._name)

@@ -6,8 +6,10 @@ import mmap
 import threading
 import traceback
 
+from rawpack.errors import WorkerError
 from rawpack.system.channel import HEARTBEAT_BYTES, Heartbeat, pair
 from rawpack.system.child import Child
+from rawpack.system.limits import refused
 from rawpack.system.pool import Supervised
 from rawpack.system.template import Template
 from rawpack.workers import worker
@@ -61,7 +63,8 @@ class ThreadWorker(Worker):
     """A worker thread: the same loop over the same messages, with the slots of this process."""
 
     def __init__(self, filler: BatchFiller, layout: SlotLayout, slots: dict[int, Slot]) -> None:
-        self.channel, theirs = pair()
+        with refused(WorkerError, "no worker thread can be started"):
+            self.channel, theirs = pair()
         self.heartbeat = Heartbeat(mmap.mmap(-1, HEARTBEAT_BYTES))
         self._words = ""
 

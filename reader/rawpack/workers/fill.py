@@ -242,7 +242,9 @@ class BatchFiller:
         doing = f"reading {name}"
         if position == _WHOLE:
             doing = f"transforming the batch of {len(views[INDEX])} that begins with {name}"
-        return f"{doing} failed: {type(error).__name__}: {error}"
+        cure = "; a step must not write to the array that it gets, but to `out`, or return a new one"
+        wrote = "read-only" in str(error) or "readonly" in str(error)  # numpy's word, and OpenCV's
+        return f"{doing} failed: {type(error).__name__}: {error}{cure if wrote and self._pipeline else ''}"
 
 
 def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> Reply:

@@ -33,6 +33,9 @@ from rawpack.workers.fill import (
 from rawpack.workers.slots import Slot, SlotPool
 
 _MAX_DEATHS = 3
+"""How many workers may die of a sample."""
+_MAX_SLICE_DEATHS = 10
+"""How many may die in a slice: at a different sample each time, the machine is the cause."""
 _ERROR_WAIT_S = 2.0
 """How long an error waits for the batches before its own: not forever, in case one of them hangs."""
 
@@ -51,8 +54,8 @@ class Pending:
     bucket: int = 0
     left: int = 0
     """Slices that are not done."""
-    deaths: dict[int, int] = field(default_factory=dict)
-    """The first row of a slice -> how many workers have died of it."""
+    deaths: dict[int, list[int]] = field(default_factory=dict)
+    """The first row of a slice -> where in it workers have died: at which row, or -1 for any of them."""
     times: Times = field(default_factory=Times)
     """What its workers spent on it, in total."""
     failed: str = ""
@@ -200,23 +203,26 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         """Replace a worker that is gone, and give out its slices again, but not one that has killed several: its batch
         has failed. Raises WorkerError where replacing makes no sense."""
         death = self.bury(handle, died=died)
-        if death.cannot_start:
-            raise WorkerError(
-                f"worker processes cannot start here (exit status {death.status}); "
-                f"workers=0 and Workers(backend='thread') need none{death.said}"
-            )
         how = f"a worker {what}"
         if not death.gone:
             how += " and cannot be killed"
         elif death.status is not None:
             how += f" (exit status {death.status})"
+        if death.cannot_start:
+            raise WorkerError(
+                f"worker processes cannot start here: {how} before it began; "
+                f"workers=0 and Workers(backend='thread') need none{death.said}"
+            )
         slices = death.jobs
-        if (first := death.job) is not None:
+        if (first := death.job) is not None and death.begun:
             start = first.task.start
-            deaths = first.pending.deaths[start] = first.pending.deaths.get(start, 0) + 1
+            places = first.pending.deaths.setdefault(start, [])
+            places.append(death.position)
+            deaths, named = sum(place in (-1, death.position) for place in places), self._name(first, death.position)
+            if deaths < _MAX_DEATHS and len(places) >= _MAX_SLICE_DEATHS:
+                deaths, named = len(places), f"different samples of a slice, the last time at {named}"
             if deaths >= _MAX_DEATHS:
                 cure = "" if death.gone else ": is the disk or network share of the store alive?"
-                named = self._name(first, death.position)
                 error = f"{how} {deaths} times at {named}; reading stops here{cure}{death.said}"
                 if not death.gone:
                     raise WorkerError(error)

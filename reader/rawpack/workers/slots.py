@@ -26,9 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
+from rawpack.system.limits import limit_behind
 from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
 
 _ALIGN = 4096
+_OWN_BYTES, _OWN_SHARE = 1 << 20, 16
+"""What is small beside its batch is copied: that is cheap, and who keeps all labels does not keep all images."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,10 @@ class SlotLayout:
                 end += -(-(field.shift + field.bytes * batch_size) // _ALIGN) * _ALIGN
             self._columns.append(columns)
             self.size = max(self.size, end)
+
+    def own_bytes(self, rows: int, bucket: int = 0) -> int:
+        """In a batch of so many rows, arrays of at most so many bytes are handed to the caller as copies."""
+        return min(_OWN_BYTES, rows * self.sample_bytes[bucket] // _OWN_SHARE)
 
     def views(self, buffer: Any, rows: int, bucket: int = 0) -> dict[str, NDArray[Any]]:
         """Arrays (rows, *shape) over `buffer`, whose lifetime they share."""
@@ -153,9 +160,9 @@ class SlotPool:
         try:
             slot = Slot(self._next, self.layout.size, self._returned, shared=self.shared, fresh=fresh)
         except OSError as error:
+            cure = limit_behind(error) or "release batches, or pass a smaller batch_size"
             raise RawpackError(
-                f"no memory for a batch of {self.layout.size} bytes besides {len(self.slots)} others ({error}): "
-                "release batches, or pass a smaller batch_size"
+                f"no memory for a batch of {self.layout.size} bytes besides {len(self.slots)} others ({error}): {cure}"
             ) from error
         self._next += 1
         self.slots[slot.number] = slot

@@ -239,7 +239,9 @@ class Transport(Served):
                 of_thread.buffer = memoryview(bytearray(_RANGE))
             done, into = 0, of_thread.buffer[: stop - start]
             while done < len(into):
-                got = remote.read_range(name, start + done, into[done:], lambda: True, self.files[name])
+                got = remote.read_range(
+                    name, start + done, into[done:], lambda: True, lambda *_: None, self.files[name]
+                )
                 done += got if isinstance(got, int) else len(got)
             return done
 

@@ -16,9 +16,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = sys.argv[1:]
+sys.path[:0] = [*sys.argv[1:], str(Path(__file__).parents[1])]
 
 import numpy as np  # noqa: E402
+from causes import accident  # noqa: E402
 
 from rawpack import Reader  # noqa: E402
 from rawpack.errors import RawpackError  # noqa: E402
@@ -86,6 +87,9 @@ class Progress:
         real = os.path.join(os.path.realpath(head), tail) if flags & os.O_NOFOLLOW else os.path.realpath(path)  # noqa: PTH118
         if real == os.devnull:
             return
+        # A file of a store may be a link: it is read where that leads.
+        if not flags & _WRITING and _below(os.path.abspath(path), self._store or ""):  # noqa: PTH100 - links stay
+            return
         if not any(_below(real, root) for root in (self._store or "", *self._libraries)):
             self._seen.append(f"opened {path} ({real})")
         elif flags & _WRITING and _below(real, self._store or ""):
@@ -121,10 +125,9 @@ class Case:
         try:
             return action()
         except RawpackError as error:
-            cause = error.__cause__
             self.refusals.append(f"{type(error).__name__}: {error}"[:500])
-            # A failed read or a damaged JPEG may be told of in another error's words; a bug in between may not.
-            if cause is not None and not isinstance(cause, RawpackError | OSError):
+            # What a library says may be told of in another error's words; a bug in between may not.
+            if (cause := accident(error)) is not None:
                 self._failed(cause, "hidden in " + type(error).__name__)
         except BaseException as error:
             self._failed(error, "raised")

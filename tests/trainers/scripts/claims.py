@@ -38,7 +38,12 @@ def train(kind, loader):
 
 marked = reader.batches(4, **ranks, **options).accelerate(accelerator)
 plain = reader.batches(4, **ranks, **options).torch()
-found["untouched"] = accelerator.prepare(marked, plain) == (marked, plain)
+found["untouched"], found["unprepared"] = accelerator.prepare(marked) is marked, []
+for unmarked in (plain, reader.batches(4, **ranks, **options)):
+    try:
+        accelerator.prepare(unmarked)
+    except UsageError as error:
+        found["unprepared"].append(str(error))
 train("marked", marked)
 train("plain", plain)
 

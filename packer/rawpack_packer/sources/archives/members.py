@@ -156,7 +156,7 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     try:
         value = value_of(member_bytes(spans, first), kind, field.entry, None)
     except DecodeError as error:
-        raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from None
+        raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from error
     found = {field.name: inferred_kind(field.name, value)}
     return MemberValues(spans, kind, field.entry, with_arrays(found, arrays, field.name)[field.name])
 
@@ -212,8 +212,8 @@ def parsed(data: bytes) -> Any:
     """A JSON value. Raises DecodeError."""
     try:
         return json.loads(data)
-    except (ValueError, RecursionError):
-        raise DecodeError("bad_field", f"{_shown(data)} is not valid JSON or no number") from None
+    except (ValueError, RecursionError) as error:
+        raise DecodeError("bad_field", f"{_shown(data)} is not valid JSON or no number") from error
 
 
 WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
@@ -237,7 +237,7 @@ def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from None
+        raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from error
 
 
 def _shown(value: Any) -> str:

@@ -31,6 +31,7 @@ from rawpack_packer.sources.archives.tar import (
 )
 from rawpack_packer.sources.archives.zip import MARKS, zip_members
 from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -258,7 +259,7 @@ def _open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None =
         if known:
             reader.import_index(io.BytesIO(known))
     except (RuntimeError, ValueError) as error:
-        raise _damaged(error) from None
+        raise _damaged(error) from error
     return reader
 
 
@@ -266,10 +267,9 @@ def _read_at(reader: Any, offset: int, size: int) -> bytes:
     """`size` decompressed bytes from `offset` on; fewer at the end. Raises DecodeError for a damaged archive."""
     try:
         reader.seek(offset)
-        data: bytes = reader.read(size)
+        return read_in_steps(reader.read, size)  # it takes as much memory as it is asked for bytes
     except (RuntimeError, ValueError, EOFError) as error:
-        raise _damaged(error) from None
-    return data
+        raise _damaged(error) from error
 
 
 def _save_index(reader: Any, fd: int) -> KeptBytes:
@@ -286,7 +286,7 @@ def _save_index(reader: Any, fd: int) -> KeptBytes:
             file.seek(0)
             return stored(iter(partial(file.read, _PIECE), b""))
     except (RuntimeError, ValueError) as error:
-        raise _damaged(error) from None
+        raise _damaged(error) from error
     except OSError:
         return _NO_INDEX  # there is no space for it: each process makes its own
 

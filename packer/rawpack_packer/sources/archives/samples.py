@@ -260,7 +260,7 @@ def _label(data: bytes, field: NamedMember) -> int | str | None:
         try:
             value = data.decode().strip()
         except UnicodeDecodeError as error:
-            raise DecodeError("bad_field", f"byte {error.start} is not UTF-8") from None
+            raise DecodeError("bad_field", f"byte {error.start} is not UTF-8") from error
         value = int(value) if WHOLE.fullmatch(value) else value
     if value is None or value == "":
         return None

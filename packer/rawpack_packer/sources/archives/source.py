@@ -328,7 +328,7 @@ def _inside(tree: Tree, folder: bytes, spans: Spans, file: str) -> bytes | None:
                 try:
                     return spans.value(number)
                 except DecodeError as error:
-                    raise UsageError(f"{plain(file)}, in the archive, cannot be read: {error.detail}") from None
+                    raise UsageError(f"{plain(file)}, in the archive, cannot be read: {error.detail}") from error
     return None
 
 

@@ -179,8 +179,8 @@ def _number(field: bytes, at: int) -> int:
     text = field.split(b"\0", 1)[0].strip()
     try:
         return _bounded(int(text, 8) if text else 0, at)
-    except ValueError:
-        raise BadArchiveError(f"the header at byte {at} has no valid size") from None
+    except ValueError as error:
+        raise BadArchiveError(f"the header at byte {at} has no valid size") from error
 
 
 def _decimal(text: bytes, at: int) -> int:

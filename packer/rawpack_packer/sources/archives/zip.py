@@ -20,6 +20,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.archives.tar import BadArchiveError, Kind, Member
 from rawpack_packer.sources.files import MAX_FILE_BYTES
 from rawpack_packer.sources.table.columns import Fault, Rows, Spans, read_range
+from rawpack_packer.text import plain
 
 _LOCAL = struct.Struct("<4s22xHH")
 """The header before a member: its mark, and the lengths of its name and extra fields, which follow."""
@@ -39,6 +40,9 @@ MARKS = (_MEMBER, b"PK\5\6")
 _LONGEST_LINK = 4096
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz", 98: "PPMd"}
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0
+_HIDDEN = 0x2000
+"""Of an archive whose directory is encrypted too: members then have other names."""
+_MOST_SHOWN = 200
 ENCRYPTED = "it is encrypted"
 OTHER_METHOD = "it is compressed by method"
 """What is wrong with members that no damage has made unreadable."""
@@ -72,7 +76,11 @@ def zip_members(fd: int) -> Iterator[Member]:
     """The members of the archive at a descriptor, in the order of its directory. Raises BadArchiveError."""
     with os.fdopen(os.dup(fd), "rb") as file:
         infos, problem = directory(file)
+    wrong = list[str]()
     for info in infos:
+        if (differs := disagreement(fd, info)) is not None:
+            wrong.append(differs)  # which of the two is right, nobody knows: of a name, all classes may depend on it
+            continue
         kind, target = _kind(info), b""
         fault: Fault | None = None
         if info.flag_bits & _ENCRYPTED:
@@ -86,6 +94,9 @@ def zip_members(fd: int) -> Iterator[Member]:
         yield Member(_name(info), kind, info.header_offset, info.file_size, info.CRC, target, packed, fault)
     if problem is not None:
         raise problem
+    if wrong:
+        more = f", and so are {len(wrong) - 1:,} more of {len(infos):,}" if wrong[1:] else ""
+        raise BadArchiveError(f"{wrong[0]}{more}")
 
 
 def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | None]:
@@ -97,7 +108,7 @@ def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | 
             with zipfile.ZipFile(file) as archive:
                 infos, start = archive.infolist(), archive.start_dir
     except Exception as error:  # a parser of what others wrote raises what its own parts raise
-        raise BadArchiveError(f"its directory cannot be read ({error})") from None
+        raise BadArchiveError(f"its directory cannot be read ({error})") from error
     if not ends:
         raise BadArchiveError(
             "it has no directory at its end", "it is truncated, or one part of a split archive: join its parts first"
@@ -108,7 +119,7 @@ def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | 
 def _problem(file: BinaryIO, infos: Sequence[zipfile.ZipInfo], start: int) -> BadArchiveError | None:
     """What is wrong where the directory, which begins at `start`, lists another number of members than the record after
     it says, or there is more than it lists. Raises BadArchiveError for one part of a split archive."""
-    file.seek(start + sum(_listed_bytes(info) for info in infos))
+    file.seek(start + sum(_LISTED + len(_raw_name(info)) + len(info.extra) + len(info.comment) for info in infos))
     end, at, most = file.read(), 0, 1 << 16
     try:
         if wide := end.startswith(_END_64_MARK):
@@ -141,10 +152,32 @@ def _problem(file: BinaryIO, infos: Sequence[zipfile.ZipInfo], start: int) -> Ba
     return BadArchiveError(f"{after:,} bytes follow its end") if after else None
 
 
-def _listed_bytes(info: zipfile.ZipInfo) -> int:
-    """The bytes that a member has in the directory."""
-    name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
-    return _LISTED + len(name) + len(info.extra) + len(info.comment)
+def disagreement(fd: int, info: zipfile.ZipInfo) -> str | None:
+    """What is wrong where a member is not the one that the directory lists; None where it is. Its data are compared
+    with the directory where they are read."""
+    if info.flag_bits & _HIDDEN:
+        return None
+    name, header = _raw_name(info), b""
+    with suppress(OSError, OverflowError):  # of an offset that no file has
+        header = os.pread(fd, _LOCAL.size + len(name), info.header_offset)
+    mark, size, _ = _LOCAL.unpack_from(header) if len(header) >= _LOCAL.size else (b"", 0, 0)
+    if mark != _MEMBER:
+        return f"no member begins at byte {info.header_offset:,}, where its directory has {_shown(name)}"
+    if size != len(name) or header[_LOCAL.size :] != name:
+        own = os.pread(fd, min(size, _MOST_SHOWN), info.header_offset + _LOCAL.size)
+        return f"the member at byte {info.header_offset:,} is {_shown(own)}, and its directory calls it {_shown(name)}"
+    if _kind(info) == "special" and info.compress_size:
+        return f"its directory calls {_shown(name)} a pipe or a device, but it has {info.compress_size:,} bytes"
+    return None
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    """The name as the directory has it."""
+    return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437")
+
+
+def _shown(name: bytes) -> str:
+    return repr(plain(name[:_MOST_SHOWN]))
 
 
 def read_zip(fd: int, *, offset: int, length: int, method: int, size: int, checksum: int) -> bytes:
@@ -158,7 +191,7 @@ def read_zip(fd: int, *, offset: int, length: int, method: int, size: int, check
     try:
         data = packed if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(packed, size + 1)
     except zlib.error as error:
-        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from None
+        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
     if len(data) != size or zlib.crc32(data) != checksum:
         raise DecodeError("corrupt", "the zip archive is damaged: size or checksum differ from its directory")
     return data
@@ -170,7 +203,7 @@ def zip_head(fd: int, *, offset: int, length: int, method: int, most: int) -> by
     try:
         return packed[:most] if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(packed, most)
     except zlib.error as error:
-        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from None
+        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
 
 
 def _packed(fd: int, offset: int, length: int) -> bytes:

@@ -24,6 +24,7 @@ import msgspec
 
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.table.named_files import named_files
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
     """The index at a path or URL. Raises UsageError, and OSError."""
     files = named_files(path, spool)
     with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-        return file.read(_MOST_INDEX)
+        return read_in_steps(file.read, _MOST_INDEX)
 
 
 def kind_of_index(data: bytes) -> str:

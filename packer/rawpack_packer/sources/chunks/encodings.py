@@ -145,7 +145,9 @@ class _Compact:
     def records(self) -> list[Any]:
         """Dicts of the same keys, which come first."""
         rows, keys = self.count(), [self.text() for _ in range(self.count())]
-        return [{key: self.value() for key in keys} for _ in range(min(rows, len(self.data)))]
+        if rows and not keys:  # which would take no bytes, however many they are
+            raise ValueError(f"{rows:,} dicts without keys")
+        return [{key: self.value() for key in keys} for _ in range(rows)]
 
 
 def images_in(data: bytes, before: int) -> int:

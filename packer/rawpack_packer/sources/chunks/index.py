@@ -85,7 +85,7 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where} is not what {writer} writes: {error}") from None
+        raise UsageError(f"{where} is not what {writer} writes: {error}") from error
 
 
 def unread(column: Coded, index: ShardIndex, folder: str, images: Sequence[str], labels: Sequence[str]) -> UsageError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.chunks import encodings as coded
 from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.sources.numbers import Length, Size
 from rawpack_packer.text import plain
 
 _NUMPY = dict(
@@ -55,9 +55,9 @@ _ENDS = 8
 
 class _Chunk(msgspec.Struct):
     filename: str
-    chunk_size: int
-    chunk_bytes: int
-    dim: int | None = None
+    chunk_size: Length
+    chunk_bytes: Size
+    dim: Length | None = None
 
 
 class _Config(msgspec.Struct):
@@ -67,6 +67,14 @@ class _Config(msgspec.Struct):
     compression_level: str | None = None
     encryption: Any = None
     item_loader: str = "PyTreeLoader"
+
+
+class _SampleTree(msgspec.Struct):
+    """The tree of a sample, as torch's pytree has it."""
+
+    type: str | None
+    context: str | None = None
+    children_spec: list[_SampleTree] = []
 
 
 class _LitdataIndex(msgspec.Struct):
@@ -90,9 +98,9 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         raise UsageError(f"{where} lists no chunk: the dataset is empty")
     formats = config.data_format
     try:
-        names = _names(json.loads(config.data_spec or "[]")[1], "")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        names = []
+        names = _names(msgspec.json.decode(config.data_spec or "", type=tuple[Any, _SampleTree])[1], "")
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise UsageError(f"{where}: its data_spec is not what litdata writes: {error}") from error
     if len(names) != len(formats):
         raise UsageError(f"{where}: its data_spec does not name the {len(formats)} values of its data_format")
     codec, level = (config.compression or "").partition(":")[0], config.compression_level
@@ -116,12 +124,12 @@ def _files(chunk: _Chunk, codec: str, ending: str) -> tuple[ShardFile, ...]:
     return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
 
 
-def _names(spec: Any, prefix: str) -> list[str]:
+def _names(spec: _SampleTree, prefix: str) -> list[str]:
     """The names of the leaves of a sample: keys of dicts, joined by "/"; positions in lists and tuples. A tuple of two
     is an image and its label, and a sample that is no dict and no tuple is the image."""
-    if spec["type"] is None:
+    if spec.type is None:
         return [prefix or "image"]
-    children, keys = spec["children_spec"], json.loads(spec["context"] or "null")
+    children, keys = spec.children_spec, msgspec.json.decode(spec.context or "null")
     if isinstance(keys, list) and len(keys) == len(children):
         named = [f"{prefix}/{key}" if prefix else str(key) for key in keys]
     elif not prefix and len(children) <= 2:

@@ -10,6 +10,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.sources.chunks import encodings as coded
 from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.sources.numbers import Int64, Length, Size
 from rawpack_packer.text import plain
 
 _NUMBERS = [f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)] + ["float16", "float32", "float64"]
@@ -40,18 +41,18 @@ _ENCODINGS: dict[str, Encoding] = {
 
 class _File(msgspec.Struct):
     basename: str
-    bytes: int
+    bytes: Size
     hashes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class _MdsShard(msgspec.Struct):
-    samples: int
+    samples: Length
     raw_data: _File
     format: str = ""
-    version: int = 2
+    version: Int64 = 2
     column_names: list[str] = msgspec.field(default_factory=list)
     column_encodings: list[str] = msgspec.field(default_factory=list)
-    column_sizes: list[int | None] = msgspec.field(default_factory=list)
+    column_sizes: list[Length | None] = msgspec.field(default_factory=list)
     compression: str | None = None
     zip_data: _File | None = None
 
@@ -105,8 +106,8 @@ def _encoding(name: str) -> Encoding:
     if kind == "ndarray":
         dtype, _, shape = rest.partition(":")
         try:
-            lengths = tuple(map(int, shape.split(","))) if shape else None
-        except ValueError:
+            lengths = msgspec.convert(shape.split(","), tuple[Length, ...], strict=False) if shape else None
+        except msgspec.ValidationError:
             return Encoding("unread", why="and it does not say what its shape is")
         if not dtype or dtype in _NUMBERS:
             return coded.array(partial(_head, dtype=dtype, shape=lengths))
@@ -116,6 +117,8 @@ def _encoding(name: str) -> Encoding:
 def _head(data: bytes, dtype: str, shape: tuple[int, ...] | None) -> tuple[str, tuple[int, ...], int]:
     """Of an array: a byte for the dtype, a byte for the number of axes, and their lengths, where they are not known."""
     at = 0
+    if len(data) < (not dtype) + (shape is None):
+        raise ValueError("it is empty")
     if not dtype:
         if data[0] not in _IN_ARRAYS:
             raise ValueError(f"its dtype has the number {data[0]}")

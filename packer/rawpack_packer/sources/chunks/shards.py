@@ -17,7 +17,7 @@ import xxhash
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.sources.chunks.index import Coded, Head, ShardFile, ShardIndex
-from rawpack_packer.sources.files import MAX_FILE_BYTES
+from rawpack_packer.sources.inflation import Inflated, most_of
 from rawpack_packer.sources.table.columns import Rows, Spans, read_range
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
@@ -28,14 +28,14 @@ _MAGIC = b"LDFZ01\0\0"
 _FRAMED, _FRAME = struct.Struct("<8sHHIII"), struct.Struct("<IIQII")
 """What litdata has before samples that are compressed some at once: magic, version, flags, samples, samples of a frame,
 frames; and of each frame: the first sample, samples, offset, bytes, and bytes without compression."""
+_MOST_SHARD = 1 << 32
+"""Bytes of a shard without compression: its offsets have 32 bits."""
 _PIECE = 1 << 20
 _COPY = "copy it again, or write it again"
 _last = threading.local()
 """The shard that this thread decompressed last: its path and state, and its bytes."""
 Read = Callable[[int, int], bytes]
 """`read(offset, size)`. Raises DecodeError where the shard ends before that."""
-Inflate = Callable[[bytes, int], bytes]
-"""Of compressed bytes, those that they stand for, at most so many. Raises OSError and ValueError."""
 
 
 class Found(NamedTuple):
@@ -121,53 +121,62 @@ def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
     codec, _, by = shard.codec.partition("/")
     if codec not in _CODECS:
         raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: decompress it first")
-    pa: Any = need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
-
-    def inflate(part: bytes, most: int) -> bytes:
-        if codec == "snappy":  # without frames, as the others have them
-            return bytes(pa.Codec(codec).decompress(part, most, asbytes=True))
-        pieces = list[bytes]()
-        with pa.CompressedInputStream(pa.BufferReader(part), _CODECS[codec]) as stream:
-            while piece := stream.read(_PIECE):
-                pieces.append(piece)
-                most -= len(piece)
-                if most < 0:
-                    raise ValueError("it is longer than its index says")
-        return b"".join(pieces)
-
+    need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
+    most = most_of(len(data), min(shard.most, _MOST_SHARD))
     try:
         if by:
-            return _joined(*(_items if by == "sample" else _frames)(data, inflate))
-        return inflate(data, shard.most)
+            return (_items if by == "sample" else _frames)(data, _CODECS[codec], most)
+        whole = Inflated(_CODECS[codec], most)
+        whole.add(data)
+        return whole.finish()
     except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
-        raise DecodeError("corrupt", f"its compressed data is damaged ({plain(str(error))[:100]})") from None
+        raise DecodeError("corrupt", f"its compressed data is damaged ({plain(str(error))[:100]})") from error
 
 
-def _items(data: bytes, inflate: Inflate) -> tuple[Rows, list[bytes]]:
-    """The lengths of samples that are compressed one by one, and their bytes."""
-    starts = np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") + 1, 4).tolist()
-    items = [inflate(data[start:end], MAX_FILE_BYTES) for start, end in pairwise(starts)]
-    return np.array([*map(len, items)], np.int64), items
+def _items(data: bytes, codec: str, most: int) -> bytes:
+    """Of samples that are compressed one by one."""
+    count = int.from_bytes(data[:4], "little")
+    starts = _offsets(data, 4 * (count + 2), count, 4)
+    if starts[-1] > len(data):
+        raise ValueError("it ends before its last sample")
+    shard = Inflated(codec, most, 4 * (len(starts) + 1))
+    lengths = [shard.add(data[start:end]) for start, end in pairwise(starts.tolist())]
+    return shard.finish(_head(np.array(lengths, np.int64)))
 
 
-def _frames(data: bytes, inflate: Inflate) -> tuple[Rows, list[bytes]]:
-    """As `_items`, of samples that are compressed some at once."""
+def _frames(data: bytes, codec: str, most: int) -> bytes:
+    """Of samples that are compressed some at once."""
     magic, version, _, count, _, frames = _FRAMED.unpack_from(data)
     if (magic, version) != (_MAGIC, 1):
         raise ValueError("it does not begin as its index says")
-    starts = np.frombuffer(data, "<u4", count + 1, _FRAMED.size).astype(np.int64)
-    at, items = _FRAMED.size + 4 * (count + 1), list[bytes]()
-    for _, _, start, length, size in _FRAME.iter_unpack(data[at : at + frames * _FRAME.size]):
-        items.append(inflate(data[start : start + length], size))
-    return np.diff(starts), items
+    starts = _offsets(data, 0, count, _FRAMED.size)
+    at = _FRAMED.size + 4 * (count + 1)
+    end, seen, made, shard = at + frames * _FRAME.size, 0, 0, Inflated(codec, most, 4 * (count + 2))
+    for first, samples, start, length, size in _FRAME.iter_unpack(data[at:end]):
+        if first != seen or not end <= start <= start + length <= len(data):
+            raise ValueError("its frames do not follow one another")
+        if shard.add(data[start : start + length], size) != size:
+            raise ValueError("a frame is shorter than it says")
+        end, seen, made = start + length, seen + samples, made + size
+    if (seen, made) != (count, starts[-1] - starts[0]):
+        raise ValueError("its frames do not hold all of its samples")
+    return shard.finish(_head(np.diff(starts)))
 
 
-def _joined(lengths: Rows, items: list[bytes]) -> bytes:
-    """A shard that is not compressed."""
+def _offsets(data: bytes, least: int, count: int, at: int) -> Rows:
+    """The offsets at byte `at`, one more than `count`, which ascend from `least` on."""
+    starts = np.frombuffer(data, "<u4", count + 1, at).astype(np.int64)
+    if starts[0] < least or (np.diff(starts) < 0).any():
+        raise ValueError("the offsets of its samples do not ascend")
+    return starts
+
+
+def _head(lengths: Rows) -> bytes:
+    """What is before the samples of a shard that is not compressed."""
     starts = np.concatenate([[0], np.cumsum(lengths)]) + 4 * (len(lengths) + 2)
-    if starts[-1] >= 1 << 32 or (starts < 0).any():
+    if starts[-1] >= _MOST_SHARD:
         raise ValueError("it is longer than a shard can be")
-    return len(lengths).to_bytes(4, "little") + starts.astype("<u4").tobytes() + b"".join(items)
+    return len(lengths).to_bytes(4, "little") + starts.astype("<u4").tobytes()
 
 
 def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
@@ -195,6 +204,14 @@ def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, want
     what the index says, and DecodeError where it ends early."""
     starts = _starts(read, size, shard, where)
     free = [at for at, one in enumerate(index.sizes) if one is None]
+    # Every value takes bytes, so that these tables are not larger than the shard allows.
+    least = 4 * len(free) + sum(one or 0 for one in index.sizes)
+    if len(wrong := np.flatnonzero(np.diff(starts) < least)):
+        i = int(wrong[0])
+        raise UsageError(
+            f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its {len(index.sizes)} "
+            f"values at least {least:,}; {_COPY}"
+        )
     lengths = np.zeros((len(index.sizes), shard.samples), np.int64)
     for at, one in enumerate(index.sizes):
         lengths[at] = one or 0
@@ -218,12 +235,12 @@ def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, want
 
 def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
     """(samples + 1,): where each sample begins, and the last one ends."""
-    count = int.from_bytes(read(0, 4), "little")
+    count, most = int.from_bytes(read(0, 4), "little"), min(shard.most, _MOST_SHARD)
     if count != shard.samples:
         raise UsageError(f"{where} has {count:,} samples, and its index says {shard.samples:,}; {_COPY}")
     starts = np.frombuffer(read(4, 4 * (count + 1)), "<u4").astype(np.int64)
     end = int(starts[-1])
-    if starts[0] < 4 * (count + 2) or (np.diff(starts) < 0).any() or end > shard.most or size not in (None, end):
+    if starts[0] < 4 * (count + 2) or (np.diff(starts) < 0).any() or end > most or size not in (None, end):
         raise UsageError(f"{where} is damaged: the offsets of its samples lead out of it; {_COPY}")
     read(max(0, end - 1), 1)
     return starts

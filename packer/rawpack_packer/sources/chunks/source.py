@@ -96,7 +96,7 @@ def _value(read: Callable[[bytes], Any], data: bytes) -> Any:
     except Exception as error:
         if is_no_fault_of_data(error):
             raise
-        raise DecodeError("bad_field", f"it cannot be decoded: {plain(str(error))[:200]}") from None
+        raise DecodeError("bad_field", f"it cannot be decoded: {plain(str(error))[:200]}") from error
 
 
 def _as_field(found: Any, kind: FieldKind) -> Value:
@@ -299,8 +299,8 @@ class _ShardScan:
                     continue
                 if several.head is not None:
                     self.shapes[one.name] = several.head(data)[:2]
-            except (ValueError, LookupError, ArithmeticError, struct.error) as error:
-                raise UsageError(f"{self._files.name(first)}: {plain(one.name)} of sample 0: {error}") from None
+            except (ValueError, struct.error) as error:
+                raise UsageError(f"{self._files.name(first)}: {plain(one.name)} of sample 0: {error}") from error
             if one.name in found:
                 raise UsageError(f"the index of {self._files.name(0)} has two columns {plain(one.name)!r}: rename one")
             found[one.name] = one
@@ -373,7 +373,7 @@ class _ShardScan:
                     values.append(_value(column.encoding.read, data))
                 except DecodeError as error:
                     where = f"{self._files.name(k)}, sample {i}, {plain(column.name)}"
-                    raise UsageError(f"{where}: {error.detail}") from None
+                    raise UsageError(f"{where}: {error.detail}") from error
         return values
 
     def image(self, column: Coded, first: Callable[[tuple[int, ...]], bool]) -> tuple[ImageColumn, ImageKind | None]:
@@ -429,8 +429,8 @@ class _ShardScan:
         if column.encoding.holds == "number" and kind.dtype != "str":
             try:
                 return Numbers(np.array(self.values(column), column.encoding.dtype))
-            except OverflowError:
-                raise UsageError(f"{plain(column.name)} has a number beyond 64 bits: leave it out") from None
+            except OverflowError as error:
+                raise UsageError(f"{plain(column.name)} has a number beyond 64 bits: leave it out") from error
         read = coded.text if column.encoding.holds == "bytes" else column.encoding.read
         return Values(self.spans(column), read, kind)
 

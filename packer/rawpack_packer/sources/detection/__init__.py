@@ -81,7 +81,7 @@ def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tu
     except FileNotFoundError:
         return None, UNKNOWN
     except OSError as error:
-        raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from None
+        raise fault(where, 0, 0, "", f"cannot be read: {reason_of(error)}", file=name) from error
 
 
 class SharedFiles:
@@ -119,9 +119,9 @@ def xml_of(data: bytes, name: str, where: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
     except ElementTree.ParseError as error:
-        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from None
+        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from error
     except (ValueError, LookupError) as error:  # of an encoding that there is not, too
-        raise fault(where, 0, 0, "", str(error), file=name) from None
+        raise fault(where, 0, 0, "", str(error), file=name) from error
 
 
 def without_files(info: SourceInfo, suffix: str, number: int) -> SourceInfo:
@@ -173,8 +173,8 @@ def lines_of(file: Path) -> list[tuple[int, str]]:
         data = file.read_bytes()
     try:
         lines = lines_in(data.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise UsageError(f"{where} cannot be read: its text is not UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where} cannot be read: its text is not UTF-8") from error
     return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
 
 

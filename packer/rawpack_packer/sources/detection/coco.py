@@ -4,7 +4,7 @@ captions."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,39 +31,50 @@ from rawpack_packer.sources.detection import (
     numbered,
 )
 from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names
-from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, state_of
-from rawpack_packer.sources.table.columns import Column, Numbers, RaggedColumn, Rows, TextLists, Texts, ends_of
+from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, shown, state_of
+from rawpack_packer.sources.numbers import Id, Int64, Length, Pixels
+from rawpack_packer.sources.table.columns import (
+    Column,
+    Numbers,
+    RaggedColumn,
+    Rows,
+    TextLists,
+    Texts,
+    ends_of,
+    texts_of,
+)
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""
 _NO_SEGMENTATION = (b"", b"[]", b"null")
-_MOST_PIXELS = 1 << 28
+_MOST_PIXELS = _KEPT_PIXELS = 1 << 28
+"""Of an image; and of the masks of its objects that are in memory together: others are made a second time."""
 _MOST_BITS = 40
 """Of a run length."""
 
 
 class Image(msgspec.Struct, gc=False):
-    id: int
+    id: Id
     file_name: str
-    height: int | None = None
-    width: int | None = None
+    height: Length | None = None
+    width: Length | None = None
 
 
 class Annotation(msgspec.Struct):
-    image_id: int
-    category_id: int
-    bbox: list[float]
+    image_id: Id
+    category_id: Id
+    bbox: list[Pixels]
     id: Any = None
     area: Any = None
-    iscrowd: int = 0
-    keypoints: list[float] | None = None
+    iscrowd: Int64 = 0
+    keypoints: list[Pixels] | None = None
     segmentation: msgspec.Raw = msgspec.Raw()
 
 
 class Category(msgspec.Struct):
-    id: int
+    id: Id
     name: str
     keypoints: list[str] | None = None
 
@@ -75,7 +86,7 @@ class Coco(msgspec.Struct):
 
 
 class Caption(msgspec.Struct, gc=False):
-    image_id: int
+    image_id: Id
     caption: str
 
 
@@ -98,11 +109,11 @@ def is_coco(file: Path) -> bool:
 class Runs(msgspec.Struct):
     """A mask as run lengths, column by column, beginning with those of 0."""
 
-    counts: str | list[int]
-    size: tuple[int, int]
+    counts: str | list[Length]
+    size: tuple[Length, Length]
 
 
-Segmentation = list[list[float]] | Runs
+Segmentation = list[list[Pixels]] | Runs
 
 
 def decode_runs(runs: Runs) -> NDArray[np.bool_]:
@@ -162,18 +173,25 @@ class PaintedColumn:
         height, width = self.sizes[i].tolist()
         if height * width > _MOST_PIXELS:
             raise DecodeError("too_large", f"{width}x{height} pixels")
-        masks = list[tuple[bool, int, int, NDArray[np.bool_]]]()
-        first = int(self.paints.ends[i])
-        for at, (paint, crowd) in enumerate(self.paints.value(i).tolist(), first):  # type: ignore[union-attr]
-            try:
-                mask = covered(msgspec.json.decode(self.segmentations.raw(at), type=Segmentation), height, width)
-            except (ValueError, OverflowError) as error:
-                raise DecodeError("bad_field", f"segmentation {at - first} of the image: {error}") from None
-            masks.append((not crowd, -int(mask.sum()), paint, mask))
+        paints = self.paints.value(i).tolist()  # type: ignore[union-attr]
+        kept, areas = dict[int, NDArray[np.bool_]](), list[int]()
+        for at in range(len(paints)):
+            mask = self._mask(i, at, height, width)
+            areas.append(int(mask.sum()))
+            if height * width * (at + 1) <= _KEPT_PIXELS:
+                kept[at] = mask
         painted = np.zeros((height, width), self.dtype)
-        for _, _, paint, mask in sorted(masks, key=lambda one: one[:3]):
-            painted[mask] = paint
+        for at in sorted(range(len(paints)), key=lambda at: (not paints[at][1], -areas[at], paints[at][0])):
+            painted[kept[at] if at in kept else self._mask(i, at, height, width)] = paints[at][0]
         return painted
+
+    def _mask(self, i: int, at: int, height: int, width: int) -> NDArray[np.bool_]:
+        """The pixels (height, width) of object `at` of image i. Raises DecodeError."""
+        raw = self.segmentations.raw(int(self.paints.ends[i]) + at)
+        try:
+            return covered(msgspec.json.decode(raw, type=Segmentation), height, width)
+        except (ValueError, OverflowError) as error:
+            raise DecodeError("bad_field", f"segmentation {at} of the image: {error}") from error
 
     def pick(self, rows: Rows, /) -> PaintedColumn:
         numbers = RaggedColumn(np.arange(len(self.segmentations)), self.paints.ends).pick(rows).values
@@ -183,7 +201,7 @@ class PaintedColumn:
 class CocoObjects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
-    def __init__(self, coco: Coco, class_of: dict[int, int], where: str) -> None:
+    def __init__(self, coco: Coco, class_of: dict[Id, int], where: str) -> None:
         """class_of: the number of each category's id. where: the file, printable. Raises BadListingError."""
         self._coco, self._where = coco, where
         self._values = np.zeros((len(coco.annotations), 5), np.float64)
@@ -192,9 +210,9 @@ class CocoObjects:
         for number, one in enumerate(coco.annotations):
             row, label = self._ids.get(one.image_id), class_of.get(one.category_id)
             if row is None:
-                raise self._fault(number, f"image_id: there is no image {one.image_id}")
+                raise self._fault(number, f"image_id: there is no image {shown(one.image_id)}")
             if label is None:
-                raise self._fault(number, f"category_id: there is no category {one.category_id}")
+                raise self._fault(number, f"category_id: there is no category {shown(one.category_id)}")
             if len(one.bbox) != 4:
                 raise self._fault(number, f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height")
             self._values[number], self._image_of[number] = (*one.bbox, label), row
@@ -213,7 +231,7 @@ class CocoObjects:
         found: dict[str, tuple[FieldKind, Column]] = {
             "boxes": (box, RaggedColumn(self._values[self._things], self._ends, "xywh", self._sizes)),
             "crowds": (box, RaggedColumn(self._values[crowds], ends, "xywh", self._sizes)),
-            "image_id": (FieldKind("int64"), Numbers(np.array([*self._ids], np.int64))),
+            "image_id": _image_ids(self._ids),
         }
         things = [self._coco.annotations[i] for i in self._things.tolist()]
         if things and all(type(one.id) is int and abs(one.id) < 1 << 63 for one in things):
@@ -280,7 +298,7 @@ class CocoObjects:
         try:
             found: Segmentation = msgspec.json.decode(raw, type=Segmentation)
         except msgspec.DecodeError as error:
-            raise self._fault(number, f"segmentation: {error}") from None
+            raise self._fault(number, f"segmentation: {error}") from error
         if isinstance(found, Runs):
             self.runs += 1
             return found
@@ -402,7 +420,7 @@ def _parsed(data: bytes, where: str) -> Coco | Captioned:
         raise UsageError(
             f"{where} is not COCO's JSON, with images, annotations with boxes, and categories, or with captions: "
             f"{error}"
-        ) from None
+        ) from error
 
 
 def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str, FieldKind]]:
@@ -411,10 +429,18 @@ def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str,
     captions: list[list[str]] = [[] for _ in ids]
     for number, one in enumerate(coco.annotations):
         if (row := ids.get(one.image_id)) is None:
-            raise fault(where, 0, 0, "", f"$.annotations[{number}].image_id: there is no image {one.image_id}")
+            raise fault(where, 0, 0, "", f"$.annotations[{number}].image_id: there is no image {shown(one.image_id)}")
         captions[row].append(one.caption)
-    columns: dict[str, Column] = {"captions": TextLists.of(captions), "image_id": Numbers(np.array([*ids], np.int64))}
-    return columns, {"captions": TEXTS, "image_id": FieldKind("int64")}
+    kind, column = _image_ids(ids)
+    return {"captions": TextLists.of(captions), "image_id": column}, {"captions": TEXTS, "image_id": kind}
+
+
+def _image_ids(ids: Iterable[Id]) -> tuple[FieldKind, Column]:
+    """The field of the images' ids: whole numbers, or texts where some are no int64."""
+    every = [*ids]
+    if all(isinstance(one, int) and -(1 << 63) <= one < 1 << 63 for one in every):
+        return FieldKind("int64"), Numbers(np.array(every, np.int64))
+    return FieldKind("str"), texts_of([str(one) for one in every])
 
 
 def folder_of_images(file: Path, first: str) -> Path:
@@ -430,11 +456,11 @@ def _dataset(file: Path, root: str) -> str:
     return os.path.commonpath([folder, root])
 
 
-def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...], dict[int, int]]:
+def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...], dict[Id, int]]:
     """The names of the classes, and the number of each category's id."""
     numbered([one.id for one in categories], "$.categories[{}].id", where)
     names = list[str]()
-    ordered = sorted(categories, key=lambda category: category.id)
+    ordered = sorted(categories, key=lambda category: (isinstance(category.id, str), category.id))
     for one in ordered:
         name = one.name
         while name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +20,14 @@ from rawpack_packer.sources.detection import BoxSource, listed_files, xml_of
 from rawpack_packer.sources.detection.coco import mirror_of
 from rawpack_packer.sources.detection.drawn import Drawn
 from rawpack_packer.sources.listing.lines import fault, folder_of, shown, state_of
+from rawpack_packer.sources.numbers import is_far, side
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.text import plain
 
 _FILE = "annotations.xml"
 _HEAD = 1 << 18
 _MOST_PIXELS = 1 << 28
+_GROUP = re.compile(r"-?[0-9]{1,18}")
 
 
 def is_cvat(path: Path) -> bool:
@@ -80,8 +83,8 @@ class CvatSource(BoxSource):
                     task.add(drawn, shape)
                 except ValueError as error:
                     what = f"image {image.get('name')!r}, shape {number} ({shape.tag}): {error}"
-                    raise fault(where, 0, 0, "", what) from None
-            drawn.end(*(int(side) if (side := image.get(name, "")).isdecimal() else 0 for name in ("height", "width")))
+                    raise fault(where, 0, 0, "", what) from error
+            drawn.end(*(side(image.get(name, "")) for name in ("height", "width")))
         beside = [file.parent / "images", file.parent]
         place, names = _placed(found, beside if images is None else [Path(images).absolute()])
         folder, within = folder_of(images, place if place.is_dir() else file.parent), () if images else (file.parent,)
@@ -147,7 +150,9 @@ class _TaskLabels:
             drawn.left_out[shape.tag] += 1
             return
         drawn.left_out.update(f"attribute {one.get('name')}" for one in shape.iter("attribute"))
-        group = int(shape.get("group_id", 0)) or None
+        if not _GROUP.fullmatch(said := shape.get("group_id", "0")):
+            raise ValueError(f"group_id {shown(said)} is not a whole number of at most 18 digits")
+        group = int(said) or None
         outline = shape.tag == "polygon" or (len(points) == 8 and shape.tag == "box")
         drawn.add(
             name, points, outline=outline, keypoints=keypoints, group=group, occluded=shape.get("occluded") == "1"
@@ -175,9 +180,9 @@ def _numbers(shape: Element, *names: str) -> list[float]:
 
 def _number(name: str, text: str) -> float:
     with suppress(ValueError):
-        if math.isfinite(number := float(text)):
+        if not is_far(number := float(text)):
             return number
-    raise ValueError(f"{name} {shown(text)} is not a number")
+    raise ValueError(f"{name} {shown(text)} is not a number of pixels")
 
 
 def _points(shape: Element) -> list[float]:

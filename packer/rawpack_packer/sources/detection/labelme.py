@@ -18,6 +18,7 @@ from rawpack_packer.sources.detection import BoxSource, SharedFiles, images_belo
 from rawpack_packer.sources.detection.drawn import Drawn
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.numbers import Int64, Length, Pixels
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.sources.table.columns import Files, texts_of
 from rawpack_packer.text import plain
@@ -27,9 +28,9 @@ _SUFFIX = ".json"
 
 class Shape(msgspec.Struct):
     label: str
-    points: list[tuple[float, float]]
+    points: list[tuple[Pixels, Pixels]]
     shape_type: str | None = None
-    group_id: int | None = None
+    group_id: Int64 | None = None
     flags: dict[str, Any] | None = None
     description: str | None = None
 
@@ -37,8 +38,8 @@ class Shape(msgspec.Struct):
 class LabelFile(msgspec.Struct):
     shapes: list[Shape]
     imagePath: str | None = None  # noqa: N815
-    imageHeight: int | None = None  # noqa: N815 - as labelme writes it
-    imageWidth: int | None = None  # noqa: N815
+    imageHeight: Length | None = None  # noqa: N815 - as labelme writes it
+    imageWidth: Length | None = None  # noqa: N815
     flags: dict[str, Any] | None = None
 
 
@@ -83,7 +84,7 @@ class LabelmeSource(BoxSource):
                 try:
                     _add(drawn, shape)
                 except ValueError as error:
-                    raise fault(where, 0, 0, "", f"shape {number}: {error}", file=file) from None
+                    raise fault(where, 0, 0, "", f"shape {number}: {error}", file=file) from error
             drawn.left_out.update(f"flag {flag}" for flag, value in (found.flags or {}).items() if value)
             drawn.end(found.imageHeight, found.imageWidth)
             of_files.append(state)
@@ -112,7 +113,7 @@ def _parsed(data: bytes, file: str, where: str) -> LabelFile:
     try:
         return msgspec.json.decode(data, type=LabelFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise fault(where, 0, 0, "", f"is not labelme's: {error}", file=file) from None
+        raise fault(where, 0, 0, "", f"is not labelme's: {error}", file=file) from error
 
 
 def _add(drawn: Drawn, shape: Shape) -> None:

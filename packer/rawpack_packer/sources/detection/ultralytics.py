@@ -17,6 +17,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.detection import MOST_KEYPOINTS, lines_of
 from rawpack_packer.sources.folder import splits_in
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
+from rawpack_packer.sources.numbers import Length
 from rawpack_packer.sources.table.choose import classes_of
 from rawpack_packer.text import listed, plain
 
@@ -98,8 +99,8 @@ def read_yaml(path: Path) -> DataYaml:
     try:
         # All values as texts: the class "no" is not False.
         tree = yaml.load(data.decode(), Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # "\\UFFFFFFFF" is no character
+        raise UsageError(f"{where} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):
         raise UsageError(f"{where} is no data.yaml: it has no entries, such as names")
     some = {name: value for name, value in tree.items() if value or name == "names"}
@@ -107,7 +108,7 @@ def read_yaml(path: Path) -> DataYaml:
         found = msgspec.convert(some, _Entries, strict=False, str_keys=True)
     except msgspec.ValidationError as error:
         cure = f"; {names_instead}" if "$.names" in str(error) else ""
-        raise UsageError(f"{where}: {error}{cure}") from None
+        raise UsageError(f"{where}: {error}{cure}") from error
     names, points, mirror = found.names, found.kpt_shape, tuple(found.flip_idx)
     if isinstance(names, dict):
         names = [names[number] for number in sorted(names)] if sorted(names) == [*range(len(names))] else []
@@ -135,13 +136,13 @@ def read_yaml(path: Path) -> DataYaml:
 class _Entries(msgspec.Struct):
     """The entries of a `data.yaml` that are read."""
 
-    names: list[str] | dict[int, str] | None = None
+    names: list[str] | dict[Length, str] | None = None
     path: str = ""
     train: str | list[str] = ""
     val: str | list[str] = ""
     test: str | list[str] = ""
-    kpt_shape: list[int] = []
-    flip_idx: list[int] = []
+    kpt_shape: list[Length] = []
+    flip_idx: list[Length] = []
 
 
 def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tuple[list[str], NDArray[np.int64]]:

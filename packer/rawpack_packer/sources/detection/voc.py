@@ -26,6 +26,7 @@ from rawpack_packer.sources.detection import (
 )
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
+from rawpack_packer.sources.numbers import is_far, side
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Files, Rows, ends_of, texts_of
 from rawpack_packer.sources.table.objects import Objects
@@ -218,14 +219,12 @@ def _parse(data: bytes, name: str, where: str) -> ImageObjects:
     if root.tag != "annotation":
         raise fault(where, 0, 0, "", f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC", file=name)
     found.file = (root.findtext("filename") or "").strip()
-    sides = [(root.findtext(f"size/{side}") or "").strip() for side in ("height", "width")]
-    if all(side.isascii() and side.isdigit() and len(side) < 10 for side in sides):
-        found.size = int(sides[0]), int(sides[1])
+    found.size = side((root.findtext("size/height") or "").strip()), side((root.findtext("size/width") or "").strip())
     for number, one in enumerate(root.iterfind("object"), 1):
         try:
             _add(found, one)
         except ValueError as error:
-            raise fault(where, 0, 0, "", f"object {number}: {error}", file=name) from None
+            raise fault(where, 0, 0, "", f"object {number}: {error}", file=name) from error
     return found
 
 
@@ -238,7 +237,7 @@ def _add(found: ImageObjects, one: ElementTree.Element) -> None:
     name, pose = text("name"), text("pose")
     if not name:
         raise ValueError("it has no name")
-    left, top, right, bottom = (_number(side, text(f"bndbox/{side}")) for side in ("xmin", "ymin", "xmax", "ymax"))
+    left, top, right, bottom = (_number(end, text(f"bndbox/{end}")) for end in ("xmin", "ymin", "xmax", "ymax"))
     if right < left or bottom < top:
         raise ValueError(f"bndbox ({left:g}, {top:g}, {right:g}, {bottom:g}): its end is before its beginning")
     flags = {flag: text(flag) for flag in ("difficult", "truncated")}
@@ -251,15 +250,15 @@ def _add(found: ImageObjects, one: ElementTree.Element) -> None:
     found.names.append(name)
 
 
-def _number(side: str, text: str) -> float:
+def _number(name: str, text: str) -> float:
     if not text:
-        raise ValueError(f"it has no {side}")
+        raise ValueError(f"it has no {name}")
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number) or "_" in text:
-        raise ValueError(f"{side} {shown(text)} is not a number")
+    if is_far(number) or "_" in text:
+        raise ValueError(f"{name} {shown(text)} is not a number of pixels")
     return number
 
 

@@ -8,6 +8,7 @@ any file of this machine through them.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources.files import parsing
+from rawpack_packer.sources.inflation import MAX_INFLATION, most_of
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -33,8 +35,6 @@ _MOST_HOPS = 16
 """Soft links one after another."""
 _MOST_CHUNK = 1 << 30
 _MOST_ROW = (1 << 31) - 1
-_MAX_INFLATION = 1 << 12
-"""Bytes that one byte of a file is taken to hold at most. gzip holds 1,032."""
 _SMALL_CACHE = 1 << 20
 VLEN, OPAQUE, TEXT, NUMBERS = "vlen", "opaque", "text", "numbers"
 
@@ -101,7 +101,7 @@ class LookAt:
         self._path = path
 
     def __enter__(self) -> Self:
-        self._child = IsolatedCalls(_TIMEOUT_S)
+        self._child = IsolatedCalls(_TIMEOUT_S, plain(str(self._path)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +127,7 @@ class LookAt:
             where = plain(str(self._path))
             raise UsageError(
                 f"{where} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
-            ) from None
+            ) from died
 
 
 @contextmanager
@@ -151,14 +151,18 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
                 try:
                     found[name] = described(file, name, open_data_set(file, name).id)
                 except RefusedError as error:
-                    raise UsageError(f"{where}: {plain(name)}: {error}") from None
+                    raise UsageError(f"{where}: {plain(name)}: {error}") from error
         return [_sniffed(file, one) for one in found.values()]
 
 
 def all_values(path: Path, one: DataSet) -> NDArray[Any] | list[str]:
     """`LookAt.values`, in this process."""
     with _opened(path) as file:
-        rows = open_data_set(file, one.name)[()]
+        opened = open_data_set(file, one.name)
+        size, stored = math.prod(opened.shape) * opened.dtype.itemsize, opened.id.get_storage_size()
+        if size > most_of(stored, sys.maxsize):  # rows that were never written take no bytes
+            raise UsageError(f"{plain(str(path))}: {one} has {size:,} bytes, of which {stored:,} are in the file")
+        rows = opened[()]
         if math.prod(rows.shape[1:]) > 1:
             return np.asarray(rows)
         values = rows.reshape(-1)
@@ -317,7 +321,7 @@ def _check(file: h5py.File, opened: Any) -> None:
                 f"it is compressed by a filter that is not installed here, {what}: use h5repack -f GZIP=4"
             )
     size = math.prod(opened.shape or ()) * opened.get_type().get_size()
-    if size > file.id.get_filesize() * _MAX_INFLATION:
+    if size > file.id.get_filesize() * MAX_INFLATION:
         raise RefusedError(f"it declares {size:,} bytes, which cannot be in a file of {file.id.get_filesize():,}")
     rows = (opened.shape or (1,))[0]
     if size // max(rows, 1) > _MOST_ROW:

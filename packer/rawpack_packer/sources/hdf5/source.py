@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
+from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
-from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, check_path, fault_of
+from rawpack_packer.sources.files import MAX_FILE_BYTES, UNREADABLE, changed, check_path, fault_of
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
@@ -376,7 +376,8 @@ class _Rows:
                 raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
-            raise DecodeError("corrupt", f"{what} cannot be read: {fault_of(error, self.of.path)}") from None
+            reason = UNREADABLE if is_of_system(error) else "corrupt"
+            raise DecodeError(reason, f"{what} cannot be read: {fault_of(error, self.of.path)}") from error
 
     def _file(self) -> Any:
         if self._open is None:

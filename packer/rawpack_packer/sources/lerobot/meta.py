@@ -20,8 +20,10 @@ from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import is_below, parsing
+from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.parquet.tables import is_text, open_table
+from rawpack_packer.sources.numbers import Int64, Length, is_far
+from rawpack_packer.sources.parquet.tables import Holds, check_column, is_text, open_table
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
 from rawpack_packer.text import listed, plain
 
@@ -42,7 +44,7 @@ class Feature(msgspec.Struct):
     """What each frame has of one name."""
 
     dtype: str
-    shape: list[int] = []
+    shape: list[Length] = []
 
     @property
     def pixels(self) -> tuple[int | None, int | None, int]:
@@ -64,8 +66,8 @@ class RobotInfo(msgspec.Struct):
     features: dict[str, Feature]
     data_path: str
     video_path: str | None = None
-    total_episodes: int = 0
-    chunks_size: int = 1000
+    total_episodes: Length = 0
+    chunks_size: Length = 1000
     splits: dict[str, str] = {}
 
     @property
@@ -88,12 +90,12 @@ class RobotInfo(msgspec.Struct):
 
 
 class _EpisodeLine(msgspec.Struct):
-    episode_index: int
-    length: int
+    episode_index: Length
+    length: Length
 
 
 class _TaskLine(msgspec.Struct):
-    task_index: int
+    task_index: Int64
     task: str
 
 
@@ -150,14 +152,15 @@ class RobotFolder:
         """A file in JSON; or a list of what the lines of one hold. Raises UsageError."""
         where, decode = self.named(name), msgspec.json.Decoder(kind)
         with reading(where), self._file(name).opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-            data = file.read(_MOST_BYTES)
+            data = read_in_steps(file.read, _MOST_BYTES)
         try:
             return decode.decode_lines(data) if name.endswith(".jsonl") else decode.decode(data)  # type: ignore[return-value]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"{where} is not what LeRobot writes: {error}") from None
+            raise UsageError(f"{where} is not what LeRobot writes: {error}") from error
 
-    def columns(self, name: str, wanted: Sequence[str]) -> dict[str, list[Any]]:
-        """Columns of a Parquet file; "" stands for the first column of texts. Raises UsageError."""
+    def columns(self, name: str, wanted: Mapping[str, Holds]) -> dict[str, list[Any]]:
+        """Columns of a Parquet file, and what each must hold; "" stands for the first column of texts. Raises
+        UsageError."""
         where, files = self.named(name), self._file(name)
         with files.opened(0), parsing(where, files.paths[0], "Parquet"):
             table = open_table(files.paths[0])
@@ -166,6 +169,8 @@ class RobotFolder:
                 raise UsageError(
                     f"{where} has no column {plain(missing[0] or 'of texts')!r}: it is not what LeRobot writes"
                 )
+            for one, column in zip(wanted, names, strict=True):
+                check_column(table.schema, column, wanted[one], where)
             found: dict[str, list[Any]] = {one: [] for one in wanted}
             for batch in table.scan([(one, None) for one in names]):
                 for one, column in zip(wanted, names, strict=True):
@@ -175,6 +180,9 @@ class RobotFolder:
                 raise UsageError(
                     f"{where} has no value of {plain(one or 'the task')!r} in some row: it was not finished"
                 )
+            beyond = {"whole numbers": lambda value: not 0 <= value < 1 << 63, "numbers": is_far}.get(wanted[one])
+            if (wrong := next(filter(beyond, values), None) if beyond else None) is not None:
+                raise UsageError(f"{where}: column {plain(one)!r} has {wrong}, which is not what LeRobot writes")
         return found
 
 
@@ -237,7 +245,7 @@ def read_tasks(place: RobotFolder, info: RobotInfo) -> dict[int, str]:
     """The text of each number of a task. Raises UsageError."""
     if info.major == 2:
         return {one.task_index: one.task for one in place.decoded("meta/tasks.jsonl", _TaskLine)}  # type: ignore[attr-defined]
-    found = place.columns("meta/tasks.parquet", ["task_index", ""])
+    found = place.columns("meta/tasks.parquet", {"task_index": "whole numbers", "": "texts"})
     return dict(zip(found["task_index"], found[""], strict=True))
 
 
@@ -249,13 +257,18 @@ def _of_v2(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Itera
 
 
 def _of_v3(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
-    wanted = ["episode_index", "length", "data/chunk_index", "data/file_index"]
-    of_videos = ("chunk_index", "file_index", "from_timestamp")
-    wanted += [f"videos/{name}/{one}" for name in cameras for one in of_videos]
+    of_rows = ("episode_index", "length", "data/chunk_index", "data/file_index")
+    of_videos: dict[str, Holds] = {
+        "chunk_index": "whole numbers", "file_index": "whole numbers", "from_timestamp": "numbers"
+    }  # fmt: skip
+    wanted: dict[str, Holds] = dict.fromkeys(of_rows, "whole numbers")
+    wanted |= {f"videos/{name}/{one}": holds for name in cameras for one, holds in of_videos.items()}
     seen, number = 0, 0
     while seen < info.total_episodes or not number:
         at = {"chunk_index": number // info.chunks_size, "file_index": number % info.chunks_size}
-        columns = place.columns(_filled(place, _EPISODES, at), wanted)
+        columns = place.columns(name := _filled(place, _EPISODES, at), wanted)
+        if not columns["length"] and seen < info.total_episodes:  # a server may have any number of such files
+            raise UsageError(f"{place.named(name)} has no episodes, and {INFO} says that there are more: copy it again")
         for row in zip(*columns.values(), strict=True):
             one = dict(zip(wanted, row, strict=True))
             data = {"chunk_index": row[2], "file_index": row[3]}

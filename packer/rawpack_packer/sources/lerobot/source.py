@@ -35,12 +35,13 @@ from rawpack_packer.sources.lerobot.meta import (
     read_tasks,
 )
 from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowImages, ArrowRows
-from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.parquet.tables import check_column, image_entries, leaf_dtype, open_table
 from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
+from rawpack_packer.sources.video.index import READ_AGAIN
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class LeRobotSource(TableSource):
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
             counts={"columns_left_out": len(left_out), **{name: read.counts[name] for name in OF_VIDEOS}},
             problems=(*left_out, *read.strayed()),
+            read_again=read.counts[READ_AGAIN],
         )
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
         times: dict[str, Column] = dict(
@@ -331,6 +333,8 @@ def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str]
                 for name in (*names, *columns):
                     if name not in table.schema.names:
                         raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
+                    if name in names:
+                        check_column(table.schema, name, "numbers" if name == _TIME else "whole numbers", where)
                     if schema is not None and table.schema.field(name).type != schema.field(name).type:
                         raise UsageError(
                             f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
@@ -356,10 +360,14 @@ def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str]
 
 def _whole(column: pa.Array, name: str, where: str) -> NDArray[Any]:
     """The values of a column of numbers. Raises UsageError."""
-    if column.null_count or leaf_dtype(column.type)[0] in ("", "str"):
-        raise UsageError(f"{where}: column {name!r} is not numbers, or has no value in some row")
+    if column.null_count:
+        raise UsageError(f"{where}: column {name!r} has no value in some row")
     values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values if name == _TIME else values.astype(np.int64)
+    if name == _TIME:
+        return values
+    if len(values) and not 0 <= int(values.min()) <= int(values.max()) < 1 << 63:
+        raise UsageError(f"{where}: column {name!r} has a number that is negative or beyond 64 bits")
+    return values.astype(np.int64)
 
 
 def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: NamedFiles) -> None:

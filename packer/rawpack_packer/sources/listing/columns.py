@@ -142,7 +142,7 @@ class RawColumn:
             except UnicodeEncodeError as error:
                 odd = next(i for i, value in enumerate(lists, row) if error.object in value)
                 what = f"half of a surrogate pair cannot be stored as UTF-8; {self.place.keep_texts}"
-                raise self.fault(odd, what) from None
+                raise self.fault(odd, what) from error
             row += len(block)
         return TextLists(joined(blocks))
 
@@ -165,7 +165,7 @@ class RawColumn:
         try:
             found = number_labels(values, classes, where=self.place.where, row_name=self.at)
         except UsageError as error:
-            raise BadListingError(str(error)) from None
+            raise BadListingError(str(error)) from error
         return LABEL_KIND, Numbers(found.numbers), found
 
     def keys(self) -> Texts:
@@ -187,7 +187,7 @@ class RawColumn:
             try:
                 times.append(None if self.place.empty(value) else seconds(lambda text: text, str(value)))
             except UsageError as error:
-                raise self.fault(row, str(error).rpartition(": ")[2] + f", not {shown(value)}") from None
+                raise self.fault(row, str(error).rpartition(": ")[2] + f", not {shown(value)}") from error
         return times
 
 
@@ -333,7 +333,7 @@ class _NumberColumn:
                         self._flat([value])
                     except _MisfitError as error:
                         raw = next(islice(chain.from_iterable(self._column), row + i, None))
-                        raise self._column.fault(row + i, self._why_not(error.types, value, raw)) from None
+                        raise self._column.fault(row + i, self._why_not(error.types, value, raw)) from error
                 flat = self._flat(lists)
             yield flat
             row += len(values)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from rawpack.errors import UsageError
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
+from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES, ListingFile, ListingSource
 from rawpack_packer.sources.parquet import tables_of_files
@@ -52,7 +55,9 @@ class Img2datasetSource(ListingSource):
         if images is not None:
             raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: leave it out")
         parquet = need("pyarrow.parquet", "parquet", where)
-        names = [name for name in parquet.read_schema(tables[0]).names if name not in _ALIKE]
+        with _parsing(tables[0]):
+            schema = parquet.read_schema(tables[0])
+        names = [name for name in schema.names if name not in _ALIKE]
         if KEY not in names:
             raise UsageError(
                 f"{plain(os.fsencode(tables[0]))} has no column {KEY!r}, by which img2dataset names its files: "
@@ -61,7 +66,7 @@ class Img2datasetSource(ListingSource):
         files = next(name for name in (*PATH_NAMES, "") if name not in names)
 
         def rows(*_: Any) -> ListingRows:
-            return ListingRows(False, [files, *names], enumerate(_rows(parquet, tables, names, counts)), "row")
+            return ListingRows(False, [files, *names], enumerate(_rows(schema, tables, names, counts)), "row")
 
         listing = ListingFile(tables[0], os.fspath(root), files, rows, tuple(tables[1:]))
         super().__init__(path, key_column=key_column, progress=progress, found=listing, **options)
@@ -71,14 +76,35 @@ class Img2datasetSource(ListingSource):
         )
 
 
-def _rows(parquet: Any, tables: Sequence[Path], names: Sequence[str], counts: Counter[str]) -> Iterator[Sequence[Any]]:
-    """The path and the values of each row that has an image. counts: gets the rows without one, and the images."""
+def _parsing(table: Path) -> AbstractContextManager[None]:
+    return parsing(plain(os.fsencode(table)), os.fspath(table), "Parquet")
+
+
+def _batches(table: Path, names: Sequence[str], schema: Any) -> Iterator[Any]:
+    """The rows of a table. schema: of the first one. Raises UsageError where another has other columns."""
+    import pyarrow.parquet
+
+    with _parsing(table):
+        opened = pyarrow.parquet.ParquetFile(table)
+        there, where = opened.schema_arrow, plain(os.fsencode(table))
+        for name in names:
+            if name not in there.names:
+                raise UsageError(f"{where} has no column {plain(name)!r}, as the first table has: copy it again")
+            if there.field(name).type != schema.field(name).type:
+                types = f"{plain(str(there.field(name).type))}, and {plain(str(schema.field(name).type))} in the first"
+                raise UsageError(f"{where}: column {plain(name)!r} has {types} table: copy it again")
+        yield from parquet_batches(opened, table.stat().st_size, _BLOCK, columns=list(names))
+
+
+def _rows(schema: Any, tables: Sequence[Path], names: Sequence[str], counts: Counter[str]) -> Iterator[Sequence[Any]]:
+    """The path and the values of each row that has an image. schema: of the first table. counts: gets the rows without
+    one, and the images."""
     counts[NO_FILE] = counts[NOT_LISTED] = 0
     for table in tables:
         files = sorted(os.listdir(table.with_suffix("")))  # noqa: PTH208
         found = {os.path.splitext(name)[0]: name for name in files if name.lower().endswith(_ENDS)}  # noqa: PTH122
         counts[NOT_LISTED] += len(found)
-        for batch in parquet.ParquetFile(table).iter_batches(_BLOCK, columns=list(names)):
+        for batch in _batches(table, names, schema):
             columns = batch.to_pydict()
             for row in zip(*(columns[name] for name in names), strict=True):
                 image = found.get(str(row[names.index(KEY)]))

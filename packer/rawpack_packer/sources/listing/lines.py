@@ -29,6 +29,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import FieldKind, PixelWord
 from rawpack_packer.sources.files import UNKNOWN, parsing
 from rawpack_packer.sources.inferred import first_pixels
+from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
@@ -149,6 +150,11 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     return ListingRows(True, names, checked())
 
 
+def unnamed_rows(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of CSV, each with its line, of which the first has no names. Raises BadListingError."""
+    return _cells(_lines(file, where), where, delimiter)
+
+
 def delimiter_of(names: str, usual: str) -> str:
     """What is between the names of columns: the usual character, or else a comma, semicolon, tab or bar that is
     there."""
@@ -168,7 +174,7 @@ def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[i
         what = "end lines with LF or CR LF, not with CR alone"
         if "new-line" not in str(error):
             what = "is a quote not closed, or not doubled?"
-        raise fault(where, line, 1, "", f"{error}: {what}") from None
+        raise fault(where, line, 1, "", f"{error}: {what}") from error
 
 
 def read_json_lines(file: BinaryIO, where: str) -> ListingRows:
@@ -182,7 +188,7 @@ def read_json_list(file: BinaryIO, where: str) -> ListingRows:
     try:
         texts = msgspec.json.decode(data, type=list[msgspec.Raw])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from None
+        raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from error
 
     def numbered() -> Iterator[tuple[int, str]]:
         at, line = 0, 1
@@ -230,10 +236,10 @@ def _object(line: str, where: str, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line, parse_float=_float)
     except json.JSONDecodeError as error:
-        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from None
-    except (RecursionError, ValueError):
+        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from error
+    except (RecursionError, ValueError) as error:
         what = "is nested too deeply, or has a number of thousands of digits"
-        raise fault(where, number, 1, "", what) from None
+        raise fault(where, number, 1, "", what) from error
     if not isinstance(row, dict):
         raise fault(where, number, 1, "", "is not a JSON object: {...}")
     for name, value in row.items():
@@ -297,10 +303,11 @@ def read_parquet(file: BinaryIO, where: str) -> ListingRows:
     library = need("pyarrow.parquet", "parquet", where)
     with parsing(where, where, "Parquet"):
         parquet = library.ParquetFile(file)
+        size = file.seek(0, os.SEEK_END)
 
     def rows() -> Iterator[Sequence[Any]]:
         with parsing(where, where, "Parquet"):
-            for batch in parquet.iter_batches(_BATCH_ROWS):
+            for batch in parquet_batches(parquet, size, _BATCH_ROWS):
                 yield from zip(*batch.to_pydict().values(), strict=True)
 
     return ListingRows(False, parquet.schema_arrow.names, enumerate(rows()), "row")
@@ -399,7 +406,7 @@ def _lines(file: BinaryIO, where: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             cure = "save the file as UTF-8, as `iconv -f latin1 -t UTF-8 FILE > NEW` does, if it is Latin-1"
             what = f"byte {line[error.start]:02X} is not UTF-8: {cure}"
-            raise fault(where, number, error.start + 1, "", what) from None
+            raise fault(where, number, error.start + 1, "", what) from error
 
 
 class PathParser:
@@ -440,7 +447,7 @@ class PathParser:
         try:
             kind = first_pixels(word, self.place.name, files.value, range(len(files.paths)))
         except UsageError as error:
-            raise self.place.fault(None, f"{files.paths.value(0)}: {error}") from None
+            raise self.place.fault(None, f"{files.paths.value(0)}: {error}") from error
         return kind, files
 
     def state(self, path: Any, line: int) -> tuple[int, int]:
@@ -463,7 +470,7 @@ class PathParser:
             return UNKNOWN
         except OSError as error:
             stop_if_of_any_file(error, path)
-            raise self.place.fault(line, f"{path} cannot be read: {reason_of(error)}") from None
+            raise self.place.fault(line, f"{path} cannot be read: {reason_of(error)}") from error
         if not stat.S_ISREG(found.st_mode):
             raise self.place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns

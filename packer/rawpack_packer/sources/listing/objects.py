@@ -3,7 +3,6 @@ a column of lists, as `objects` in Hugging Face's metadata.jsonl."""
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
-from rawpack_packer.sources.listing.lines import Lines, of_cells, shown
+from rawpack_packer.sources.listing.lines import Lines, of_cells, shown, unnamed_rows
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -132,7 +131,13 @@ def by_image(
 
 
 def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
-    """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them."""
+    """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them. Raises
+    BadListingError for a value that names none."""
+    for column in names:
+        for first, block in column.numbered():
+            if {dict, list} & {*map(type, block)}:
+                row = next(i for i, value in enumerate(block) if isinstance(value, dict | list))
+                raise column.fault(first + row, f"{shown(block[row])} is not a path: give the path of a file")
     numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(rows, np.int64), list[int]()
     for row, one in enumerate(zip(*map(chain.from_iterable, names), strict=True)):
         image_of[row] = number = numbers.setdefault(one, len(numbers))
@@ -185,9 +190,11 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
     BadListingError."""
     first = column.first()
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
-        with reading(plain(os.fspath(file))), file.open(newline="", encoding="utf-8-sig") as rows:
-            of_id = {row[0]: row[1] for row in csv.reader(rows) if len(row) == 2 and row != _NO_CLASS}
-        found = column.labels(None, [*of_id])[2] if first in of_id else None
+        where = plain(os.fspath(file))
+        with reading(where), file.open("rb") as opened:
+            rows = [row for _, row in unnamed_rows(opened, where, ",") if len(row) == 2 and row != _NO_CLASS]
+        of_id = dict(rows)
+        found = column.labels(None, [*of_id])[2] if isinstance(first, str) and first in of_id else None
         if found is not None:
             names = [*of_id.values()]  # a name may be that of two classes
             unique = [one if names.count(one) == 1 else f"{one} {number}" for number, one in of_id.items()]

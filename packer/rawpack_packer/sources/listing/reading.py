@@ -460,7 +460,7 @@ def _made_paths(template: PathTemplate, raw: Mapping[str, RawColumn]) -> Iterato
             except ValueError as error:
                 first = columns[0]
                 line = int(first.lines[row + len(paths)])
-                raise fault(first.place.where, first.place.at(line), 0, "", f"{opt.path_column}: {error}") from None
+                raise fault(first.place.where, first.place.at(line), 0, "", f"{opt.path_column}: {error}") from error
         yield row, paths
         row += len(paths)
 

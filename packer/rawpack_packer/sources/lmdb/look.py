@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     import lmdb
@@ -51,12 +52,12 @@ def entries(path: str, wanted: re.Pattern[bytes], *, at_once: int = 10_000) -> I
     process reads before it answers.
     """
     done, last = 0, b""
-    with IsolatedCalls(_TIMEOUT_S) as child:
+    with IsolatedCalls(_TIMEOUT_S, plain(path)) as child:
         while True:
             try:
                 found = child.call(_read, path, wanted, at_once, done, last)
             except ChildDiedError as died:
-                raise BadLmdbError(f"it crashes or hangs LMDB ({died}): it is damaged or truncated") from None
+                raise BadLmdbError(f"it crashes or hangs LMDB ({died}): it is damaged or truncated") from died
             if not found:
                 return
             done, last = done + len(found), found[-1][0]
@@ -90,7 +91,7 @@ def _read(path: str, wanted: re.Pattern[bytes], at_once: int, done: int, last: b
                 found = list(islice(_after(last, file.fileno(), env, transaction, wanted), at_once))
                 count = env.stat()["entries"]
     except lmdb.Error as error:
-        raise BadLmdbError(f"it is damaged or truncated: {str(error).rpartition(': ')[2]}") from None
+        raise BadLmdbError(f"it is damaged or truncated: {str(error).rpartition(': ')[2]}") from error
     if done + len(found) > count or (not found and done < count):
         raise BadLmdbError(f"it is damaged: it has {done + len(found):,} keys, and its header says {count:,}")
     return found

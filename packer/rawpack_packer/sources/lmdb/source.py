@@ -107,7 +107,7 @@ class LmdbSource(TableSource):
             with reading(root):
                 files, found, samples, layout = _look_through(where, root, progress)
         except BadLmdbError as error:
-            raise UsageError(f"{root} cannot be read as LMDB: {error}") from None
+            raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
         chosen = samples.chosen
         progress(len(found))
         sizes = np.array(found.sizes, np.int64)[chosen]
@@ -334,7 +334,7 @@ def _datum(value: bytes) -> Sample:
             raise ValueError("it does not have all bytes of its image")
         image = datum.data if datum.encoded else datum.pixels()
     except ValueError as error:
-        raise DecodeError("corrupt", f"the value is no Datum: {error}") from None
+        raise DecodeError("corrupt", f"the value is no Datum: {error}") from error
     return image, {LABEL: -1 if datum.label is None else datum.label}
 
 
@@ -342,7 +342,7 @@ def _pickle(value: bytes) -> Sample:
     try:
         found = read_pickle(value)
     except BadPickleError as error:
-        raise DecodeError("unsupported", f"the value is not read as a pickle: {error}") from None
+        raise DecodeError("unsupported", f"the value is not read as a pickle: {error}") from error
     image, label = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
     if isinstance(image, list) and len(image) == 1:
         (image,) = image
@@ -391,7 +391,7 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
             found = None
             with suppress(BadPickleError):
                 found = read_pickle(value)
-            raise advice.of_pickles(where, f"{where}: {error.detail}", found) from None
+            raise advice.of_pickles(where, f"{where}: {error.detail}", found) from error
         return "pickle"
     try:
         datum = read_datum(value)

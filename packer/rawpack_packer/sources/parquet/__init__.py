@@ -292,4 +292,4 @@ def _read(file: Path, kind: Callable[..., Any]) -> Any:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where} is not what save_to_disk writes: {error}") from None
+        raise UsageError(f"{where} is not what save_to_disk writes: {error}") from error

@@ -344,11 +344,11 @@ class _Scan:
         called = "paths" if by_path else f"column {KEY!r}"
         try:
             values = pa.chunked_array(self._keys).cast(pa.large_string()).to_pylist()
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid as error:
             if not named:
                 self.notes.append(numbered_since("one is not UTF-8", called))
                 return None
-            raise UsageError(f"{opt.key_column}: the column of {root} has a value that is not UTF-8") from None
+            raise UsageError(f"{opt.key_column}: the column of {root} has a value that is not UTF-8") from error
         outside = (row for row, value in enumerate(values) if not is_below(value or ""))
         if by_path and (wrong := next(outside, None)) is not None:
             if any(values):
@@ -529,8 +529,8 @@ def _of_one_hot(column: pa.Array, where: str) -> pa.Array:
     try:
         rows = np.array(column.to_pylist())
         return pa.array(one_hot_numbers(rows if rows.dtype.kind in "biuf" else rows[:, None, None], plain(where)))
-    except ValueError:
-        raise UsageError(f"{plain(where)}: one-hot labels are lists of one length") from None
+    except ValueError as error:
+        raise UsageError(f"{plain(where)}: one-hot labels are lists of one length") from error
 
 
 def _bytes(column: pa.Array) -> pa.Array:

@@ -3,22 +3,25 @@ bounded size; and their values."""
 
 from __future__ import annotations
 
-import json
+import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.errors import is_no_fault_of_data, stop_if_of_any_file
+from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import TEXTS, Boxes, DeclaredKind, FieldKind, Value, are_pixels, are_texts, as_text
-from rawpack_packer.sources.files import fault_of
+from rawpack_packer.sources.files import UNREADABLE, fault_of
+from rawpack_packer.sources.inflation import check_rows, parquet_batches
+from rawpack_packer.sources.numbers import Length
 from rawpack_packer.sources.parquet import ARROW
 from rawpack_packer.sources.table.choose import ColumnInfo, Habits
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -28,7 +31,7 @@ from rawpack_packer.text import plain
 
 _JSON = (dict, list, tuple, bool, int, float)
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
-"""How much a batch has at most: bytes by the file's own sizes, which count a value once that many rows have."""
+"""How much a batch has at most: bytes by those of the batches before it, and by the file's own sizes."""
 _SCANNED_ROWS = 4096
 """Rows of a batch without images."""
 _BUFFER = 1 << 20
@@ -37,18 +40,31 @@ Leaf = tuple[str, str | None]
 Features = Mapping[str, Any]
 
 
+class _NotedInfo(msgspec.Struct):
+    features: dict[str, Any]
+
+
+class _Noted(msgspec.Struct):
+    info: _NotedInfo
+
+
+class _ArrayFeature(msgspec.Struct):
+    """An `Array2D` and the like."""
+
+    dtype: str
+    shape: list[Length | None]
+
+
 def features_in(schema: pa.Schema, where: str) -> Features:
     """What `datasets` says of the columns in a file's metadata; empty where it did not write the file."""
     text = (schema.metadata or {}).get(b"huggingface")
     if text is None:
         return {}
     try:
-        found = json.loads(text)["info"]["features"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError(f"{where}: its metadata `huggingface` is not what datasets writes: write it again without")
-    return found
+        return msgspec.json.decode(text, type=_Noted).info.features
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        what = "its metadata `huggingface` is not what datasets writes"
+        raise UsageError(f"{where}: {what} ({error}): write it again without") from error
 
 
 def habits() -> Habits:
@@ -161,17 +177,17 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
         if kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
             return f"it contains {_shown(type_)}, and bytes cannot be stored as text"
         return kind
-    shape = feature.get("shape") if isinstance(feature, dict) and str(_of(feature)).startswith("Array") else None
     if holds_image(type_):
         return (
             f"the images are in another column; {opt.fields(f'{name}:image')} stores it as a further image, "
             f"{name}:mask as a mask"
         )
     try:
-        if shape is not None:
-            return FieldKind(str(feature.get("dtype")), tuple(shape))
+        if isinstance(feature, dict) and str(_of(feature)).startswith("Array") and feature.get("shape") is not None:
+            noted = msgspec.convert(feature, _ArrayFeature)
+            return FieldKind(noted.dtype, tuple(noted.shape))
         return _kind_of(type_) or f"no field can store {_shown(type_)}{_hint(name, type_)}"
-    except (UsageError, TypeError, ValueError):
+    except (UsageError, msgspec.ValidationError):
         return f"no field can store {_shown(type_)}"
 
 
@@ -206,6 +222,19 @@ def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
     if _is_list(type_):
         return leaf_dtype(type_.value_type)[0], True
     return _number_dtype(type_) or ("str" if is_text(type_) else ""), False
+
+
+Holds = Literal["whole numbers", "numbers", "texts"]
+"""What a column has in each row."""
+
+
+def check_column(schema: pa.Schema, name: str, holds: Holds, where: str) -> None:
+    """Raise UsageError where the type of a column is not one of what it must hold. where: the file, printable."""
+    type_ = schema.field(name).type
+    dtype, in_lists = leaf_dtype(type_)
+    starts = {"whole numbers": ("int", "uint"), "numbers": ("int", "uint", "float"), "texts": ("str",)}[holds]
+    if in_lists or not dtype.startswith(starts):
+        raise UsageError(f"{where}: column {plain(name)!r} has {_shown(type_)}, where {holds} belong: write it again")
 
 
 def _hint(name: str, type_: pa.DataType) -> str:
@@ -281,7 +310,7 @@ def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
             try:
                 return found.decode()
             except UnicodeDecodeError as error:
-                raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from None
+                raise DecodeError("bad_field", f"{place}: byte {error.start} is not UTF-8") from error
         return as_text(found if found is None or isinstance(found, (*_JSON, TextOnly)) else str(found))
     if found is None and kind.ragged:
         found = []
@@ -292,7 +321,7 @@ def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
     try:
         array = np.array(found, _numbers(column.type))
     except (TypeError, ValueError, OverflowError) as error:
-        raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from None
+        raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from error
     if kind.ragged and not array.size and array.ndim <= 1:
         array = np.zeros((0, *(n or 0 for n in kind.shape[1:])), array.dtype)
     return array if kind.boxes is None else Boxes(array, kind.boxes)
@@ -316,9 +345,9 @@ def python_value(column: pa.Array, at: int, place: str) -> Any:
     try:
         return column[at].as_py()
     except UnicodeDecodeError as error:
-        raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from None
+        raise DecodeError("bad_field", f"{place}: byte {error.start} of the text is not UTF-8") from error
     except ValueError as error:  # nanoseconds, which only pandas has
-        raise DecodeError("bad_field", f"{place}: {plain(str(error))[:200]}") from None
+        raise DecodeError("bad_field", f"{place}: {plain(str(error))[:200]}") from error
 
 
 class ParquetTable:
@@ -329,25 +358,26 @@ class ParquetTable:
         self._file = pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True)
         self._about = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
+        self._size = os.path.getsize(path)  # noqa: PTH202
         self.ends = list(accumulate(self._about.row_group(i).num_rows for i in range(self._about.num_row_groups)))
+        check_rows(self.ends, self._size)
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a block in batches, with the columns that these leaves are in."""
+        """The rows of a block in batches, with the columns that these leaves are in. Raises ValueError where they stand
+        for more than the file can hold."""
         # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
         group = self._about.row_group(block)
         rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
         return self._batches(leaves, [block], max(1, min(rows, _BATCH_ROWS)))
 
     def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        """All rows in batches."""
+        """All rows in batches. Raises as `read`."""
         return self._batches(leaves, list(range(len(self.ends))), _SCANNED_ROWS)
 
-    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], most: int) -> Iterator[pa.RecordBatch]:
+        """most: rows of a batch."""
         names = [column if child is None else f"{column}.{child}" for column, child in leaves]
-        batches: Iterator[pa.RecordBatch] = self._file.iter_batches(
-            rows, row_groups=blocks, columns=names, use_threads=False
-        )
-        return batches
+        return parquet_batches(self._file, self._size, most, row_groups=blocks, columns=names, use_threads=False)
 
 
 class ArrowTable:
@@ -360,6 +390,7 @@ class ArrowTable:
         if any(one.type != "record batch" for one in self._messages):
             raise ValueError("it has dictionaries, which save_to_disk does not write: save it again, as Parquet")
         self.ends = list(accumulate(self._batch(i).num_rows for i in range(len(self._messages))))
+        check_rows(self.ends, os.path.getsize(path))  # noqa: PTH202
 
     def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
         batch = self._batch(block).select(list(dict.fromkeys(column for column, _ in leaves)))
@@ -406,7 +437,8 @@ class Cursor:
         assert self._batch is not None
         return self._batch, i - self._start
 
-    def _seek(self, i: int) -> None:
+    def _seek(self, i: int, last: bool = False) -> None:
+        """last: after an attempt that the system refused."""
         try:
             if self._table is None:
                 with self._files.opened(self._k):  # it can be read as long as it is open
@@ -432,9 +464,14 @@ class Cursor:
                 stop_if_of_any_file(error, name)
             why = "the file ends early" if isinstance(error, StopIteration) else fault_of(error, path)
             text = f"{name}: rows from {self._stop} on cannot be read: {why}"
-            self._faults[self._block] = self._stop, text
+            refused = is_of_system(error)
+            if not refused:
+                self._faults[self._block] = self._stop, text
             self._batch, self._block, self._start, self._stop = None, -1, 0, 0
-            raise DecodeError("corrupt", text) from None
+            if refused and not last:
+                self._seek(i, last=True)
+            else:
+                raise DecodeError(UNREADABLE if refused else "corrupt", text) from error
 
 
 _OPEN = threading.local()

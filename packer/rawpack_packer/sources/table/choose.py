@@ -137,7 +137,7 @@ def classes_of(classes: Classes) -> tuple[str, ...]:
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from None
+            raise UsageError(f"{where} is not UTF-8 at byte {error.start}") from error
         names = tuple(line.strip() for line in lines_in(text.rstrip()))
     else:
         names, where = _encodable([str(name) for name in classes], "classes="), "classes="
@@ -180,11 +180,11 @@ def _encodable(names: Sequence[str], where: str) -> tuple[str, ...]:
     """Names of classes that UTF-8 can hold. Raises UsageError."""
     try:
         "".join(names).encode()
-    except UnicodeEncodeError:
+    except UnicodeEncodeError as error:
         odd = next(name for name in names if name != name.encode(errors="ignore").decode())
         raise UsageError(
             f"{where}: the class {odd!r} has half of a surrogate pair, which UTF-8 cannot encode"
-        ) from None
+        ) from error
     return tuple(names)
 
 
@@ -379,7 +379,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
     try:
         check_names([*([LABEL] if label else []), *fields])
     except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
+        raise UsageError(f"{where}: {error}") from error
     return ChosenColumns(image.name, label, key, fields, tuple(left_out))
 
 

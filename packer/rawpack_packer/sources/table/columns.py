@@ -28,6 +28,8 @@ from rawpack_packer.text import plain
 
 Rows = NDArray[np.int64]
 NO_FILE = -3
+_UNCHECKED = 1 << 20
+"""Bytes that are read without a look at how many there are."""
 CLASS = 4
 """The position of the class number in a box that is not yolo's."""
 
@@ -246,7 +248,7 @@ def texts_of(values: Sequence[str], where: str = "") -> Texts:
     except UnicodeEncodeError as error:
         text = error.object
         what = "half of a surrogate pair cannot be stored as UTF-8"
-        raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from None
+        raise UsageError(f"{where}: row {values.index(text)} has {text!r}: {what}") from error
     return Texts(b"".join(parts), ends_of([len(part) for part in parts]))
 
 
@@ -343,6 +345,8 @@ class Spans:
 
 def read_range(fd: int, offset: int, size: int) -> bytes:
     """`size` bytes from `offset` on. Raises DecodeError where the file ends before that."""
+    if size > _UNCHECKED and offset + size > (end := os.fstat(fd).st_size):  # memory is taken before anything is read
+        raise DecodeError("truncated", f"the archive ends after {max(0, end - offset)} of the {size} bytes")
     data = os.pread(fd, size, offset)
     while len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))

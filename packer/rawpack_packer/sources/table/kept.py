@@ -23,7 +23,7 @@ import msgspec
 import xxhash
 
 from rawpack.errors import RawpackError
-from rawpack.system.files import read_plain
+from rawpack.system import writing
 
 T = TypeVar("T")
 _BLOCK = 16
@@ -127,17 +127,17 @@ def keep_found(folder: Path) -> None:
 
 
 def _write(folder: Path, name: str, parts: Iterable[bytes]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    writing.make_folder(folder)
     temporary = folder / f"{name}.{os.getpid()}.tmp"
-    with temporary.open("wb") as file:
+    with writing.create(temporary) as file:
         file.writelines(parts)
-    temporary.replace(folder / name)
+    writing.replace(temporary, folder / name)
 
 
 def read_kept(name: str, kind: Any, folder: Path) -> Iterator[Any] | None:
     """What was kept in a folder, or found by this process; None where there is nothing, or not what was written."""
     try:
-        data = _found[name].read() if name in _found else read_plain(folder / name, _MOST_BYTES)
+        data = _found[name].read() if name in _found else writing.read(folder / name, _MOST_BYTES)
         if data[:_SUM_BYTES] != _sum(memoryview(data)[_SUM_BYTES:]):
             return None
         blocks = msgspec.msgpack.decode(memoryview(data)[_SUM_BYTES:], type=list[bytes])

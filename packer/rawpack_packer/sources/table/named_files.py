@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
-from rawpack.remote.transfer import TIMEOUT_S, Remote, no_bucket
+from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.sources.files import check_unchanged, noted, opened, read_unchanged, refuse
@@ -38,6 +39,8 @@ _GLOB = re.compile(r"[*?\[]")
 _INDEX = "compressed"
 _ASKED = 16
 """URLs that are asked about at the same time."""
+_LISTING_S = 600.0
+"""How long a server may take to list its files: those of a million take 100 seconds."""
 _MOST = 1_000_000
 """Files that a range may stand for."""
 
@@ -276,18 +279,26 @@ def _refuse(wrong: Sequence[UsageError], files: int) -> None:
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
     system, path = filesystem(url, {} if spool is None else spool.options)
     try:
-        found = sorted(system.unstrip_protocol(name) for name in system.glob(path))
+        names = bounded(partial(system.glob, path), _LISTING_S)  # which goes on for as long as a server does
+        found = sorted(map(system.unstrip_protocol, names))
         if not found:
             _check_bucket(url, spool)
+        here = urlsplit(url)
+        for name in found:
+            if is_url(name) and urlsplit(name)[:2] != here[:2] and here.scheme.startswith("http"):
+                raise UsageError(
+                    f"{plain(shown(url))}: its listing names {plain(shown(name))}, which is on another host: pack that "
+                    "by its own URL"
+                )
         return found
     except UsageError:
         raise
     except Exception as error:  # each file system has its own
         if why := why_lost(error):
-            raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from None
+            raise UsageError(f"{plain(shown(url))} cannot be reached: {why}") from error
         _check_bucket(url, spool)
         what = f"{plain(shown(url))} cannot be listed ({type(error).__name__})"
-        raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from None
+        raise UsageError(f"{what}: name the files by a range such as {{000..123}}") from error
 
 
 def _check_bucket(url: str, spool: Spool | None) -> None:
@@ -345,7 +356,7 @@ def _state(path: str, names: Sequence[str], cure: str) -> tuple[int, int]:
         raise UsageError(f"there is no file {' or '.join(plain(os.fsencode(one)) for one in names)}{todo}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from None
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"{shown} is {'a folder' if stat.S_ISDIR(found.st_mode) else 'not a file'}: name a file")
     return found.st_size, found.st_mtime_ns

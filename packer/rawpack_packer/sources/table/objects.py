@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import RESERVED, BoxForm, FieldKind, check_names
+from rawpack_packer.sources.numbers import is_far
 from rawpack_packer.sources.table.choose import Classes, Labels, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
 from rawpack_packer.text import listed, plain
@@ -144,12 +145,12 @@ class ObjectLists:
         """All of them, and what is left out of them, printable. form: as declared. classes, known: see
         `number_labels`. taken: names of other fields. Raises UsageError."""
         of_boxes = named_in(self._lists, BOX_NAMES)
-        try:
-            boxes = np.array(self._lists.pop(of_boxes or "", []), np.float64).reshape(-1, 4)
-        except (TypeError, ValueError):
+        rows = self._lists.pop(of_boxes or "", [])
+        if None in rows:
             raise UsageError(
                 f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: {self._cure}"
-            ) from None
+            )
+        boxes = np.array(rows, np.float64).reshape(-1, 4)
         ends, labels, others = ends_of(self._lengths), None, dict[str, NDArray[Any]]()
         apart = {one.lower() for one in (*taken, *RESERVED, BOXES)}
         if (name := named_in(self._lists, CLASS_NAMES)) is not None:
@@ -171,7 +172,7 @@ class ObjectLists:
         try:
             check_names(others)
         except UsageError as error:
-            raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from None
+            raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from error
         chosen = form_of(boxes, form, self._name, self._where)
         shown = () if form else (f"{self._name}:{chosen}",)
         return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects([*dict.fromkeys(left_out)])
@@ -182,7 +183,11 @@ class ObjectLists:
 
 
 def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(isinstance(side, int | float) for side in value)
+    return isinstance(value, list) and len(value) == 4 and all(map(_is_side, value))
+
+
+def _is_side(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and not is_far(value))
 
 
 def _is_class(value: Any) -> bool:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rawpack.remote.wire import Wire
     from rawpack_packer.progress import Fetching
 
-_ODD = re.compile(r"[^A-Za-z0-9._-]")
+_ODD = re.compile(r"[^A-Za-z0-9._-]|^\.")
 _LONGEST_NAME = 100
 _LAST_NAME = re.compile(r"(?P<folder>[^?#]*)/(?P<name>[^/?#]*)(?P<query>.*)", re.DOTALL)
 _SHOW_EVERY_S = 0.5
@@ -64,7 +64,7 @@ class RemoteArchive:
     @property
     def key(self) -> Key:
         """Its name in a spool. It ends as the URL does, which may say what kind of file it is."""
-        return self.digest, _ODD.sub("_", _split(self.url)[1])[-_LONGEST_NAME:]
+        return self.digest, _ODD.sub("_", _split(self.url)[1][-_LONGEST_NAME:]) or "_"
 
     @property
     def state(self) -> tuple[int, int]:

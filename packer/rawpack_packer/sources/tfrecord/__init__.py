@@ -30,6 +30,7 @@ from rawpack_packer.errors import need, reading
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.numbers import Axis, Size
 from rawpack_packer.sources.table.named_files import (
     NamedFiles,
     files_at,
@@ -109,7 +110,33 @@ class DatasetInfo(msgspec.Struct):
 
 class _Split(msgspec.Struct, rename="camel"):
     name: str
-    shard_lengths: list[str] = []
+    shard_lengths: list[Size] = []
+
+
+class _TensorShape(msgspec.Struct):
+    dimensions: list[Axis] = []
+
+
+class _Tensor(msgspec.Struct):
+    dtype: str
+    shape: _TensorShape
+
+
+class _Sequence(msgspec.Struct):
+    feature: _FeatureNote
+    length: Axis = -1
+
+
+class _FeaturesDict(msgspec.Struct):
+    features: dict[str, _FeatureNote] = {}
+
+
+class _FeatureNote(msgspec.Struct, rename="camel"):
+    """What `features.json` says of a feature: it is one of these."""
+
+    tensor: _Tensor | None = None
+    sequence: _Sequence | None = None
+    features_dict: _FeaturesDict | None = None
 
 
 def info_beside(file: Path) -> DatasetInfo | None:
@@ -124,27 +151,23 @@ def records_in(file: Path, info: DatasetInfo | None) -> int | None:
     split = splits.get(_split(file.name, info))
     if split is None or of is None or int(of[2]) != len(split.shard_lengths) or int(of[1]) >= int(of[2]):
         return None
-    return int(split.shard_lengths[int(of[1])])
+    return split.shard_lengths[int(of[1])]
 
 
 def kinds_beside(file: Path) -> dict[str, FieldKind]:
     """What TensorFlow Datasets says of the features of numbers in a file. Raises UsageError."""
-    features = file.with_name("features.json")
-    try:
-        return dict(_tensors(_read(features, dict[str, Any]) or {}, "", ()))
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise _no_json(features, error) from None
+    return dict(_tensors(_read(file.with_name("features.json"), _FeatureNote) or _FeatureNote(), "", ()))
 
 
-def _tensors(feature: dict[str, Any], name: str, outer: tuple[int, ...]) -> Iterator[tuple[str, FieldKind]]:
+def _tensors(feature: _FeatureNote, name: str, outer: tuple[int, ...]) -> Iterator[tuple[str, FieldKind]]:
     """The names of features of numbers, and what each is. outer: the lengths of the sequences that they are in."""
-    if tensor := feature.get("tensor"):
-        shape = [*outer, *map(int, tensor["shape"].get("dimensions", ()))]
+    if tensor := feature.tensor:
+        shape = (*outer, *tensor.shape.dimensions)
         with suppress(UsageError):  # of texts, and of what no field is
-            yield name, FieldKind(tensor["dtype"], tuple(None if n < 0 else n for n in shape))
-    if sequence := feature.get("sequence"):
-        yield from _tensors(sequence["feature"], name, (*outer, int(sequence.get("length", -1))))
-    for inner, one in feature.get("featuresDict", {}).get("features", {}).items():
+            yield name, FieldKind(tensor.dtype, tuple(None if n < 0 else n for n in shape))
+    if sequence := feature.sequence:
+        yield from _tensors(sequence.feature, name, (*outer, sequence.length))
+    for inner, one in feature.features_dict.features.items() if feature.features_dict else ():
         yield from _tensors(one, f"{name}/{inner}" if name else inner, outer)
 
 
@@ -155,13 +178,10 @@ def _read(file: Path, kind: Any) -> Any:
     with reading(plain(os.fsencode(file))):
         data = file.read_bytes()
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=kind, strict=False)  # numbers of 64 bits are texts
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _no_json(file, error) from None
-
-
-def _no_json(file: Path, error: Exception) -> UsageError:
-    return UsageError(f"{plain(os.fsencode(file))} is not what TensorFlow Datasets writes: {error}; copy it again")
+        where = plain(os.fsencode(file))
+        raise UsageError(f"{where} is not what TensorFlow Datasets writes: {error}; copy it again") from error
 
 
 def _named(name: str) -> re.Match[str] | None:

@@ -120,6 +120,8 @@ class FeatureValues:
         """The value of each record; None where there is none. Raises UsageError where there are several."""
         if len(several := np.flatnonzero(self.counts > 1)):
             raise self._wrong(several[0], "has several values: name a feature that has one in each record")
+        if self.kind == BYTES and not self.is_text:
+            raise self._wrong(int(np.flatnonzero(self.counts)[0]), "is not text: name another feature")
         values = iter(self.texts if self.is_text else self.numbers.tolist())
         return [next(values) if count else None for count in self.counts.tolist()]
 

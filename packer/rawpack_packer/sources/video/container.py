@@ -10,16 +10,17 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.errors import reason_of, stop_if_of_any_file
-from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, changed, check_unchanged
+from rawpack_packer.errors import check_memory, reason_of, stop_if_of_any_file, twice, unreadable_now
+from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, UNREADABLE, changed, check_unchanged
 from rawpack_packer.sources.video import EBML, SNIFF_BYTES, sniff_video
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
 
+T = TypeVar("T")
 _DEMUXERS = (
     "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "mpegvideo", "m4v", "h264", "hevc", "flv", "asf", "ogg", "ivf",
     "obu", "mxf", "nut", "yuv4mpegpipe", "dv", "rm",
@@ -82,6 +84,27 @@ class VideoFile:
             return os.dup(fd)  # which keeps the lock, so that the file stays
 
 
+class _Data(io.FileIO):
+    """A video for FFmpeg, which takes a read that fails for the end of the file, or for damage of it."""
+
+    error: OSError | None = None
+    """Of the first read that failed twice."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._noting(partial(super().read, size)) or b""
+
+    def read_at(self, size: int, offset: int) -> bytes:
+        """So many bytes from an offset on, or those up to the end."""
+        return self._noting(partial(os.pread, self.fileno(), size, offset))
+
+    def _noting(self, read: Callable[[], T]) -> T:
+        try:
+            return twice(read)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+
 class OpenVideo:
     """An open video file, with one stream and its decoder. Close it."""
 
@@ -92,17 +115,21 @@ class OpenVideo:
         """
         self._file = file
         try:
-            self._fd = file.open()
+            self._fd = twice(file.open)
         except OSError as error:
             stop_if_of_any_file(error, file.key)
-            if error.errno in (errno.ENOENT, errno.ENOTDIR) and file.state != UNKNOWN:
-                raise changed(file.key, "it is gone") from None
-            raise DecodeError("unreadable", reason_of(error)) from None
+            if file.state == UNKNOWN:
+                raise DecodeError(UNREADABLE, reason_of(error)) from error
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                raise changed(file.key, "it is gone") from error
+            # Not a reject: how many frames it has would be part of the job, and another number once it can be read.
+            raise unreadable_now(error, file.key) from error
+        self._data = _Data(self._fd, closefd=False)
         try:
             self.check()
             if not file.state[0]:
                 raise DecodeError("empty", "the file has no bytes")
-            self.container = _open(self._fd, file)
+            self.container = _open(self._data, file)
             self.stream = _choose(self.container, stream)
             context = self.stream.codec_context
             # One worker per core is the parallelism; with threads, an error would be reported with another frame.
@@ -110,12 +137,22 @@ class OpenVideo:
             context.options = dict(_CAREFUL)
         except BaseException:
             os.close(self._fd)
+            self._check_read()
             raise
 
+    def _check_read(self) -> None:
+        if (error := self._data.error) is not None:
+            self._data.error = None  # said once
+            raise unreadable_now(error, self._file.key) from error
+
     def check(self) -> None:
-        """Raise SourceChangedError where the file was written to since it was found."""
-        if self._file.fetched is None:  # otherwise its name in the spool says which version it is
-            check_unchanged(self._fd, self._file.state, self._file.key)
+        """Raise SourceChangedError where the file was written to since it was found, PackError where a read failed."""
+        self._check_read()
+        try:
+            if self._file.fetched is None:  # otherwise its name in the spool says which version it is
+                check_unchanged(self._fd, self._file.state, self._file.key)
+        except OSError as error:
+            raise unreadable_now(error, self._file.key) from error
 
     @property
     def format(self) -> str:
@@ -129,7 +166,7 @@ class OpenVideo:
 
     def ends_early(self) -> bool:
         """Whether the file is shorter than its container says."""
-        return _ends_early(self._fd, self._file.state[0], self.format)
+        return _ends_early(self._data, self._file.state[0], self.format)
 
     def packets(self) -> Iterator[Any]:
         """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
@@ -141,8 +178,10 @@ class OpenVideo:
             yield from frames_of(packet)
 
     def close(self) -> None:
+        """Raises PackError where a read failed, and nobody was told."""
         self.container.close()
         os.close(self._fd)
+        self._check_read()
 
 
 def is_last(packet: Any) -> bool:
@@ -155,6 +194,12 @@ def frames_of(packet: Any) -> list[VideoFrame]:
     # A decoder takes any packet without data for the end.
     frames: list[VideoFrame] = packet.decode() if packet.size or is_last(packet) else []
     return frames
+
+
+def stop_if_no_memory(error: Exception) -> None:
+    """Raise MemoryError where FFmpeg got no memory because there is hardly any. It says the same of damaged files."""
+    if isinstance(error, MemoryError):
+        check_memory("to read a video")
 
 
 def text_of_error(error: Exception) -> str:
@@ -246,10 +291,9 @@ def _straight(matrix: tuple[int, int, int, int]) -> bool:
     return (a != 0) == (d != 0) and (b != 0) == (c != 0) and (a != 0) != (b != 0)
 
 
-def _open(fd: int, file: VideoFile) -> InputContainer:
+def _open(data: _Data, file: VideoFile) -> InputContainer:
     import av
 
-    data = io.FileIO(fd, closefd=False)
     # FFmpeg sees the extension, which is all that some kinds of files are recognized by.
     data.name = "video" + os.path.splitext(file.path)[1].encode("ascii", "replace").decode()  # noqa: PTH122
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
@@ -259,10 +303,11 @@ def _open(fd: int, file: VideoFile) -> InputContainer:
         )
         return container
     except av.error.FFmpegError as error:
-        cut = any(_ends_early(fd, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
-        if cut and sniff_video(os.pread(fd, SNIFF_BYTES, 0)):
-            raise DecodeError("truncated", "the file ends before the index of its frames") from None
-        raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from None
+        stop_if_no_memory(error)
+        cut = any(_ends_early(data, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
+        if cut and sniff_video(data.read_at(SNIFF_BYTES, 0)):
+            raise DecodeError("truncated", "the file ends before the index of its frames") from error
+        raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
 
 
 def _any_text(version: str) -> dict[str, Any]:
@@ -293,24 +338,24 @@ def _choose(container: InputContainer, number: int | None) -> VideoStream:
     return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
 
 
-def _ends_early(fd: int, size: int, container: str) -> bool:
+def _ends_early(data: _Data, size: int, container: str) -> bool:
     """Whether a file of `size` bytes is shorter than its container says. container: FFmpeg's name for the format.
 
     False for formats that record no length, such as transport streams.
     """
     if container.startswith("mov"):
-        return _boxes_end_early(fd, size)
-    head = os.pread(fd, _SEGMENT_WITHIN, 0)
+        return _boxes_end_early(data, size)
+    head = data.read_at(_SEGMENT_WITHIN, 0)
     if container.startswith("matroska"):
         return _segment_ends_early(head, size)
     return container == "avi" and head[:4] == b"RIFF" and 8 + int.from_bytes(head[4:8], "little") > size
 
 
-def _boxes_end_early(fd: int, size: int) -> bool:
+def _boxes_end_early(data: _Data, size: int) -> bool:
     """MP4 and QuickTime: a sequence of boxes, each with its length."""
     at = 0
     for _ in range(_MAX_BOXES):
-        head = os.pread(fd, 16, at)
+        head = data.read_at(16, at)
         if len(head) < 8 or not head[4:8].isalnum():
             return False  # the end, or a few trailing bytes that are no box
         length = int.from_bytes(head[:4], "big")

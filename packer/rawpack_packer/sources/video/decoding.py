@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.video.container import OpenVideo, ToRgb, VideoFile, frames_of, is_last, text_of_error
+from rawpack_packer.sources.video.container import (
+    OpenVideo,
+    ToRgb,
+    VideoFile,
+    frames_of,
+    is_last,
+    stop_if_no_memory,
+    text_of_error,
+)
 from rawpack_packer.sources.video.index import DAMAGED, LOST, VideoIndex
 
 if TYPE_CHECKING:
@@ -94,7 +102,8 @@ class Counting(Decoding):
                 if self._next > wanted:
                     return frame
         except av.error.FFmpegError as error:
-            raise self._error(k, f"the data cannot be decoded: {text_of_error(error)}") from None
+            stop_if_no_memory(error)
+            raise self._error(k, f"the data cannot be decoded: {text_of_error(error)}") from error
         raise self._error(k, "the decoder gave no picture")
 
 
@@ -255,7 +264,8 @@ class Seeking(Decoding):
         assert self._video is not None
         try:
             self._out.extend(self._video.stream.decode(None) if packet is None else frames_of(packet))
-        except av.error.FFmpegError:
+        except av.error.FFmpegError as error:
+            stop_if_no_memory(error)
             return False
         return True
 
@@ -265,7 +275,8 @@ class Seeking(Decoding):
 
         try:
             packet = next(self._read, None)
-        except av.error.FFmpegError:
+        except av.error.FFmpegError as error:
+            stop_if_no_memory(error)
             return None
         return None if packet is None or is_last(packet) else packet
 
@@ -291,7 +302,8 @@ class Seeking(Decoding):
         for back in range(min(_AIMS, at + 1)):
             try:
                 self._video.container.seek(int(self._packets.key_dts[at - back]), stream=self._video.stream)
-            except av.error.FFmpegError:
+            except av.error.FFmpegError as error:
+                stop_if_no_memory(error)
                 return False
             self._read_on()
             while (found := self._next_packet()) is not None:

@@ -26,6 +26,7 @@ from rawpack_packer.sources.video.container import (
     frames_of,
     is_last,
     notes_of,
+    stop_if_no_memory,
     text_of_error,
     turn_of,
 )
@@ -39,6 +40,9 @@ NO_PTS = -(2**63)
 """Stands for a missing timestamp."""
 LOST = -1
 """Stands for the packet of a frame that the file should contain and does not."""
+READ_AGAIN = "read_again"
+"""Among the notes of a video: the first process that read through it died. What it holds does not depend on that, so no
+store or job records it."""
 _KEYS_BEFORE = 3
 """Additional key packets before those that some frames need, for decoding that must begin further back."""
 _LOOKED_AT = 64
@@ -214,6 +218,7 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
                 if shown and pts[-1] >= last:
                     last, duration = pts[-1], packet.duration or 0
     except av.error.FFmpegError as error:
+        stop_if_no_memory(error)
         broken = broken or text_of_error(error)
     finally:
         av.logging.set_level(None)
@@ -263,9 +268,11 @@ def _first_frames(file: VideoFile, read: _Demuxed) -> tuple[list[VideoFrame], bo
                 complete = is_last(packet)
                 try:
                     frames += frames_of(packet) if number >= read.origin else []
-                except av.error.FFmpegError:
+                except av.error.FFmpegError as error:
+                    stop_if_no_memory(error)
                     damaged = True
-        except av.error.FFmpegError:
+        except av.error.FFmpegError as error:
+            stop_if_no_memory(error)
             damaged = True
     return frames, damaged or any(frame.is_corrupt for frame in frames), complete
 
@@ -320,6 +327,7 @@ def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> Video
                 found.append(NO_PTS if frame.pts is None else frame.pts)
                 beat()
         except av.error.FFmpegError as error:
+            stop_if_no_memory(error)
             read.broken = text_of_error(error)
     times, unit = np.array(found, np.int64), read.time_base
     if not len(times) or times[0] == NO_PTS or np.any(np.diff(times) <= 0):

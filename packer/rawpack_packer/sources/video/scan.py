@@ -1,4 +1,5 @@
-"""Makes the indexes of many videos in child processes: if a file crashes FFmpeg, only that file is rejected."""
+"""Makes the indexes of many videos in child processes: if a file crashes FFmpeg, only that file is rejected; if a
+process is killed, its file is read again."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,11 +19,12 @@ from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
+from rawpack_packer.errors import hopeless, is_killed, killed
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.video.container import VideoFile
-from rawpack_packer.sources.video.index import VideoIndex, make_index
-from rawpack_packer.text import plain
+from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex, make_index
+from rawpack_packer.text import again, plain
 
 Found = VideoIndex | DecodeError
 """What is in a video, or why it cannot be read."""
@@ -33,13 +36,29 @@ _STUCK_AFTER_S = 600.0
 def make_indexes(files: Sequence[VideoFile], progress: Scanning = unseen) -> list[Found]:
     """What is in each of these videos, in their order. progress: called with the number of videos that are done.
 
-    Each worker reads through one video at a time. Raises PackError where a worker is stuck, SourceChangedError where a
-    file changed since it was found.
+    Each worker reads through one video at a time. A video whose worker died is read again in a process of its own, and
+    noted as `READ_AGAIN`. Raises PackError where a worker is stuck, or the second one is killed from outside;
+    SourceChangedError where a file changed since it was found.
     """
     if not hasattr(os, "fork"):
         return [_index(file, lambda: None) for file in files]
-    waiting, found = deque(range(len(files))), dict[int, Found]()
-    workers = min(len(files), machine.cpus(), _MAX_CHILDREN)
+    numbers = range(len(files))
+    found, died = _read_through(files, numbers, min(len(files), machine.cpus(), _MAX_CHILDREN), progress)
+    # After all others: whichever of them took the memory has ended.
+    for number in sorted(died):
+        again, deaths = _read_through(files, [number], 1)
+        index = again[number] if again else _crashed(files[number].key, deaths[number])
+        found[number] = index if isinstance(index, DecodeError) else replace(index, notes=(*index.notes, READ_AGAIN))
+        progress(len(found))
+    return [found[number] for number in numbers]
+
+
+def _read_through(
+    files: Sequence[VideoFile], numbers: Sequence[int], workers: int, progress: Scanning = unseen
+) -> tuple[dict[int, Found], dict[int, int | None]]:
+    """What is in the videos of these numbers; and the exit statuses of the workers that died, by the video that each
+    was at. Raises as `make_indexes`."""
+    waiting, found, died = deque(numbers), dict[int, Found](), dict[int, int | None]()
     pool = SupervisedPool[Child, int](_start, _load if workers > 1 else None)
 
     def give(worker: WorkerHandle[Child, int]) -> None:
@@ -56,9 +75,9 @@ def make_indexes(files: Sequence[VideoFile], progress: Scanning = unseen) -> lis
             for worker, received in pool.receive():
                 if received is None:
                     death = pool.bury(worker, died=True)
-                    if not death.began or death.job is None:
+                    if death.job is None or not (death.began or is_killed(death.status)):
                         raise PackError(f"processes that read through videos cannot start here: {death.words}")
-                    found[death.job] = DecodeError("crashed", "the process that read through it died")
+                    died[death.job] = death.status
                     if waiting:
                         pool.revive(worker)
                 else:
@@ -74,7 +93,14 @@ def make_indexes(files: Sequence[VideoFile], progress: Scanning = unseen) -> lis
                     f"nothing could be read from {plain(files[number].key)} for {_STUCK_AFTER_S:g} s: "
                     "check the disk of the source; if it responds, the file hangs FFmpeg: take it out of the source"
                 )
-    return [found[number] for number in range(len(files))]
+    return found, died
+
+
+def _crashed(key: str, status: int | None) -> DecodeError:
+    """Why a video cannot be read whose second worker died too. Raises PackError where that was killed from outside."""
+    if is_killed(status):
+        raise killed(f"the process that read through {plain(key)}", status)
+    return DecodeError("crashed", "it crashes the processes that read through it")
 
 
 def _start(template: Template | None) -> Child:
@@ -106,4 +132,7 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: Iterable[int]
             answer = _index(file, beat)
         except PackError as error:
             answer = error
+        except MemoryError as error:
+            what = f"{plain(file.key)} could not be read through"
+            answer = PackError(f"{what}: {hopeless(error) or f'out of memory; free some, and run {again()} again'}")
         channel.send(cloudpickle.dumps(answer))

@@ -22,7 +22,16 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Item, Scanning, Source, SourceInfo, check_part, check_sample, unseen
+from rawpack_packer.sources.base import (
+    Containers,
+    Item,
+    Scanning,
+    Source,
+    SourceInfo,
+    check_part,
+    check_sample,
+    unseen,
+)
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
@@ -43,7 +52,7 @@ from rawpack_packer.sources.video import (
 )
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.decoding import Counting, Decoding, Seeking
-from rawpack_packer.sources.video.index import VideoIndex
+from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex
 from rawpack_packer.text import plain
 
 _OPTIONS = ("fps", "frame_step", "start", "end", "max_frames")
@@ -173,8 +182,9 @@ class FrameSource(VideoPart):
         super().__init__(taken, columns)
         self._lines, self._list_states = lines, list_states
         self.info = replace(
-            info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}}
-        )
+            info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}},
+            read_again=counts[READ_AGAIN],
+        )  # fmt: skip
         if not len(self):
             raise UsageError(
                 f"no frame of {info.root} is within {opt.start}, {opt.end} and the other options: widen them"
@@ -209,6 +219,12 @@ class FrameSource(VideoPart):
     def unread(self) -> NDArray[np.int64]:
         """See `HasUnread`."""
         return np.asarray(self._ends[:-1][np.array([taken.unread for taken in self._videos], bool)], np.int64)
+
+    def containers(self) -> Containers:
+        """See `HasContainers`: the videos, or the parts of videos that a listing names."""
+        lost = [isinstance(taken.found, DecodeError) and not taken.unread for taken in self._videos]
+        sizes = [0 if taken.unread else taken.file.state[0] for taken in self._videos]
+        return Containers("video", self._ends[:-1], np.array(sizes, np.int64), np.array(lost, bool))
 
     def videos(self) -> Videos:
         """The video of each frame."""

@@ -51,6 +51,7 @@ class DeflatedRows(FileRows):
     def stored(self, row: int, /) -> NDArray[np.uint8]:
         start, size = self._where(row)
         numbers = self._chunks_of(start, size)
+        self._check(numbers.stop - 1)  # before all that the shard does have are inflated
         chunks = self._inflated(numbers)
         joined = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
         return _span(joined, start - numbers[0] * self._chunk_bytes, size, f"row {row}")
@@ -77,9 +78,12 @@ class DeflatedRows(FileRows):
         _recent.reader, _recent.chunks = weakref.ref(self), chunks
         return list(chunks.values())
 
-    def _inflate(self, k: int) -> NDArray[np.uint8]:
+    def _check(self, k: int) -> None:
         if k >= len(self._chunks):
             raise DamagedStoreError(f"the shard has {len(self._chunks)} compressed chunks; number {k} is needed")
+
+    def _inflate(self, k: int) -> NDArray[np.uint8]:
+        self._check(k)
         offset, size = self._chunks[k].tolist()
         packed = _span(self._data, offset, size, f"compressed chunk {k}")
         inflate = zlib.decompressobj()
@@ -89,7 +93,7 @@ class DeflatedRows(FileRows):
                 # zlib reads the checksum behind the data only when more is requested.
                 inflated += inflate.decompress(inflate.unconsumed_tail, 1)
         except zlib.error as error:
-            raise DamagedStoreError(f"compressed chunk {k} of the shard is damaged: {error}") from None
+            raise DamagedStoreError(f"compressed chunk {k} of the shard is damaged: {error}") from error
         if len(inflated) != self._chunk_bytes or not inflate.eof:
             more = "" if inflate.eof else " and more, or is cut off"
             raise DamagedStoreError(

@@ -59,7 +59,7 @@ def decompress(frame: Bytes, size: int, row: int) -> Bytes:
             raise DamagedStoreError(f"row {row} of the shard is a frame of {info.decompressed_size} bytes, not {size}")
         made = inflate.decompress(frame.data, max_length=size)
     except zstd.ZstdError as error:
-        raise DamagedStoreError(f"row {row} of the shard does not decompress: {error}") from None
+        raise DamagedStoreError(f"row {row} of the shard does not decompress: {error}") from error
     if len(made) != size or not inflate.eof or inflate.unused_data:
         raise DamagedStoreError(f"row {row} of the shard is no single frame of {size} bytes")
     return np.frombuffer(made, np.uint8)

@@ -1,0 +1,101 @@
+"""What `--max-rejects` allows of a source, and how much its rejects and unreadable containers count."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from rawpack.errors import DecodeError, PackError
+from rawpack_packer import text
+from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected, typical
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.options import opt
+from rawpack_packer.sources import Source
+from rawpack_packer.sources.base import containers_of
+from rawpack_packer.text import again
+
+_ROUNDING = 1e-9
+"""Of all samples: 0.29 * 100 is less than 29."""
+
+
+class RejectLimit:
+    """The limit of a job. A sample that is rejected counts as one. A container, such as a video, that cannot be read
+    has one sample in its place, and counts by its share of the files or of the bytes of the source, whichever is
+    larger."""
+
+    def __init__(self, source: Source, run_options: RunOptions) -> None:
+        self._source, self._samples, self._given = source, len(source), run_options.max_rejects
+        found = containers_of(source)
+        self._noun, self._files, self._shares = "", 0, (0.0, 0.0)
+        self.containers = frozenset[int]()
+        """The numbers of the samples that stand for unreadable containers."""
+        self._lost_share = self._lost_samples = 0.0
+        if found is not None and found.lost.any():
+            shares = found.shares()[found.lost]
+            self._noun, self._files = found.noun, len(found.lost)
+            self._shares = float(shares[:, 0].sum()), float(shares[:, 1].sum())
+            self.containers = frozenset(found.starts[found.lost].tolist())
+            larger = shares.max(axis=1)
+            self._lost_share = float(larger.sum())
+            self._lost_samples = float((larger * self._samples).clip(min=1).sum())
+
+    def counted(self, rejects: Iterable[Reject], first: int = 0) -> int:
+        """How many of these count as a sample each. first: the number of the source's first sample, see `Reject`."""
+        return sum(one.reason != NOT_SCANNED and one.sample - first not in self.containers for one in rejects)
+
+    def exceeded_by(self, rejects: int) -> bool:
+        """Whether this is more than is allowed, with the containers. rejects: of `counted`."""
+        return rejects > self._left() + _ROUNDING * self._samples
+
+    @property
+    def left(self) -> int:
+        """How many samples may be rejected besides the containers."""
+        return max(0, int(self._left() + _ROUNDING * self._samples))
+
+    def _left(self) -> float:
+        if self._given >= 1:
+            return self._given - self._lost_samples
+        return (self._given - self._lost_share) * self._samples
+
+    @property
+    def allows(self) -> str:
+        """What is allowed, for messages."""
+        if not self.containers:
+            return str(self.left)
+        if self._given < 1:
+            return text.share(self._given)
+        counted = math.ceil(self._lost_samples - _ROUNDING)
+        return f"{int(self._given):,}, and they count as {counted:,} of {self._samples:,} listed"
+
+    def share(self, rejects: int, checked: int) -> str:
+        """The value that allows all of this. rejects: of `counted`, among so many that were tried."""
+        lost = self._lost_share + rejects / max(1, checked)
+        return f"{min(100, math.ceil(100 * lost - _ROUNDING))}%"
+
+    def containers_in_words(self) -> str:
+        """The containers, and their shares: "3 of 6 videos cannot be read: 50% of the files, 47% of the bytes"."""
+        of_files, of_bytes = self._shares
+        shares = f"{text.share(of_files)} of the files" + (f", {text.share(of_bytes)} of the bytes" if of_bytes else "")
+        return f"{len(self.containers):,} of {text.count(self._files, self._noun)} cannot be read: {shares}"
+
+    def check_containers(self, *, begun: bool) -> None:
+        """Raise PackError where the containers alone are more than is allowed. begun: whether an earlier run began the
+        job."""
+        if not self.containers or not self.exceeded_by(0):
+            return
+        rejects = list[Reject]()
+        for number in sorted(self.containers):
+            try:
+                self._source[number]
+            except DecodeError as error:
+                rejects.append(rejected(number, self._source.key(number), error))
+        reasons = Counter(one.reason for one in rejects).most_common()
+        why = ", ".join(f"{reason} {count}" for reason, count in reasons)
+        cure = f"{again()} with {opt.max_rejects(self.share(0, 1))} {'resumes' if begun else 'packs all others'}"
+        if len(self.containers) == self._samples:
+            cure = f"nothing else is in the source, so a larger {opt.max_rejects} does not help"
+        raise PackError(
+            f"{self.containers_in_words()} ({why}), for example {typical(rejects)}. {opt.max_rejects} allows "
+            f"{self.allows}. Copy them again, or take them out of the source; {cure}"
+        )

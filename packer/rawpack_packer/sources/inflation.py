@@ -1,0 +1,112 @@
+"""How much compressed data of other people may stand for, and what inflates it: memory grows with the bytes that really
+come out, never with what a file says of itself."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+MAX_INFLATION = 1 << 12
+"""Bytes that one byte of a file is taken to hold at most. gzip holds 1,032."""
+_UNCHECKED = 1 << 28
+"""Bytes up to which any ratio is taken: of a short file they do no harm."""
+_SNAPPY = 22
+"""The same ratio of snappy, whose blocks say their length first: the longest copy, 64 bytes, takes 3."""
+_PIECE, _BATCH_BYTES = 1 << 20, 8 << 20
+
+
+class TooLongError(ValueError):
+    """Data that stands for more bytes than it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"it stands for more than {most:,} bytes")
+
+
+def most_of(packed: int, most: int) -> int:
+    """How many bytes so many compressed bytes may stand for. most: what is never exceeded."""
+    return min(most, max(_UNCHECKED, packed * MAX_INFLATION))
+
+
+def read_in_steps(read: Callable[[int], bytes], size: int) -> bytes:
+    """The next bytes of a stream, `size` or, where it ends before, fewer."""
+    into = io.BytesIO()
+    while (left := size - into.tell()) > 0 and (piece := read(min(left, _PIECE))):
+        into.write(piece)
+    return into.getvalue()
+
+
+def check_rows(ends: Sequence[int], size: int) -> None:
+    """Raise ValueError where a table says that it has more rows than a file of `size` bytes can have. ends: of its
+    blocks."""
+    if ends and not 0 <= ends[-1] <= most_of(size, sys.maxsize):
+        raise ValueError(f"it says that it has {ends[-1]:,} rows, which cannot be in {size:,} bytes")
+
+
+def parquet_batches(file: Any, size: int, most: int, **which: Any) -> Iterator[Any]:
+    """Rows of a Parquet file of `size` bytes in batches of at most `most`. file: pyarrow's. which: for `iter_batches`.
+
+    Raises ValueError where they stand for more than such a file can hold. The sizes in the file count a value once that
+    many rows have: it is the batches before one that show how many rows it may have.
+    """
+    left, rows = most_of(size, sys.maxsize), 1
+    for batch in file.iter_batches(rows, **which):
+        left -= batch.nbytes
+        if left < 0:
+            raise ValueError(f"its rows stand for more bytes than {size:,} in a file can hold")
+        yield batch
+        rows = max(1, min(most, 4 * rows, _BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+        file.reader.set_batch_size(rows)
+
+
+class Inflated:
+    """The bytes that parts of one compressed file stand for, one after another."""
+
+    def __init__(self, codec: str, most: int, start: int = 0) -> None:
+        """codec: as pyarrow calls it. most: bytes that may come out of all parts. start: zeros before them."""
+        self._codec, self._most, self._into = codec, most, io.BytesIO(bytes(start))
+        self._into.seek(start)
+        self._left = most
+
+    def add(self, part: bytes, most: int | None = None) -> int:
+        """Inflate a part. Returns how many bytes came out. most: those of this part.
+
+        Raises TooLongError, and what pyarrow raises for damaged data: OSError and ValueError.
+        """
+        most = self._left if most is None else min(most, self._left)
+        count = self._block(part, most) if self._codec == "snappy" else self._stream(part, most)
+        self._left -= count
+        return count
+
+    def finish(self, head: bytes = b"") -> bytes:
+        """All that came out. head: instead of the zeros."""
+        self._into.seek(0)
+        self._into.write(head)
+        return self._into.getvalue()
+
+    def _stream(self, part: bytes, most: int) -> int:
+        import pyarrow as pa
+
+        count = 0
+        with pa.CompressedInputStream(pa.BufferReader(part), self._codec) as stream:
+            while piece := stream.read(_PIECE):
+                count += len(piece)
+                if count > most:
+                    raise TooLongError(most)
+                self._into.write(piece)
+        return count
+
+    def _block(self, part: bytes, most: int) -> int:
+        """Snappy without frames, which begins with the number of bytes."""
+        import pyarrow as pa
+
+        size = 0
+        for k, byte in enumerate(part[:5]):
+            size |= (byte & 127) << 7 * k
+            if byte < 128:
+                break
+        if size > min(most, _SNAPPY * len(part)):
+            raise TooLongError(min(most, _SNAPPY * len(part)))
+        made: Any = pa.Codec("snappy").decompress(part, size, asbytes=True)
+        return self._into.write(made)

@@ -1,0 +1,131 @@
+"""Whatever is wrong with a source of any kind, its user sees an error of rawpack's, and no sample is lost unseen."""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import every_kind
+import numpy as np
+import pytest
+from causes import accident
+from folders import files_of, rejects_of
+from layout import Layout
+from mutated import VALUES, mutated
+from test_layouts import LAYOUTS, lines
+
+import rawpack_packer
+from rawpack import RawpackError, Reader
+from rawpack.errors import DecodeError
+from rawpack_packer.sources import Source, open_source
+
+Made = tuple[Path, dict[str, Any]]
+"""What is packed, and by which options."""
+_KEYWORDS = {"path": "path_column", "field": "fields"}
+"""Options of the command -> keywords, where these differ by more than dashes."""
+
+
+def _of_layout(layout: Layout, folder: Path) -> Made:
+    layout.make(folder)
+    words = shlex.split(lines()[layout.have])[2:-1]
+    path, said = folder / words.pop(), dict[str, Any]()
+    for name, value in zip(words[::2], words[1::2], strict=True):
+        if name == "--splits":
+            path /= value.partition(",")[0]
+        elif name != "--size":
+            key = name.removeprefix("--").replace("-", "_")
+            said[_KEYWORDS.get(key, key)] = str(folder / value) if (folder / value).exists() else value
+    return path, said
+
+
+def _of_kind(kind: str, folder: Path) -> Made:
+    """With labels that are numbers where a kind has only these."""
+    labels = [1, 0, 1] if kind in ("yolo", "recordio") else ["dog", "cat", "dog"]
+    files = every_kind.pictures("0.png", "1.png", "2.png")
+    if kind not in every_kind.TABLES:
+        return every_kind.made(kind, folder, labels, files), {}
+    columns = {"label": labels, "hens": [3, 4, 5], "weight": [1.5, 2.5, 3.5], "text": ["a", "b", "c"]}
+    return every_kind.TABLES[kind](folder, columns, files), {}
+
+
+_IN_CHILDREN = re.compile("HDF5|hdf5|h5|video|UCF|LeRobot|LMDB|lmdb")
+"""Sources that are looked at in child processes, which take a second to start."""
+
+
+SOURCES: dict[str, Callable[[Path], Made]] = {
+    **{
+        re.sub(r"\W+", "-", layout.have): partial(_of_layout, layout)
+        for layout in LAYOUTS
+        if lines()[layout.have].startswith("rawpack pack ")
+    },
+    **{kind: partial(_of_kind, kind) for kind in (*every_kind.TABLES, *every_kind.OTHERS) if kind != "columns"},
+}
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])])
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_mutated_source(name: str, rounds: int, tmp_path: Path) -> None:
+    """Files of each kind with other bytes, values and columns: packed, rejected or counted, or refused by an error of
+    rawpack's, whose causes are those of libraries and of checks."""
+    (tmp_path / "sound").mkdir()
+    path, options = SOURCES[name](tmp_path / "sound")
+    sound = files_of(tmp_path / "sound")
+    for number in range(rounds if rounds > 2 or not _IN_CHILDREN.search(name) else 1):
+        seed = f"{name} {number}"
+        print(seed)  # what pytest shows of a test that fails
+        draw = random.Random(seed)
+        changed = _drawn(sorted(sound), draw)
+        (tmp_path / "sound" / changed).write_bytes(mutated(changed, sound[changed], draw))
+        _check(path, options, tmp_path / "store")
+        (tmp_path / "sound" / changed).write_bytes(sound[changed])
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+
+
+@pytest.mark.parametrize("rounds", [60, pytest.param(3000, marks=pytest.mark.soak)])
+def test_mutated_columns(rounds: int, tmp_path: Path) -> None:
+    """Columns in memory, with other values in them or instead of them."""
+    for number in range(rounds):
+        print(number)
+        draw = random.Random(number)
+        columns = every_kind.rows_of_columns(tmp_path, {"label": [1, 0, 1], "hens": [3, 4, 5], "text": ["a", "b", "c"]},
+                                             every_kind.pictures("0.png", "1.png", "2.png"))  # fmt: skip
+        name, new = draw.choice(sorted(columns)), draw.choice([*VALUES, b"\xff", np.array(2**64 - 1, np.uint64), 1j])
+        columns[name] = draw.choice([new, [new] * 3, [*columns[name][:2], new], np.array([0.5, np.nan, np.inf])])
+        _check(columns, {}, tmp_path / "store")
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+
+
+def _drawn(names: list[str], draw: random.Random) -> str:
+    """A file, which is most often not an image: what is read of these is tested elsewhere."""
+    others = [name for name in names if not name.endswith((".png", ".jpg"))]
+    return draw.choice(others if others and draw.random() < 0.8 else names)
+
+
+def _check(source: Any, options: dict[str, Any], store: Path) -> None:
+    """Packs it. Raises AssertionError, or what should never come to the user."""
+    try:
+        rawpack_packer.pack(source, store, size=8, workers=0, max_rejects=10**6, **options)
+    except RawpackError as error:
+        _check_causes(error)
+        return
+    if not isinstance(source, Path):
+        assert len(Reader(store)) + len(rejects_of(store)) == 3
+        return
+    opened: Source = open_source(source, **options)
+    assert len(Reader(store)) + len(rejects_of(store)) == len(opened)
+    for i in range(len(opened)):
+        try:
+            opened[i]
+        except DecodeError as error:
+            _check_causes(error)
+
+
+def _check_causes(error: RawpackError) -> None:
+    """What an error was raised for is no fault of our own code."""
+    assert (cause := accident(error)) is None, f"{error!r} hides {cause!r}"

@@ -1,0 +1,245 @@
+"""Numbers and columns that others wrote are refused by what their type allows, with their file and place; ids are
+compared as they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import every_kind
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from every_kind import pictures
+from tfrecords import tfrecord
+
+from rawpack import UsageError
+from rawpack_packer.sources import open_source
+
+FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
+FILES = pictures("0.png", "1.png", "2.png")
+HUGE = [10**20, 10**30, -(10**20)]
+"""Beyond 64 bits."""
+
+
+def put(file: Path, number: object, *place: str | int) -> None:
+    """Replace a value in a file of JSON."""
+    tree = inner = json.loads(file.read_text())
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = number
+    file.write_text(json.dumps(tree))
+
+
+def of_coco(folder: Path, number: object, *place: str | int) -> Path:
+    put(file := every_kind.coco(folder, ["dog", "cat", "dog"], FILES), number, *place)
+    return file
+
+
+def of_labelme(folder: Path, number: object, *place: str | int) -> Path:
+    root = every_kind.labelme(folder, ["dog", "cat", "dog"], FILES)
+    put(root / "1.json", number, *place)
+    return root
+
+
+def of_mds(folder: Path, number: object, *place: str | int) -> Path:
+    root = every_kind.rows_of_mds(folder, {"label": [1, 0, 1]}, FILES)
+    put(root / "index.json", number, "shards", 0, *place)
+    return root
+
+
+def of_arrays(folder: Path, number: object, *_: str | int) -> Path:
+    """With a column of arrays whose shape the index says."""
+    root = every_kind.rows_of_mds(folder, {"a": [b"\0", b"\1", b"\2"]}, FILES)
+    put(root / "index.json", f"ndarray:uint8:{number}", "shards", 0, "column_encodings", 1)
+    return root
+
+
+def of_litdata(folder: Path, number: object, *place: str | int) -> Path:
+    root = Path(shutil.copytree(FIXTURES / "litdata/dicts", folder / "set"))
+    put(root / "index.json", number, *place)
+    return root
+
+
+def of_lerobot(folder: Path, number: object, *place: str | int) -> Path:
+    root = Path(shutil.copytree(FIXTURES / "lerobot/v30/h264", folder / "set"))
+    put(root / "meta/info.json", number, *place)
+    return root
+
+
+def of_tfds(folder: Path, number: object, *_: str | int) -> Path:
+    (folder / "set-train.tfrecord-00000-of-00001").write_bytes(tfrecord([{"image": FILES[0][1], "n": [1, 2]}]))
+    tensor = {"tensor": {"dtype": "int64", "shape": {"dimensions": [str(number)]}}}
+    (folder / "features.json").write_text(json.dumps({"featuresDict": {"features": {"n": tensor}}}))
+    return folder
+
+
+def of_text(file: str, before: str, after: str) -> Callable[..., Path]:
+    """A text of a source is replaced; {} is the number."""
+
+    def make(folder: Path, number: object, *_: str | int) -> Path:
+        kind = {"annotations.xml": "cvat", "1.xml": "voc"}.get(file, "yolo")
+        root = every_kind.made(kind, folder, [0, 1, 0] if kind == "yolo" else ["dog", "cat", "dog"], FILES)
+        if file == "data.yaml":
+            (root / file).write_text("train: images\nnames: [a, b]\n")
+        (path,) = root.rglob(file)
+        path.write_text(path.read_text().replace(before, after.format(number), 1))
+        return Path(root / file if file == "data.yaml" else root)
+
+    return make
+
+
+NUMBERS: dict[str, tuple[Callable[..., Path], tuple[str | int, ...], str]] = {
+    "COCO, width": (of_coco, ("images", 1, "width"), r"set.json .*\$.images\[1\].width"),
+    "COCO, box": (of_coco, ("annotations", 2, "bbox", 0), r"set.json .*\$.annotations\[2\].bbox\[0\]"),
+    "COCO, iscrowd": (of_coco, ("annotations", 0, "iscrowd"), r"set.json .*\$.annotations\[0\].iscrowd"),
+    "labelme, width": (of_labelme, ("imageWidth",), r"1.json: .*\$.imageWidth"),
+    "labelme, group": (of_labelme, ("shapes", 0, "group_id"), r"1.json: .*\$.shapes\[0\].group_id"),
+    "labelme, point": (of_labelme, ("shapes", 0, "points", 1, 0), r"1.json: .*\$.shapes\[0\].points\[1\]\[0\]"),
+    "MDS, samples": (of_mds, ("samples",), r"index.json .*\$.shards\[0\].samples"),
+    "MDS, bytes": (of_mds, ("raw_data", "bytes"), r"index.json .*\$.shards\[0\].raw_data.bytes"),
+    "MDS, size": (of_mds, ("column_sizes", 1), r"index.json .*\$.shards\[0\].column_sizes\[1\]"),
+    "MDS, shape": (of_arrays, (), r"column 'a' is 'ndarray:uint8:-?10+'.* does not say what its shape is"),
+    "litdata, samples": (of_litdata, ("chunks", 0, "chunk_size"), r"index.json .*\$.chunks\[0\].chunk_size"),
+    "LeRobot, shape": (of_lerobot, ("features", "action", "shape", 0), r"info.json .*\$.features\[...\].shape\[0\]"),
+    "LeRobot, episodes": (of_lerobot, ("total_episodes",), r"info.json .*\$.total_episodes"),
+    "TFDS, shape": (of_tfds, (), r"features.json .*dimensions\[0\]"),
+    "CVAT, group": (of_text("annotations.xml", 'ybr="4"', 'ybr="4" group_id="{}"'), (), r"shape 1 \(box\): group_id"),
+    "CVAT, box": (of_text("annotations.xml", 'ybr="4"', 'ybr="{}"'), (), r"shape 1 \(box\): ybr .* not a number"),
+    "VOC, box": (of_text("1.xml", "<xmax>4", "<xmax>{}"), (), r"1.xml: object 1: xmax .* not a number"),
+    "YOLO, kpt_shape": (of_text("data.yaml", "names", "kpt_shape: [{}, 3]\nnames"), (), r"data.yaml: .*kpt_shape\[0\]"),
+    "YOLO, names": (of_text("data.yaml", "[a, b]", "{{{}: a}}"), (), r"data.yaml: .*names"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", HUGE)
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_out_of_its_range_is_refused(name: str, number: int, tmp_path: Path) -> None:
+    """In one line with the file and the place of the number; the cause is that of the library or check that saw it."""
+    make, place, words = NUMBERS[name]
+    with pytest.raises(UsageError, match=words) as raised:
+        open_source(make(tmp_path, number, *place))
+    assert ("\n" in str(raised.value)) == (make is of_arrays)  # which other code may read
+    assert str(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        ([1, 10**30, -5], "str"), (["a", "b", "1"], "str"), ([1, "1", 2], "str"),
+        ([7, 2**63 - 1, -(2**63)], "int64"), ([2**63, 0, 1], "str"),
+    ],
+)  # fmt: skip
+def test_ids_are_compared_as_they_are(ids: list[Any], kind: str, tmp_path: Path) -> None:
+    """Ids of any width, and texts: 1 and "1" are two. The field of ids is text where some are no int64."""
+    file = every_kind.coco(tmp_path, ["dog", "cat", "dog"], FILES)
+    tree = json.loads(file.read_text())
+    for one in tree["images"]:
+        one["id"] = ids[one["id"]]
+    for one in tree["annotations"]:
+        one["image_id"], one["category_id"] = ids[one["image_id"]], ids[one["category_id"]]
+    for one in tree["categories"]:
+        one["id"] = ids[one["id"]]
+    file.write_text(json.dumps(tree))
+    source = open_source(file)
+    assert source.info.fields["image_id"].dtype == kind
+    classes = {ids[2]: "dog", ids[1]: "cat"}
+    for i, label in enumerate(["dog", "cat", "dog"]):
+        fields = source[i].fields
+        assert (fields["image_id"] if kind == "int64" else ids[i]) == ids[i]
+        assert str(fields["image_id"]) == str(ids[i])
+        assert source.info.classes is not None
+        assert source.info.classes[int(fields["boxes"].rows[0, 4])] == label  # type: ignore[union-attr]
+    assert {*classes.values()} == {*(source.info.classes or ())}
+
+
+def test_an_id_that_is_not_there(tmp_path: Path) -> None:
+    """The text "1" is not the number 1."""
+    with pytest.raises(UsageError, match=r"annotations\[1\].image_id: there is no image '1'"):
+        open_source(of_coco(tmp_path, "1", "annotations", 1, "image_id"))
+
+
+# ---------------------------------------------------------------------------------------------- columns of tables
+
+TYPES: dict[str, Any] = {
+    "texts": lambda n: ["3"] * n,
+    "lists": lambda n: [[3]] * n,
+    "objects": lambda n: [{"a": 3}] * n,
+    "booleans": lambda n: [True] * n,
+    "fractions": lambda n: [0.5] * n,
+    "infinity": lambda n: [float("inf")] * n,
+    "beyond": lambda n: pa.array([2**64 - 1] * n, pa.uint64()),
+    "negative": lambda n: [-1] * n,
+}
+EPISODES = {
+    "episode_index": "whole numbers", "length": "whole numbers", "data/chunk_index": "whole numbers",
+    "data/file_index": "whole numbers", "videos/observation.images.top/chunk_index": "whole numbers",
+    "videos/observation.images.top/from_timestamp": "numbers",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_columns_of_episodes_have_the_types_that_lerobot_writes(name: str, tmp_path: Path) -> None:
+    """Others are refused by the schema, with the file, the column, its type, and what belongs there; numbers that no
+    file has, by their value."""
+    root = Path(shutil.copytree(FIXTURES / "lerobot/v30/h264", tmp_path / "set"))
+    (file,) = root.glob("meta/episodes/*/*.parquet")
+    table = pq.read_table(file)
+    for column, holds in EPISODES.items():
+        made = TYPES[name](table.num_rows)
+        values = made if isinstance(made, pa.Array) else pa.array(made)
+        if holds == "numbers" and name in ("fractions", "beyond", "negative"):
+            continue
+        pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
+        of_value = name in ("beyond", "negative") or (name, holds) == ("infinity", "numbers")
+        said = f"has {values[0].as_py()}, which" if of_value else rf"has [\w<>: ]+, where {holds} belong"
+        with pytest.raises(UsageError, match=rf"episodes/.*parquet: column '{column}' {said}"):
+            open_source(root)
+
+
+@pytest.mark.parametrize("column", ["episode_index", "frame_index", "timestamp", "task_index"])
+def test_columns_of_rows_have_the_types_that_lerobot_writes(column: str, tmp_path: Path) -> None:
+    """The same of the rows themselves."""
+    root = Path(shutil.copytree(FIXTURES / "lerobot/v30/h264", tmp_path / "set"))
+    (file,) = root.glob("data/*/*.parquet")
+    table = pq.read_table(file)
+    for values in (pa.array(["3"] * table.num_rows), pa.array([[3]] * table.num_rows)):
+        pq.write_table(table.set_column(table.column_names.index(column), column, values), file)
+        with pytest.raises(UsageError, match=rf"file-000.parquet: column '{column}' has \w.* belong"):
+            open_source(root)
+
+
+@pytest.mark.parametrize("path", [{"a": 1}, ["0.png"], [], {}, 5, None, True, 1.5, [[1]]])
+def test_a_path_that_is_no_text(path: object, tmp_path: Path) -> None:
+    """Whatever JSON has in its place, it is refused with its line, whether rows have boxes, captions or neither."""
+    for more in ({}, {"text": "a"}, {"x1": 1, "y1": 1, "x2": 2, "y2": 2, "label": "cat"}):
+        file = every_kind.rows_of_jsonl(tmp_path, {name: [value] * 3 for name, value in more.items()}, FILES)
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in lines:
+            row["path"] = "0.png"
+        lines[1]["path"] = path
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(UsageError, match=r"list.jsonl: line 2, column \(path\): .*(is not a path|is empty)"):
+            open_source(file)
+
+
+def test_a_cause_is_kept(tmp_path: Path) -> None:
+    """What a library says of a file is the cause of the error that a user sees."""
+    file = of_coco(tmp_path, "wide", "images", 0, "width")
+    with pytest.raises(UsageError) as raised:
+        open_source(file)
+    assert type(raised.value.__cause__).__module__.startswith("msgspec")
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(40) + b"PAR1")
+    with pytest.raises(UsageError) as raised:
+        open_source(tmp_path / "a.parquet")
+    assert raised.value.__cause__ is not None
+
+
+def test_shapes_have_an_end(tmp_path: Path) -> None:
+    """A sample of more values than any memory has is no field: the summary says so."""
+    info = open_source(of_arrays(tmp_path, "2147483647,2147483647,2147483647")).info
+    assert [*info.fields] == []
+    assert any("'a'" in line and "at most 1,099,511,627,776 values" in line for line in info.problems), info.problems

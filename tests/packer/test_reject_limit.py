@@ -1,0 +1,179 @@
+"""What `--max-rejects` allows of a source of containers, such as videos: what was lost counts, not what was listed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from running import run_here
+from videos import encode, looked_through_here  # noqa: F401
+
+import rawpack_packer
+from rawpack.errors import DecodeError, PackError
+from rawpack_packer.destination.journal import Reject
+from rawpack_packer.job.limit import RejectLimit
+from rawpack_packer.job.options import parse_run_options
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.base import Containers, containers_of
+from rawpack_packer.sources.video.source import VideoSource
+from rawpack_packer.sources.view import View
+
+CUT = {"preset": "ultrafast", "x264-params": "threads=1"}
+
+
+@dataclass
+class Films:
+    """A source of videos: how many frames and bytes each has; no frame, where it cannot be read."""
+
+    films: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return sum(max(1, frames) for frames, _ in self.films)
+
+    def __getitem__(self, i: int) -> Any:
+        raise DecodeError("corrupt", "it is a test")
+
+    def key(self, i: int) -> str:
+        return f"frame {i}"
+
+    def containers(self) -> Containers:
+        starts = np.cumsum([0, *(max(1, frames) for frames, _ in self.films)])[:-1]
+        sizes = np.array([size for _, size in self.films], np.int64)
+        return Containers("video", starts, sizes, np.array([not frames for frames, _ in self.films]))
+
+
+def limit(films: list[tuple[int, int]], max_rejects: Any = None) -> RejectLimit:
+    source: Any = Films(films)
+    return RejectLimit(source, parse_run_options(max_rejects=max_rejects))
+
+
+def test_under_a_hundred_videos_the_first_unreadable_one_is_too_much() -> None:
+    """By default 1% may be lost: one of 100 videos of one size, and none of 99; whatever else is rejected is added."""
+    whole, lost = (600, 10), (0, 10)
+    assert limit([lost] + 98 * [whole]).exceeded_by(0)
+    assert not limit([lost] + 99 * [whole]).exceeded_by(0)
+    assert limit([lost] + 99 * [whole]).exceeded_by(1)
+    assert limit([lost] + 99 * [whole]).left == 0
+    assert not limit([lost] + 199 * [whole]).exceeded_by(597)
+    assert limit([lost] + 199 * [whole]).exceeded_by(598)
+
+
+def test_the_larger_share_counts() -> None:
+    """A large video counts by its bytes, a small one by being one of the files; files alone count where a size is not
+    known."""
+    films = [(0, 800), *3 * [(10, 50)], (10, 50)]
+    assert not limit(films, "80%").exceeded_by(0)
+    assert limit(films, "79.9%").exceeded_by(0)
+    films = [(0, 0), *4 * [(10, 50)]]
+    assert not limit(films, "20%").exceeded_by(0)
+    assert limit(films, "19.9%").exceeded_by(0)
+    assert not limit([(0, 800), *3 * [(10, 50)], (10, -1)], "20%").exceeded_by(0)
+
+
+def test_a_number_is_compared_with_that_share_of_all_samples() -> None:
+    """Half of the files lost of 1,803 listed samples count as 902; a video that is a smaller share counts as one."""
+    half = 3 * [(0, 9)] + 3 * [(600, 9)]
+    assert limit(half, 901).exceeded_by(0)
+    assert not limit(half, 902).exceeded_by(0)
+    assert limit(half, 902).exceeded_by(1)
+    few = 2 * [(0, 1)] + 98 * [(1, 1)]
+    assert limit(few, 1).exceeded_by(0)
+    assert not limit(few, 2).exceeded_by(0)
+
+
+def test_the_value_in_the_message_resumes() -> None:
+    """For any videos and rejects: with the share that a message names, the same job goes on, and no whole percent less
+    would do."""
+    draw = random.Random(5)
+    for _ in range(300):
+        some = range(draw.randint(2, 30))
+        sizes = [draw.randint(-1, 99) if draw.random() < 0.1 else draw.randint(0, 99) for _ in some]
+        films = [(draw.choice([0, draw.randint(1, 50)]), size) for size in sizes]
+        source, rejects = Films(films), draw.randint(0, 20)
+        if not any(frames for frames, _ in films):
+            continue
+        named = limit(films).share(rejects, len(source))
+        assert not limit(films, named).exceeded_by(rejects), (films, rejects, named)
+        percent = int(named.removesuffix("%"))
+        lost = sum(
+            max(Fraction(1, len(films)), Fraction(size, sum(sizes) or 1) if min(sizes) >= 0 else 0)
+            for frames, size in films
+            if not frames
+        ) + Fraction(rejects, len(source))
+        assert percent == min(100, ceil(100 * lost)), (films, rejects, named)
+
+
+@pytest.mark.parametrize("given", ["1%", "29%", "0", "57%", 1, 7])
+def test_where_each_sample_is_a_file_rejects_are_counted(given: Any) -> None:
+    """Without containers, so many samples may be rejected as the share says, exactly, or as the number says."""
+    source: Any = range(100)
+    allowed = int(given) if given == "0" or isinstance(given, int) else int(given.removesuffix("%"))
+    bound = RejectLimit(source, parse_run_options(max_rejects=given))
+    assert (bound.left, bound.exceeded_by(allowed), bound.exceeded_by(allowed + 1)) == (allowed, False, True)
+
+
+def test_what_stands_for_a_container_is_no_sample() -> None:
+    """Of the rejects, neither those of containers nor what --skip-unreadable left out count as samples."""
+    rejects = [Reject(n, "", reason, "") for n, reason in ((7, "corrupt"), (8, "damaged"), (9, "not_scanned"))]
+    assert limit([(7, 1), (0, 1), (50, 1)]).counted(rejects) == 1
+    assert limit([(7, 1), (0, 1), (50, 1)]).counted([Reject(107, "", "corrupt", "")], 100) == 0
+
+
+@pytest.mark.usefixtures("looked_through_here")
+def test_half_of_the_videos_are_half_of_the_set(tmp_path: Path) -> None:
+    """A cut video counts by its share: nothing is packed, and the message has both shares, an example and the value
+    that packs the rest; a split or a subset has shares of its own."""
+    folder = tmp_path / "source"
+    for k in range(4):
+        encode(folder / f"{k}.mp4", "libx264", 5, options=CUT)
+    for k in (0, 1):
+        path = folder / f"{k}.mp4"
+        path.write_bytes(path.read_bytes()[:900])
+    cut = f"{100 * 2 * 900 / sum(path.stat().st_size for path in folder.iterdir()):.1f}".removesuffix(".0")
+    ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, folder, tmp_path / "store")
+    assert ran.code == 1
+    assert f"2 of 4 videos cannot be read: 50% of the files, {cut}% of the bytes (truncated 2)" in ran.err
+    assert "for example 0.mp4#000000: the file ends before" in ran.err
+    assert "--max-rejects allows 1%. " in ran.err
+    assert "the same command with --max-rejects 50% packs all others" in ran.err
+    assert not (tmp_path / "store").exists()
+    dry = run_here("pack", "--dry-run", "--size", "16", "--workers", 0, folder, tmp_path / "store")
+    assert (dry.code, "2 of 4 videos cannot be read" in dry.err) == (1, True)
+    options = ("--max-rejects", "50%", "--size", "16", "--workers", 0)
+    ran = run_here("pack", *options, folder, tmp_path / "store")
+    assert (ran.code, "2 of 4 videos cannot be read: 50% of the files" in ran.out) == (0, True)
+    source = open_source(folder)
+    assert len(source) == 12
+    later = containers_of(View(source, np.arange(1, 8)))  # one that was cut, one that is whole, and a frame of another
+    assert later is not None
+    assert (later.starts.tolist(), later.lost.tolist()) == ([0, 1, 6], [True, False, False])
+    with pytest.raises(PackError, match=r"1 of 3 videos cannot be read: 33\.3% of the files"):
+        RejectLimit(View(source, np.arange(1, 8)), parse_run_options()).check_containers(begun=False)
+
+
+@pytest.mark.usefixtures("looked_through_here")
+def test_nothing_helps_where_no_video_can_be_read(tmp_path: Path) -> None:
+    """Where all are unreadable, the message offers no value."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "0.mp4").write_bytes(b"no video " * 50)
+    ran = run_here("pack", "--quiet", "--workers", 0, tmp_path / "source", tmp_path / "store")
+    assert ran.code == 1
+    assert "1 of 1 video cannot be read: 100% of the files, 100% of the bytes (corrupt 1)" in ran.err
+    assert "nothing else is in the source, so a larger --max-rejects does not help" in ran.err
+
+
+@pytest.mark.usefixtures("looked_through_here")
+def test_files_that_were_read_twice_are_counted_in_the_summary_alone(tmp_path: Path) -> None:
+    """The manifest says nothing of it, since it depends on the machine."""
+    source = open_source(encode(tmp_path / "0.mp4", "libx264", 3, options=CUT))
+    assert isinstance(source, VideoSource)
+    source.info = replace(source.info, read_again=1)
+    done = rawpack_packer.pack(source, tmp_path / "store", size=16, workers=0)
+    assert "because the process that first read them had died: 1" in " ".join(done.as_text(200).split())
+    assert (done.as_dict()["read_again"], "read_again" in done.manifest.counts) == (1, False)

@@ -1,0 +1,211 @@
+"""Ranks that read different orders of the same samples are found out, by what they note in torch's store."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rawpack import Ranks, Reader, UsageError
+from rawpack.order import Balanced, Blocks, agreement
+from rawpack.transforms import RandomHorizontalFlip
+
+
+class Store(dict[str, str]):
+    """What torch's stores do: a key that nobody has written is as good as the empty text. It has nothing that waits."""
+
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+        if self.get(key, "") == expected:
+            self[key] = desired
+        return self.get(key, expected).encode()
+
+
+class World:
+    """Processes with a process group of torch, one after another in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, size: int = 2) -> None:
+        self.store: Any = Store()
+        self._rank, self._monkeypatch = 0, monkeypatch
+        self._counts: dict[int, Any] = defaultdict(lambda: defaultdict(count))
+        self.torch = SimpleNamespace(
+            is_available=lambda: True,
+            is_initialized=lambda: True,
+            get_rank=lambda: self._rank,
+            get_world_size=lambda: size,
+            group=SimpleNamespace(WORLD=object()),
+            distributed_c10d=SimpleNamespace(_get_default_store=lambda: self.store),
+        )
+        monkeypatch.setitem(sys.modules, "torch.distributed", self.torch)  # type: ignore[arg-type]
+
+    def batches(self, rank: int, reader: Reader, *args: Any, **options: Any) -> list[int]:
+        """What a rank reads in an epoch of batches of its own."""
+        made = reader.batches(*(args or (5,)), **{"workers": 0, "fields": ["label"], "ranks": "auto"} | options)
+        return self.read(rank, made)
+
+    def read(self, rank: int, batches: Any) -> list[int]:
+        self._rank = rank
+        self._monkeypatch.setattr(agreement, "_numbers", self._counts[rank])
+        return [int(one) for batch in batches for one in batch["index"]]
+
+
+@pytest.fixture(scope="module")
+def reader(store: Path) -> Reader:
+    """A reader with 24 samples."""
+    return Reader(store).select(range(24))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_ranks_with_one_seed_share_an_epoch(world: World, reader: Reader) -> None:
+    """Nothing is in the way of ranks that agree: each sample is read once, epoch after epoch."""
+    ranks = [reader.batches(6, shuffle=True, seed=3, ranks="auto", workers=0) for _ in range(2)]
+    for _ in range(2):
+        assert sorted(world.read(0, ranks[0]) + world.read(1, ranks[1])) == list(range(24))
+    assert [batches.stats()["ranks"] for batches in ranks] == [None, None]
+    assert len(world.store) == 1
+
+
+def test_another_seed_is_an_error(world: World, reader: Reader) -> None:
+    """The rank that comes second says how it differs from the first, each time that it is asked."""
+    world.batches(1, reader, shuffle=True, seed=101)
+    late = reader.batches(5, shuffle=True, seed=100, ranks="auto", workers=0)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"rank 0 .* of rank 1: seed=100 here and 101 there.* pass the same seed"):
+            world.read(0, late)
+
+
+def at_random() -> Any:
+    class AtRandom:
+        def __iter__(self) -> Iterator[int]:
+            return iter(np.random.default_rng().permutation(24).tolist())
+
+    return AtRandom()
+
+
+DIFFERENT: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[], dict[str, Any]]]] = {
+    "shuffle": (lambda: {"shuffle": True}, dict),
+    "blocks": (lambda: {"shuffle": Blocks(4, window=2)}, lambda: {"shuffle": Blocks(8, window=2)}),
+    "indices": (lambda: {"sampler": [0, 1, 2, 3]}, lambda: {"sampler": [4, 5, 6, 7]}),
+    "fewer indices": (lambda: {"sampler": range(0, 24, 2)}, lambda: {"sampler": range(11)}),
+    "random sampler": (lambda: {"sampler": at_random()}, lambda: {"sampler": at_random()}),
+    "balanced": (lambda: {"sampler": Balanced("label")}, lambda: {"sampler": Balanced("label"), "seed": 1}),
+    "drop_last": (lambda: {"drop_last": True}, dict),
+    "last": (lambda: {"ranks": Ranks("auto", last="keep")}, dict),
+}
+SAME: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[], dict[str, Any]]]] = {
+    "fields": (dict, lambda: {"fields": ["image"]}),
+    "workers": (dict, lambda: {"workers": 1}),
+    "transform": (dict, lambda: {"fields": ["image"], "transform": [RandomHorizontalFlip()]}),
+    "seed of no order": (dict, lambda: {"seed": 1}),
+    "seed of indices": (lambda: {"sampler": range(24)}, lambda: {"sampler": range(24), "seed": 1}),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_decides_the_order_is_compared(world: World, reader: Reader, name: str) -> None:
+    """Whatever makes ranks read other samples than their own share is an error."""
+    first, second = DIFFERENT[name]
+    world.batches(0, reader, **first())
+    with pytest.raises(UsageError, match="rank 1 does not read in the order of rank 0"):
+        world.batches(1, reader, **second())
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_does_not_is_left_to_each_rank(world: World, reader: Reader, name: str) -> None:
+    """What changes nothing about which samples a rank reads may differ."""
+    first, second = SAME[name]
+    read = world.batches(0, reader, **first()) + world.batches(1, reader, **second())
+    assert {*read} == {*range(24)}
+
+
+def test_processes_that_were_started_anew_are_not_compared_with_those_before(
+    world: World, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure, torchrun starts all ranks again: another seed is right then, though the store is the same."""
+    world.batches(0, reader, shuffle=True, seed=1)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    again = World(monkeypatch)
+    again.store = world.store
+    read = again.batches(0, reader, shuffle=True, seed=2) + again.batches(1, reader, shuffle=True, seed=2)
+    assert {*read} == {*range(24)}
+
+
+def test_only_the_same_batches_are_compared(world: World, reader: Reader) -> None:
+    """Batches of other samples, of another size, or of another turn are not compared; nor are ranks given as numbers, a
+    single process, and processes without a process group."""
+    for seed in (1, 2):
+        world.batches(0, reader, shuffle=True, seed=seed)
+    world.batches(1, reader, shuffle=True, seed=1)
+    world.batches(1, reader.select(range(12)), shuffle=True, seed=7)
+    world.batches(1, reader, 4, shuffle=True, seed=7)
+    world.batches(1, reader, shuffle=True, seed=2)
+    noted = dict(world.store)
+    for seed, ranks in enumerate([(1, 2), Ranks(1, 2), (0, 1)], 10):
+        world.batches(1, reader, shuffle=True, seed=seed, ranks=ranks)
+    world.torch.get_world_size = lambda: 1
+    world.batches(0, reader, shuffle=True, seed=20)
+    world.torch.is_initialized = lambda: False
+    world.batches(0, reader, shuffle=True, seed=21)
+    assert world.store == noted
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def store(*_: Any) -> Any:
+        raise error
+
+    return store
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no such name", "_get_default_store"),
+        ("no store", "compare_set"),
+        ("unreachable", "connection reset"),
+        ("says nothing", "Expecting value"),
+    ],
+)
+def test_without_the_store_stats_say_so(world: World, reader: Reader, name: str, reason: str) -> None:
+    """Where the store cannot be used, the epoch is read all the same, and stats() have the reason in a line."""
+    if name == "no such name":
+        del world.torch.distributed_c10d._get_default_store
+    elif name == "no store":
+        world.store = object()
+    elif name == "unreachable":
+        world.store = SimpleNamespace(compare_set=raising(RuntimeError("connection reset\nException raised from x")))
+    else:
+        world.store = SimpleNamespace(compare_set=lambda *_: b"")
+    batches = reader.batches(6, ranks="auto", workers=0)
+    assert world.read(0, batches) == [*range(6), *range(12, 18)]
+    line = batches.stats()["ranks"]
+    assert line.startswith("not compared")
+    assert reason in line
+    assert "\n" not in line
+
+
+def test_a_forked_child_leaves_the_connections_of_its_parent_alone(world: World, reader: Reader) -> None:
+    """A child that was forked uses no connection of its parent's process group; those of its own it uses."""
+    for own, asked in ((False, 0), (True, 1)):
+        child = os.fork()
+        if not child:
+            code = 9
+            try:
+                if own:
+                    world.torch.group.WORLD = object()
+                batches = reader.batches(6, ranks="auto", workers=0, fields=["label"])
+                world.read(0, batches)
+                code = len(world.store) + 2 * (batches.stats()["ranks"] is None)
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3 * asked

@@ -1,0 +1,213 @@
+"""A transform that is changed between two epochs is another one from the next epoch on, whatever makes the batches."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS, wait_until, workers_of
+from running import Packed
+
+from rawpack import Reader, UsageError, Workers
+from rawpack.batches import Batches
+from rawpack.epoch.sent import SentSteps
+from rawpack.transforms import (
+    BatchLambda,
+    CenterCrop,
+    ColorJitter,
+    MixUp,
+    Normalize,
+    RandAugment,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    Step,
+    ToCHW,
+    Views,
+)
+
+BATCH = 6
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 16)
+
+
+@pytest.fixture
+def reader(store: Path) -> Reader:
+    return Reader(store)
+
+
+class Paint(Step):
+    """Images of one value."""
+
+    def __init__(self, value: int = 0, table: Any = None) -> None:
+        self.value, self.table = value, table
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        return np.full_like(image, self.value)
+
+
+class Fickle(Paint):
+    """Its pickle is another one each time."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"table": os.urandom(8)}
+
+
+def values_of(batches: Batches) -> set[int]:
+    return {int(value) for batch in batches for value in np.unique(batch["image"])}
+
+
+def crew(batches: Batches) -> list[int]:
+    """The ids of the workers that wait for the next epoch."""
+    (idle,) = batches._feed.pool_cache._idle
+    assert idle.pool is not None
+    return [handle.worker.process.pid for handle in idle.pool.handles]  # type: ignore[attr-defined]
+
+
+def an_attribute() -> tuple[Any, Callable[[int], None]]:
+    step = Paint()
+    return step, lambda value: setattr(step, "value", value)
+
+
+def a_large_step() -> tuple[Any, Callable[[int], None]]:
+    """Its pickle is too large to be compared in each epoch."""
+    step = Paint(table=np.zeros(1 << 21, np.uint8))
+    return step, lambda value: setattr(step, "value", value)
+
+
+def a_closure() -> tuple[Any, Callable[[int], None]]:
+    settings = {"value": 0}
+    return lambda image: np.full_like(image, settings["value"]), lambda value: settings.update(value=value)
+
+
+def a_batch_step() -> tuple[Any, Callable[[int], None]]:
+    value = 0
+
+    def paint(batch: dict[str, Any]) -> None:
+        batch["image"][:] = value
+
+    def change(other: int) -> None:
+        nonlocal value
+        value = other
+
+    return BatchLambda(paint), change
+
+
+@pytest.mark.parametrize("made", [an_attribute, a_large_step, a_closure, a_batch_step])
+@pytest.mark.parametrize("way", WAYS)
+def test_each_epoch_has_the_transform_of_its_beginning(reader: Reader, way: str, made: Any) -> None:
+    """Changed after an epoch to its end, and after one that was left, before another one that is asked for; without a
+    change the same workers go on."""
+    step, change = made()
+    batches = reader.batches(BATCH, shuffle=True, transform=[step], **WAYS[way])
+    seen = [values_of(batches)]
+    before = crew(batches) if way == "processes" else []
+    seen.append(values_of(batches))
+    if way == "processes":
+        assert crew(batches) == before
+    change(3)
+    seen.append({int(next(iter(batches))["image"].max())})
+    change(5)
+    batches.set_epoch(4)
+    seen.append(values_of(batches))
+    assert seen == [{0}, {0}, {3}, {5}]
+
+
+def test_what_was_begun_early_is_thrown_away(reader: Reader, tmp_path: Path) -> None:
+    """Processes have begun the next epoch when the transform is changed: none of that is handed over."""
+    log, settings = tmp_path / "log", {"value": 0}
+
+    def paint(image: Any) -> Any:
+        with log.open("ab") as file:
+            file.write(b".")
+        return np.full_like(image, settings["value"])
+
+    batches = reader.batches(BATCH, transform=[paint], workers=Workers(2, backend="process"))
+    assert values_of(batches) == {0}
+    wait_until(lambda: log.stat().st_size > len(reader), "the next epoch is begun")
+    settings["value"] = 1
+    assert values_of(batches) == {1}
+
+
+def test_iterators_side_by_side(reader: Reader) -> None:
+    """Each goes on with the transform of its beginning, a worker that replaces another one too; the next epoch has the
+    workers of the latest transform, whichever iterator gave its workers back last."""
+    step = Paint()
+    batches = reader.batches(BATCH, transform=[step], workers=Workers(1, backend="process"))
+    old = iter(batches)
+    seen = {int(next(old)["image"].max())}
+    step.value = 1
+    assert values_of(batches) == {1}
+    latest = crew(batches)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a worker died
+        os.kill(workers_of(old)[0], signal.SIGKILL)
+        seen |= {int(batch["image"].max()) for batch in old}
+    assert seen == {0}
+    assert values_of(batches) == {1}
+    assert crew(batches) == latest
+
+
+def use(step: Paint) -> None:
+    step.table.random()
+
+
+def lock(step: Paint) -> None:
+    step.table = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("step", "between", "words"),
+    [
+        (Fickle(), lambda step: None, "its pickle differs each time"),
+        (Paint(table=np.random.default_rng(0)), use, "its pickle differs each time"),
+        (Paint(), lock, "it cannot be pickled anymore .*TypeError"),
+    ],
+    ids=["fickle", "generator", "lock"],
+)
+def test_a_step_that_cannot_be_compared_is_named_once(reader: Reader, step: Paint, between: Any, words: str) -> None:
+    """Its workers stay; and a change of a step beside it is noticed all the same, if that can be sent."""
+    other = Paint()
+    batches = reader.batches(BATCH, transform=[step, other], workers=Workers(1, backend="process"))
+    values_of(batches)
+    before = crew(batches)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            between(step)
+            assert values_of(batches) == {0}
+            assert crew(batches) == before
+        other.value = 1
+        if between is lock:
+            with pytest.raises(UsageError, match="cannot be sent to worker processes"):
+                values_of(batches)
+        else:
+            assert values_of(batches) == {1}
+    found = [str(one.message) for one in caught if type(step).__name__ in str(one.message)]
+    assert len(found) == 1
+    assert re.search(words, found[0], re.DOTALL)
+
+
+def test_use_is_no_change(reader: Reader) -> None:
+    """Steps of this package look the same after they were used as before."""
+    views = Views(2, [RandomHorizontalFlip(), Normalize((0.5,) * 3, (0.5,) * 3), ToCHW(), RandomErasing(0.5)])
+    single = [RandomResizedCrop(12), ColorJitter(0.4, 0.4, 0.4, 0.1), RandAugment(), RandomHorizontalFlip()]
+    labeled = reader.select(mask=reader.column("label") >= 0)
+    for transform in ([*single, views], [CenterCrop(12), Normalize((0.5,) * 3, (0.5,) * 3), ToCHW(), MixUp(alpha=0.2)]):
+        batches = labeled.batches(BATCH, transform=transform, workers=0)
+        sent = SentSteps(batches._feed.settings.pipelines)
+        list(batches)
+        warned = set[int]()
+        assert not sent.changed(warned)
+        assert not warned

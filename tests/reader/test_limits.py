@@ -1,0 +1,82 @@
+"""Limits of the shell or a batch scheduler, `ulimit`: the error says which one it was."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rawpack import RawpackError, Reader, StoreError, WorkerError, Workers
+from rawpack.disk import mapped
+from rawpack.workers import slots
+
+resource = pytest.importorskip("resource")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits differ between systems")
+
+
+@contextmanager
+def limited(name: str, value: int) -> Iterator[None]:
+    """A limit of this process, within the block."""
+    number = getattr(resource, name)
+    before, most = resource.getrlimit(number)
+    resource.setrlimit(number, (value, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(number, (before, most))
+
+
+def no_more_files() -> Any:
+    """Within the block, no descriptor is left."""
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    return limited("RLIMIT_NOFILE", lowest)
+
+
+@pytest.mark.parametrize("backend", ["process", "thread"])
+def test_a_limit_on_open_files_is_named(reader: Reader, store: Path, backend: Any) -> None:
+    """Where no worker can be started, and where no store can be opened."""
+    workers = Workers(1, backend=backend)
+    next(iter(reader.batches(8, workers=workers)))  # imports what is needed
+    batches = reader.batches(8, workers=workers)
+    with no_more_files(), pytest.raises(WorkerError, match=r"a limit on open files \(ulimit -n\) is too low: raise it"):
+        next(iter(batches))
+    with no_more_files(), pytest.raises(StoreError, match=r"Too many open files: a limit on open files \(ulimit -n\)"):
+        Reader(store)
+
+
+WRITES: dict[str, Callable[[Path], Any]] = {
+    "batches": lambda store: list(Reader(store).batches(24, workers=Workers(1, backend="process"))),
+    "preload": lambda store: Reader(store, preload=True),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("most", [1 << 10, 1 << 16])
+def test_a_limit_on_file_sizes_is_named(store: Path, name: str, most: int) -> None:
+    """Memory that processes share counts as a file."""
+    with limited("RLIMIT_FSIZE", most), pytest.raises(RawpackError, match=r"a limit on file sizes \(ulimit -f\)"):
+        WRITES[name](store)
+
+
+@pytest.mark.parametrize("where", [mapped, slots])
+def test_a_limit_on_addresses_is_named(store: Path, monkeypatch: pytest.MonkeyPatch, where: Any) -> None:
+    """Where the system maps nothing more, the limit is named if there is one, and is no guess if there is none."""
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    for name in ("map_descriptor", "private_memory"):
+        if hasattr(where, name):
+            monkeypatch.setattr(where, name, full)
+    with limited("RLIMIT_AS", 1 << 46), pytest.raises(RawpackError, match=r"a limit on addresses \(ulimit -v\)"):
+        list(Reader(store).batches(8, workers=0))
+    with pytest.raises(RawpackError, match="Cannot allocate memory") as caught:
+        list(Reader(store).batches(8, workers=0))
+    assert "ulimit" not in str(caught.value)

@@ -1,0 +1,268 @@
+"""Servers without an end: those that send a byte now and then, more than they were asked for, or one address after
+another; and those that ask to come back later. Each ends in an error that says so, or is waited for as it asks."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from email.utils import formatdate
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="rawpack[remote] is not installed: no aiohttp")
+pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
+
+from running import run_here
+from store_server import Fault, Request, Server, on, serving
+
+from rawpack import StoreError
+from rawpack.disk.manifest import FileRecord
+from rawpack.remote import answers, attempts, reach
+from rawpack.remote.attempts import Attempts
+from rawpack.remote.download import Transfer
+from rawpack.remote.transfer import Remote
+
+DATA = random.Random(0).randbytes(40_000)
+NAME = "store/file.npy"
+MOST = 100_000
+"""Bytes of what is read in tests; see `Remote.read`."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as started:
+        started.files[NAME] = DATA
+        yield started
+
+
+def read(server: Server, timeout: float = 5.0) -> bytes:
+    """A file that is read at once, as a manifest is."""
+    return Remote(f"{server.url}/store", {}, timeout).read("file.npy", lambda data: None, MOST)
+
+
+def download_from(server: Server, folder: Path, timeout: float = 5.0) -> bytes:
+    """A file of known size, as a shard is."""
+    record = FileRecord(name="file.npy", bytes=len(DATA), xxh3="")
+    with (folder / "part").open("w+b", buffering=0) as file:
+        Transfer(Remote(f"{server.url}/store", {}, timeout), "file.npy", record, file.fileno()).run()
+    return (folder / "part").read_bytes()
+
+
+# ---------------------------------------------------------------------------------------------- too slow
+
+
+def drips(piece: int, every: float, headers: bool = False) -> Fault:
+    """The right answer, or the header before it, in pieces."""
+
+    def fault(request: Request) -> bool:
+        if headers:
+            request.wfile.write(b"HTTP/1.1 200 OK\r\nX-One: ")
+            data = b"a" * 60_000
+        else:
+            request.partly(b"", len(data := request.wanted()))
+        for at in range(0, len(data), piece):
+            if request.server_state.ended.wait(every):
+                break
+            request.wfile.write(data[at : at + piece])
+        return True
+
+    return fault
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("how", ["read", "download"])
+def test_a_byte_now_and_then_is_an_error(server: Server, tmp_path: Path, how: str, headers: bool) -> None:
+    """A timeout without any byte never comes; the error has the URL, how much came, and what must come."""
+    server.faults.append(drips(1, 0.01, headers))
+    with pytest.raises(StoreError, match=r"/store/file\.npy comes too slowly: .* sent \d+ bytes in 0 s, .* 4,096 a"):
+        read(server, 0.3) if how == "read" else download_from(server, tmp_path, 0.3)
+    assert len(server.log) == 1
+
+
+def test_a_small_file_that_comes_in_time_is_no_error(server: Server) -> None:
+    """However slowly."""
+    server.files[NAME] = DATA[:10]
+    server.faults.append(drips(1, 0.01))
+    assert read(server) == DATA[:10]
+
+
+def clocked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of attempts, which goes on only where somebody sleeps, or a test says so."""
+    clock = SimpleNamespace(now=100.0, slept=[])
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+        clock.slept.append(seconds)
+
+    monkeypatch.setattr(attempts, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    return clock
+
+
+@pytest.mark.parametrize(("rate", "ends"), [(4000, True), (4200, False)])
+@pytest.mark.parametrize("others", [0, 1, 31])
+def test_the_lowest_rate_is_that_of_all_requests_together(
+    rate: int, ends: bool, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow link, each of 32 requests gets a 32nd; and threads that wait for one file wait once."""
+    clock = clocked(monkeypatch)
+    remote = Remote("http://127.0.0.1:9/store", {}, 120.0)
+    monkeypatch.setitem(reach._bytes, remote.host, 0)
+    file, beside = Attempts(remote, "file.npy"), [Attempts(remote, f"{k}.npy") for k in range(others)]
+
+    def for_an_hour() -> None:
+        for _ in range(3600):
+            clock.now += 1
+            for one in (file, *beside):
+                one.arrived(rate // (1 + others), 1.0)
+                one.arrived(0, 1.0)
+
+    if ends:
+        with pytest.raises(StoreError, match="too slowly"):
+            for_an_hour()
+        assert clock.now == 100 + 120
+    else:
+        for_an_hour()
+
+
+# ---------------------------------------------------------------------------------------------- too long
+
+
+def endless(request: Request, status: int = 200) -> bool:
+    """Bytes until nobody takes them, without a length."""
+    request.send_response(status)
+    request.send_header("Connection", "close")
+    request.end_headers()
+    request.close_connection = True
+    sent = 0
+    try:
+        while not request.server_state.ended.is_set():
+            request.wfile.write(bytes(1 << 14))
+            sent += 1 << 14
+    finally:
+        SENT.append(sent)
+    return True
+
+
+def absurd(request: Request) -> bool:
+    request.reply(200, b"", 1 << 45)
+    request.close_connection = True
+    return True
+
+
+SENT = list[int]()
+"""What an endless answer came to."""
+LONG: dict[str, Fault] = {"endless": endless, "absurd": absurd}
+
+
+@pytest.mark.parametrize("how", LONG)
+def test_an_answer_longer_than_a_manifest_is_an_error_at_once(server: Server, how: str) -> None:
+    """It is neither kept in memory nor asked for again, with a length or without one."""
+    server.faults.append(LONG[how])
+    SENT.clear()
+    with pytest.raises(StoreError, match=r"file\.npy cannot be read: its server sends more than it can have.*bytes"):
+        read(server)
+    assert len(server.log) <= 2
+    assert all(sent < 100 * MOST for sent in SENT)  # what sockets hold, besides
+
+
+@pytest.mark.parametrize("how", LONG)
+def test_an_answer_longer_than_the_file_is_retried(server: Server, tmp_path: Path, how: str) -> None:
+    """It may be the page of a proxy. What comes of it is bounded by the size in the manifest."""
+    server.faults.append(on("file", LONG[how], 2))
+    SENT.clear()
+    assert download_from(server, tmp_path) == DATA
+    assert all(sent < 100 * len(DATA) for sent in SENT)
+
+
+def test_an_error_without_an_end_is_its_status(server: Server) -> None:
+    """Of what a server says of an error, the beginning is enough."""
+    server.faults.append(lambda request: endless(request, 403))
+    with pytest.raises(StoreError, match=r"may not be read \(.*403"):
+        read(server)
+
+
+def test_a_listing_without_an_end_is_an_error(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of a folder, of which a pattern in a URL is matched, is read to a limit."""
+    monkeypatch.setattr(answers, "_most", SimpleNamespace(get=lambda: MOST))
+    server.faults.append(endless)
+    ran = run_here("pack", f"{server.url}/store/*.tar", tmp_path / "store")
+    assert ran.code == 2
+    assert "cannot be listed (TooLongError): name the files by a range" in ran.err
+
+
+def test_no_memory_is_not_retried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so, once."""
+
+    def has_none(*_: object) -> bytes:
+        server.log.append(("GET", "in vain"))
+        raise MemoryError
+
+    monkeypatch.setattr(Remote, "_plain", has_none)
+    with pytest.raises(StoreError, match=r"cannot be read: there is not enough memory for it"):
+        read(server)
+    assert len(server.log) == 1
+
+
+# ---------------------------------------------------------------------------------------------- elsewhere, or later
+
+
+def test_redirects_in_a_circle_end_at_once(server: Server, tmp_path: Path) -> None:
+    """With the reason, for files and for archives that are looked for."""
+
+    def turns(request: Request) -> bool:
+        request.reply(302, Location=f"{request.server_state.url}/store/{len(server.log) % 2}.zip")
+        return True
+
+    server.faults.append(turns)
+    with pytest.raises(StoreError, match=r"cannot be read: its server redirects from one address to the next"):
+        read(server)
+    assert len(server.log) <= 12
+    ran = run_here("pack", f"{server.url}/store/a.zip", tmp_path / "store")
+    assert ran.code == 1
+    assert "redirects from one address to the next without an end" in ran.err
+
+
+def busy(code: int, after: str) -> Fault:
+    def fault(request: Request) -> bool:
+        request.reply(code, Retry_After=after)
+        return True
+
+    return fault
+
+
+@pytest.mark.parametrize("package", [False, True])
+@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize("form", [lambda: "7", lambda: formatdate(time.time() + 7.5, usegmt=True)])
+def test_a_server_that_asks_for_a_pause_gets_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch, code: int, form: Callable[[], str], package: bool
+) -> None:
+    """It is asked again after as many seconds as it says, or at the time that it says, and not once before."""
+    clock = clocked(monkeypatch)
+    server.faults.append(on("file", busy(code, form()), 2))
+    options = {"client_kwargs": {"headers": {"X-One": "1"}}} if package else {}
+    assert Remote(f"{server.url}/store", options, 60.0).read("file.npy", lambda data: None, MOST) == DATA
+    assert len(server.log) == 3
+    assert 2 * 5 < sum(clock.slept) <= 2 * 7.5
+
+
+@pytest.mark.parametrize("after", ["3600", "99999999999999", "soon", "-5", ""])
+def test_no_pause_is_longer_than_the_timeout(server: Server, monkeypatch: pytest.MonkeyPatch, after: str) -> None:
+    """Whatever a server asks for; the error says that it is busy."""
+    clock = clocked(monkeypatch)
+    server.faults.append(busy(503, after))
+    with pytest.raises(StoreError, match=r"cannot be read, tried for \d+ s: .*503"):
+        read(server, 40.0)
+    assert sum(clock.slept) == pytest.approx(40)
+    assert max(clock.slept) <= 0.5  # so that it ends as soon as nobody wants the file
+
+
+def test_nobody_pauses_for_a_file_that_is_not_wanted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that was closed, or wants others by now."""
+    clock = clocked(monkeypatch)
+    remote = Remote(f"{server.url}/store", {}, 60.0)
+    Attempts(remote, "file.npy", wanted=lambda: len(clock.slept) < 3).failed(OSError())
+    Attempts(remote, "file.npy", wanted=lambda: len(clock.slept) < 3).failed(OSError())
+    assert len(clock.slept) <= 3

@@ -1,0 +1,113 @@
+"""Small arrays of a batch have memory of their own: who keeps the labels does not keep the images."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS
+from simulated_cuda import SimulatedCuda
+
+import rawpack
+from rawpack import Reader
+from rawpack.epoch.making import IN_FLIGHT
+from rawpack.faces.cuda import CudaCopies
+from rawpack.faces.placed import PlacedBatches
+from rawpack.workers.slots import SlotField, SlotLayout
+
+COUNT, BATCH = 60, 8
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of 3,072 bytes, and what is besides them: up to 192 bytes, a 16th, and more."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("small") / "store"
+    data = {
+        "image": rng.integers(0, 255, (COUNT, 32, 32, 3), np.uint8),
+        "mask": rng.integers(0, 3, (COUNT, 32, 32), np.uint8),
+        "label": rng.integers(0, 10, COUNT),
+        "score": rng.random(COUNT),
+        "small": rng.random((COUNT, 16)),
+        "large": rng.random((COUNT, 256)),
+        "spans": [rng.random((n % 4, 2), np.float32) for n in range(COUNT)],
+        "text": [f"text {n}" for n in range(COUNT)],
+    }
+    kinds = {"mask": "mask", "small": "array", "large": "array", "spans": "float32[?,2]"}
+    rawpack.pack(data, folder, format="memmap", fields=kinds, workers=0)
+    return folder
+
+
+def in_slot(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array is over memory that other arrays are over, too: what is at the end of its bases is no array."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base is not None
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+@pytest.mark.parametrize("way", WAYS)
+def test_small_arrays_are_copies(store: Path, way: str, ragged: Any) -> None:
+    """In every batch, also a short last one: what has at most a 16th of the bytes of its arrays holds nothing else, and
+    neither do ragged fields; the rest are views."""
+    reader = Reader(store)
+    for batch in reader.batches(BATCH, fields=[*reader.fields], ragged=ragged, **WAYS[way]):
+        arrays = {name: one for name, one in batch.items() if isinstance(one, np.ndarray)}
+        views = {name for name, array in arrays.items() if in_slot(array)}
+        assert views == {"image", "mask", "large"}
+        assert all(array.flags.writeable and array.flags.c_contiguous for array in arrays.values())
+        assert not any(map(in_slot, batch["spans"])) if ragged == "list" else not in_slot(batch["spans.length"])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_labels_that_are_kept_hold_no_slot(store: Path, way: str) -> None:
+    """Over three epochs whose small fields are all kept, no more slots are made than for a loop that keeps nothing; the
+    values are right, and states are found by each of these batches."""
+    reader = Reader(store)
+    batches = reader.batches(BATCH, shuffle=True, fields=["image", "label", "score", "small"], **WAYS[way])
+    kept, pools = list[dict[str, Any]](), set[Any]()
+    for _ in range(3):
+        iterator = iter(batches)
+        for batch in iterator:
+            kept.append({name: array for name, array in batch.items() if name != "image"})
+            pools.add(iterator._slot_pool)
+    del batch
+    assert [pool._next <= IN_FLIGHT + 2 for pool in pools] == [True]
+    for batch in kept:
+        rows = batch["index"]
+        for name in ("label", "score", "small"):
+            assert np.array_equal(batch[name], reader.column(name)[rows])
+    positions = [batches.state_dict(after=batch)["position"] for batch in kept[:3]]
+    assert positions == [BATCH, 2 * BATCH, 3 * BATCH]
+
+
+def test_no_large_array_is_copied() -> None:
+    """Of a batch of 8,192, labels are copies; a field of more than 1 MiB is a view, however small it is beside the
+    images."""
+    fields = [SlotField("image", "uint8", (64, 64, 3)), SlotField("label", "int64", ())]
+    most = SlotLayout(fields, 8192).own_bytes(8192)
+    assert 8 * 8192 <= most <= 1 << 20
+    # Images of 192 bytes: as many as make 1 MiB are most of their batch.
+    assert SlotLayout([SlotField("image", "uint8", (8, 8, 3)), fields[1]], 5461).own_bytes(5461) < 5461 * 192
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the simulation looks at /proc/self/maps")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_device_reads_slots(store: Path, way: str) -> None:
+    """On the way to a device, small arrays are sent from the slot, which is page-locked, like large ones; values and
+    states are right."""
+    device, reader = SimulatedCuda(), Reader(store)
+    fields = ["image", "label", "score"]
+    feed = reader.batches(BATCH, shuffle=True, fields=fields, **WAYS[way])._feed
+    feed.held = 3
+    placed = PlacedBatches(feed, CudaCopies(device, dict), 2, None, "simulated")
+    for number, batch in enumerate(placed, 1):
+        for name in ("label", "score"):
+            assert np.array_equal(batch[name], reader.column(name)[batch["index"]])
+        assert placed.state_dict(after=batch)["position"] == min(number * BATCH, COUNT) % COUNT
+    assert device.staged == 0
+    assert device.registered
+    placed.close()

@@ -1,0 +1,530 @@
+"""What others put into a folder that rawpack writes into: no link is followed, no file of theirs or ours is changed."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from folders import files_of
+from pictures import picture, save
+from running import FORMATS, pack, run_here
+
+import rawpack
+from rawpack import Reader
+from rawpack.disk import manifest as manifests
+from rawpack.disk.manifest import FileRecord
+from rawpack.errors import PackError, StoreError, UsageError
+from rawpack.remote.cache import CacheFolder
+from rawpack.remote.lease import Lease
+from rawpack.system import writing
+from rawpack.system.writing import WORK
+from rawpack_packer.destination.lock import Lock
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+NAMES = [f"{folder}/{i}.png" for folder in ("cat", "dog") for i in range(5)]
+_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs other users")
+Plant = Callable[[Path, Path], object]
+LINKS: dict[str, Plant] = {
+    "a link": lambda path, mine: path.symlink_to(mine),
+    "a relative link": lambda path, mine: path.symlink_to(os.path.relpath(mine, path.parent)),
+    "a link to nowhere": lambda path, mine: path.symlink_to(mine.parent / "nowhere"),
+    "a link to a folder": lambda path, mine: path.symlink_to(mine.parent),
+    "a pipe": lambda path, mine: os.mkfifo(path),
+    "a folder": lambda path, mine: path.mkdir(),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder of the user, which nothing may change."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".bashrc").write_text("# mine\n")
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("photos")
+    for i, name in enumerate(NAMES):
+        save(root / name, picture(12, 12, i))
+    (root / "cat" / "bad.png").write_text("no image")
+    return root
+
+
+@pytest.fixture(scope="module")
+def sound(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack(photos, tmp_path_factory.mktemp("sound") / "store", "--size", 8, "--max-rejects", 1)
+
+
+@pytest.fixture
+def store(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(sound, tmp_path / "store"))
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    with (tmp_path / "scores.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("key", "score"), *((name, i + 0.5) for i, name in enumerate(NAMES))])
+    return tmp_path / "scores.csv"
+
+
+# ---------------------------------------------------------------------------------------------- the module
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_new_file_takes_no_place_but_that_of_a_file(home: Path, tmp_path: Path, kind: str) -> None:
+    """Anything else of its name is refused with the path, and stays; a pipe does not block."""
+    path = tmp_path / WORK / "rejects.jsonl.tmp"
+    path.parent.mkdir()
+    LINKS[kind](path, home / ".bashrc")
+    before, mode = files_of(home), path.lstat().st_mode
+    for make in (writing.create, writing.remove, writing.read, writing.touch, lambda path: writing.reopen(path, "ab")):
+        with pytest.raises(PackError, match=r"rejects\.jsonl\.tmp is a .*remove it"):
+            make(path)
+    assert (files_of(home), path.lstat().st_mode) == (before, mode)
+    if kind != "a folder":
+        for make in (writing.make_folder, writing.make_empty_folder, writing.remove_folder):
+            with pytest.raises(PackError, match=r"rejects\.jsonl\.tmp is a .*remove it"):
+                make(path)
+    assert (files_of(home), path.lstat().st_mode) == (before, mode)
+
+
+def test_a_new_file_is_no_second_name_of_another(home: Path, tmp_path: Path) -> None:
+    """A file of its name is removed, and not overwritten: under a second name it is as it was. One that is opened again
+    may have no second name."""
+    path = tmp_path / "file"
+    os.link(home / ".bashrc", path)
+    for open_again in (writing.read, writing.touch, lambda path: writing.reopen(path, "r+b")):
+        with pytest.raises(PackError, match=f"{path} has a second name"):
+            open_again(path)
+    with writing.create(path) as file:
+        file.write(b"theirs")
+    assert (path.read_bytes(), (home / ".bashrc").read_text()) == (b"theirs", "# mine\n")
+    assert writing.read(path) == b"theirs"
+
+
+@pytest.mark.parametrize("linked", [WORK, f"{WORK}/spool", f"{WORK}/spool/a"])
+def test_no_folder_on_the_way_is_a_link(home: Path, tmp_path: Path, linked: str) -> None:
+    """From the folder that the user named on; that itself may be reached through links."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "store").symlink_to("real")
+    folder = tmp_path / "store" / WORK / "spool" / "a"
+    (tmp_path / "store" / linked).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "store" / linked).symlink_to(home)
+    (home / "spool" / "a").mkdir(parents=True)
+    (home / "a").mkdir()
+    new, before = tmp_path / "new", files_of(home)
+    new.write_bytes(b"")
+    for change in (
+        lambda: writing.create(folder / "x"),
+        lambda: writing.touch(folder / ".bashrc"),
+        lambda: writing.replace(new, folder / ".bashrc"),
+        lambda: writing.make_folder(folder / "deep" / "er"),
+        lambda: writing.remove_folder(folder / "b"),
+    ):
+        with pytest.raises(PackError, match=f"{linked} is a symbolic link"):
+            change()
+    assert files_of(home) == before
+    (tmp_path / "store" / linked).unlink()
+    writing.make_folder(folder)
+    writing.create(folder / "x").close()
+    assert (tmp_path / "real" / WORK / "spool" / "a" / "x").is_file()
+
+
+def test_below_another_folder_no_link_is_followed(home: Path, tmp_path: Path) -> None:
+    """Trees of an export and of an upload are made below a folder that is named."""
+    (tmp_path / "a").symlink_to(home)
+    for change in (
+        lambda: writing.make_folder(tmp_path / "a" / "b", below=tmp_path),
+        lambda: writing.create(tmp_path / "a" / "b", below=tmp_path),
+    ):
+        with pytest.raises(PackError, match="a is a symbolic link"):
+            change()
+    assert files_of(home).keys() == {".bashrc"}
+
+
+@_root
+def test_a_file_that_is_opened_again_is_of_this_user_or_of_the_owner(tmp_path: Path) -> None:
+    """Whoever else may write into the folder could have made it."""
+    folder = tmp_path / "store" / WORK
+    folder.mkdir(parents=True)
+    lock = folder / "lock"
+    writing.touch(lock)
+    os.chown(lock, 4321, -1)
+    for open_again in (writing.read, writing.touch):
+        with pytest.raises(PackError, match=r"lock belongs to another user \(4321\)"):
+            open_again(lock)
+    with pytest.raises(PackError, match="lock belongs to another user"), Lock(tmp_path / "store"):
+        pass
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    os.chown(tmp_path / "store", 4321, -1)
+    writing.touch(lock)
+    with Lock(tmp_path / "store"):
+        pass
+
+
+@_root
+def test_where_a_disk_has_other_users_what_this_user_makes_is_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS has for root: what this user has made is not taken for a stranger's, and nothing is left."""
+    path = tmp_path / "folder" / "file"
+    path.parent.mkdir()
+    writing.touch(path)
+    os.chown(path.parent, 9999, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    writing.touch(path)
+    assert [one.name for one in path.parent.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("swapped", ["link", "file"])
+def test_a_library_has_the_file_that_was_made_for_it(home: Path, tmp_path: Path, swapped: str) -> None:
+    """Where somebody puts another file in its place meanwhile, that is an error."""
+    path = tmp_path / "shard.tmp"
+
+    def make() -> None:
+        with writing.created_for(path):
+            path.unlink()
+            path.symlink_to(home / ".bashrc") if swapped == "link" else path.write_bytes(b"")
+
+    with pytest.raises(PackError, match=r"shard\.tmp was replaced"):
+        make()
+    assert (home / ".bashrc").read_text() == "# mine\n"
+
+
+def test_without_relative_calls_links_are_refused_too(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: Path, photos: Path
+) -> None:
+    """On a system that has none, as Windows."""
+    monkeypatch.setattr(writing, "_RELATIVE", False)
+    store = pack(photos, tmp_path / "store", "--size", 8, "--max-rejects", 1)
+    assert {name: data for name, data in files_of(store).items() if not name.startswith("provenance")} == {
+        name: data for name, data in files_of(sound).items() if not name.startswith("provenance")
+    }
+    (tmp_path / WORK).symlink_to(home)
+    for change in (lambda: writing.create(tmp_path / WORK / "x"), lambda: writing.touch(tmp_path / WORK / ".bashrc")):
+        with pytest.raises(PackError, match="is a symbolic link"):
+            change()
+    assert files_of(home).keys() == {".bashrc"}
+
+
+# ---------------------------------------------------------------------------------------------- commands
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rejects.jsonl.tmp", "provenance.npy.tmp", "provenance.json.tmp", "store.json.tmp", "columns-2.tmp", "lock",
+        "workers.lock", "append",
+    ],
+)  # fmt: skip
+def test_relabel_follows_no_link_in_a_store(store: Path, home: Path, scores: Path, name: str) -> None:
+    """The path is named, the user's files are as they were, and the store is the old one."""
+    (store / WORK).mkdir()
+    (store / WORK / name).symlink_to(home if name.startswith("columns") else home / ".bashrc")
+    old, before = manifests.load(store)[1], files_of(home)
+    ran = run_here("relabel", "--from", scores, store)
+    assert ran.code == 1
+    assert f"{WORK}/{name} is a symbolic link" in ran.err
+    assert (files_of(home), manifests.load(store)[1]) == (before, old)
+    assert [*rawpack.verify(store)] == [] or (store / WORK / name).is_symlink()
+
+
+def test_second_names_of_a_users_files_are_not_written_to(
+    store: Path, home: Path, scores: Path, photos: Path, tmp_path: Path
+) -> None:
+    """A store of which each file has a second name elsewhere, as of a copy by hard links: the copy stays as it is,
+    whatever is done to the store; and what a store's work folder has under names of ours is not written to."""
+    shutil.copytree(store, tmp_path / "copy", copy_function=os.link)
+    (store / WORK).mkdir()
+    for name in ("rejects.jsonl.tmp", "provenance.npy.tmp", "provenance.json.tmp", "store.json.tmp"):
+        os.link(home / ".bashrc", store / WORK / name)
+    copy = files_of(tmp_path / "copy")
+    assert run_here("append", "--skip-existing", "--max-rejects", 1, photos, store).code == 0
+    assert run_here("relabel", "--from", scores, store).code == 0
+    assert run_here("pack", "--restart", "--size", 9, "--max-rejects", 1, photos, store).code == 0
+    assert (files_of(tmp_path / "copy"), (home / ".bashrc").read_text()) == (copy, "# mine\n")
+    assert [*rawpack.verify(store)] == []
+
+
+@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_shard_is_not_written_through_a_link(
+    photos: Path, home: Path, tmp_path: Path, layout: str, hard: bool
+) -> None:
+    """Under the temporary names of each format, of which libraries open some: a link is refused, a second name left."""
+    suffix = {"memmap": "npy", "hdf5": "h5", "lmdb": "lmdb"}[layout]
+    options = [*FORMATS[layout], "--size", "8", "--workers", "0", "--max-rejects", "1"]
+    fresh = pack(photos, tmp_path / "fresh", *options)
+    names = [f"shard-00000.{suffix}.tmp", *(["shard-00000.h5.image.spool"] if layout == "hdf5" else [])]
+    for k, name in enumerate(names):
+        store = tmp_path / f"store{k}"
+        with pytest.MonkeyPatch.context() as patched:
+            # Planted once the run has cleared the work folder.
+            make = writing.create
+
+            def planted(path: Path, *args: Any, make: Any = make, place: Path = store / WORK / name, **how: Any) -> Any:
+                if path.name.startswith("shard-") and not os.path.lexists(place):
+                    os.link(home / ".bashrc", place) if hard else place.symlink_to(home / ".bashrc")
+                return make(path, *args, **how)
+
+            patched.setattr(writing, "create", planted)
+            ran = run_here("pack", *options, photos, store)
+        assert (home / ".bashrc").read_text() == "# mine\n"
+        if hard:
+            assert ran.code == 0, ran
+            assert (store / f"shard-00000.{suffix}").read_bytes() == (fresh / f"shard-00000.{suffix}").read_bytes()
+        else:
+            assert (ran.code, f"{name} is a symbolic link" in ran.err) == (1, True), ran
+
+
+def test_an_export_follows_no_link(store: Path, home: Path, tmp_path: Path) -> None:
+    """Neither under a temporary name nor as a folder of its tree."""
+    before = files_of(home)
+    out = tmp_path / "out"
+    assert run_here("export", "--quiet", store, out).code == 0
+    shutil.rmtree(out / "cat")
+    (out / "cat").symlink_to(home)
+    ran = run_here("export", store, out)
+    assert (ran.code, "cat is a symbolic link" in ran.err, files_of(home)) == (1, True, before), ran
+
+
+def test_a_users_own_output_may_be_a_link(store: Path, home: Path, tmp_path: Path) -> None:
+    """The file of --grid is what the user names: a link there is followed, as `cp` does."""
+    (tmp_path / "sheet.png").symlink_to(home / "sheet.png")
+    assert run_here("inspect", "--grid", tmp_path / "sheet.png", store).code == 0
+    assert (home / "sheet.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@contextmanager
+def _as_user(user: int, group: int) -> Iterator[None]:
+    groups = os.getgroups()
+    os.setgroups([group])
+    os.setegid(group)
+    os.seteuid(user)
+    umask = os.umask(0o002)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that every user can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="rawpack-test-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@_root
+def test_root_over_the_store_of_a_user(sound: Path, public: Path, scores: Path) -> None:
+    """What the user planted, to files of root, is refused; without it, root relabels the store."""
+    store, mine = public / "store", public / "root"
+    mine.write_text("root's")
+    mine.chmod(0o600)
+    shutil.copytree(sound, store)
+    (store / WORK).mkdir()
+    for path in (store, *store.rglob("*")):
+        os.chown(path, 1234, 1234)
+    for name in ("store.json.tmp", "lock"):
+        with _as_user(1234, 1234):
+            (store / WORK / name).symlink_to(mine)
+        ran = run_here("relabel", "--from", scores, store)
+        assert (ran.code, f"{name} is a symbolic link" in ran.err, mine.read_text()) == (1, True, "root's"), ran
+        with _as_user(1234, 1234):
+            (store / WORK / name).unlink(missing_ok=True)
+            (store / WORK).mkdir(exist_ok=True)
+    # A lock that the owner's killed run left is no reason to refuse.
+    with _as_user(1234, 1234):
+        (store / WORK / "lock").touch()
+    assert run_here("relabel", "--from", scores, store).code == 0
+
+
+@_root
+def test_two_users_of_a_group(sound: Path, public: Path, scores: Path) -> None:
+    """One relabels the other's store; what a third of the group planted there is refused."""
+    store, table, mine = public / "store", public / "scores.csv", public / "mine"
+    shutil.copytree(sound, store)
+    shutil.copyfile(scores, table)
+    for path in (store, *store.rglob("*")):
+        os.chown(path, 1234, 999)
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+    mine.write_text("mine")
+    os.chown(mine, 2345, 2345)
+    mine.chmod(0o600)
+    with _as_user(3456, 999):
+        (store / WORK).mkdir()
+        (store / WORK / "lock").touch()
+    with _as_user(2345, 999):
+        with pytest.raises(PackError, match=r"lock belongs to another user \(3456\)"):
+            rawpack.relabel(store, table)
+        (store / WORK / "lock").unlink()
+        (store / WORK / "provenance.json.tmp").symlink_to(mine)
+        with pytest.raises(PackError, match=r"provenance\.json\.tmp is a symbolic link"):
+            rawpack.relabel(store, table)
+        rawpack.relabel(store, table)
+    assert mine.read_text() == "mine"
+    assert Reader(store, verify=True).column("score").tolist() == [i + 0.5 for i in range(10)]
+
+
+# ---------------------------------------------------------------------------------------------- links that are right
+
+
+def test_a_destination_may_be_a_link(photos: Path, scores: Path, tmp_path: Path) -> None:
+    """The folder that the user names is theirs: it may be a link to another disk."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    link = tmp_path / "link"
+    pack(photos, link, "--size", 8, "--max-rejects", 1)
+    assert run_here("append", "--skip-existing", "--max-rejects", 1, photos, link).code == 0
+    assert run_here("relabel", "--from", scores, link).code == 0
+    assert run_here("pack", "--restart", "--size", 9, "--max-rejects", 1, photos, link).code == 0
+    assert link.is_symlink()
+    assert [*rawpack.verify(tmp_path / "disk")] == []
+    (tmp_path / "files").mkdir()
+    (tmp_path / "out").symlink_to("files")
+    assert run_here("export", "--quiet", link, tmp_path / "out").code == 0
+    assert (tmp_path / "files" / "cat" / "0.png").is_file()
+
+
+def _on_other_disks(store: Path, elsewhere: Path) -> None:
+    for path in [*store.glob("shard-*"), *store.glob("columns-*")]:
+        shutil.move(path, elsewhere / path.name)
+        path.symlink_to(elsewhere / path.name)
+
+
+def _by_dvc(store: Path, elsewhere: Path) -> None:
+    for k, path in enumerate([path for path in store.rglob("*") if path.is_file()]):
+        shutil.move(path, elsewhere / f"{k:032x}")
+        (elsewhere / f"{k:032x}").chmod(0o444)
+        path.symlink_to(elsewhere / f"{k:032x}")
+
+
+def _by_the_hub(store: Path, elsewhere: Path) -> None:
+    (elsewhere / "blobs").mkdir()
+    (elsewhere / "snapshots").mkdir()
+    for k, path in enumerate([path for path in store.rglob("*") if path.is_file()]):
+        blob = elsewhere / "blobs" / f"{k:040x}"
+        shutil.move(path, blob)
+        path.symlink_to(os.path.relpath(blob, elsewhere / "snapshots" / "main" / path.relative_to(store).parent))
+    shutil.move(store, elsewhere / "snapshots" / "main")
+    store.symlink_to(elsewhere / "snapshots" / "main")
+
+
+@pytest.mark.parametrize(
+    ("layout", "spread"),
+    [
+        ("memmap", _on_other_disks),
+        ("memmap", _by_dvc),
+        ("memmap", _by_the_hub),
+        ("hdf5", _by_dvc),
+        ("lmdb", _by_the_hub),
+    ],
+)
+def test_files_of_a_store_that_is_read_may_be_links(
+    photos: Path, tmp_path: Path, layout: str, spread: Callable[[Path, Path], None]
+) -> None:
+    """To other disks, as DVC and the cache of the Hub have them: it reads, and is sound; and what is changed of it are
+    its own new files, never what the links lead to."""
+    store = pack(photos, tmp_path / "store", *FORMATS[layout], "--size", 8, "--max-rejects", 1)
+    expected = [sample["image"] for sample in Reader(store)]
+    (tmp_path / "elsewhere").mkdir()
+    spread(store, tmp_path / "elsewhere")
+    before = files_of(tmp_path / "elsewhere")
+    # The libraries of the others read a shard in a process of their own, which takes seconds.
+    checked = rawpack.verify(store, quick=layout != "memmap")
+    assert ([*checked], checked.beyond) == ([], [])
+    reader = Reader(store, verify=True)
+    for sample, image in zip(reader, expected, strict=True):
+        np.testing.assert_array_equal(sample["image"], image)
+    for batch in reader.batches(4, workers=0):
+        np.testing.assert_array_equal(batch["image"], [expected[i] for i in batch["index"]])
+    assert run_here("inspect", store).code == 0
+    assert files_of(tmp_path / "elsewhere") == before
+
+
+def test_a_store_of_links_is_changed_beside_them(store: Path, scores: Path, tmp_path: Path) -> None:
+    """What a relabel and an append write is new; no link is written through."""
+    (tmp_path / "elsewhere").mkdir()
+    _by_dvc(store, tmp_path / "elsewhere")
+    before = files_of(tmp_path / "elsewhere")
+    assert run_here("relabel", "--from", scores, store).code == 0
+    save(tmp_path / "more" / "cat" / "new.png", picture(12, 12, 50))
+    with pytest.raises(UsageError, match="score"):
+        rawpack.append(tmp_path / "more", store)
+    assert Reader(store, verify=True).column("score").tolist() == [i + 0.5 for i in range(10)]
+    assert files_of(tmp_path / "elsewhere") == before
+    assert not (store / "store.json").is_symlink()
+
+
+def test_few_descriptors_are_enough(photos: Path, tmp_path: Path) -> None:
+    """Folders are open as long as a call takes."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = len([*Path("/proc/self/fd").iterdir()]) if sys.platform == "linux" else 128
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, held + 40), hard))
+    try:
+        pack(photos, tmp_path / "store", "--size", 8, "--max-rejects", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_file_of_an_error_is_named_in_full(tmp_path: Path) -> None:
+    """Although the system was given only its name."""
+    path = tmp_path / WORK / "deep" / "file"
+    with pytest.raises(FileNotFoundError) as raised:
+        writing.create(path)
+    assert raised.value.filename in (str(path.parent.parent), str(path.parent))
+    with pytest.raises(FileNotFoundError) as raised:
+        writing.read(tmp_path / "file")
+    assert raised.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["lock", "leases", "CACHEDIR.TAG", f"{'0' * 32}", f"{'0' * 32}/a.tar.5.part"])
+def test_a_spool_follows_no_link(home: Path, tmp_path: Path, name: str) -> None:
+    """The folder that files behind URLs are fetched into is in the destination: see `rawpack.remote.cache`."""
+    place, before = tmp_path / "store" / WORK / "spool" / name, files_of(home)
+    place.parent.mkdir(parents=True)
+    place.symlink_to(home if name in ("leases", "0" * 32) else home / ".bashrc")
+
+    def fetch() -> None:
+        cache = CacheFolder(place.parents[name.count("/")], 1 << 20)
+        lease = Lease(cache)
+        with cache.locked():
+            descriptor = cache.begin(("0" * 32, "a.tar"), FileRecord(name="a.tar", bytes=5, xxh3=""), None, lease)
+        assert isinstance(descriptor, int)
+        os.close(descriptor)
+
+    if name == "CACHEDIR.TAG":  # which is there, and is only looked at
+        fetch()
+    else:
+        with pytest.raises((PackError, StoreError), match=f"{name} is a symbolic link"):
+            fetch()
+    assert files_of(home) == before
+
+
+@pytest.mark.parametrize("name", ["samples", "index", "lock"])
+def test_a_stream_is_not_taken_through_a_link(home: Path, tmp_path: Path, name: str) -> None:
+    """What is kept of it before it is packed is in the destination too."""
+    folder = tmp_path / "store" / WORK / "spool" / "stream"
+    folder.mkdir(parents=True)
+    (folder / name).symlink_to(home / ".bashrc")
+    samples = ({"image": np.full((8, 8, 3), i, np.uint8), "label": i} for i in range(5))
+    with pytest.raises(PackError, match=f"{name} is a symbolic link"):
+        rawpack.pack(samples, tmp_path / "store", workers=0)
+    assert (home / ".bashrc").read_text() == "# mine\n"
