@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import OrderedDict
@@ -58,6 +59,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
+def pytest_collection_finish() -> None:
+    """Leave the ten thousand tests, and all modules, out of what the collector looks at from now on: whenever a test
+    called `gc.collect()`, it looked at them for half a second."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_configure() -> None:
     """Let Ctrl-C reach what the tests start, also where they run in the background of a shell, which ignores it for all
     that it starts there."""
@@ -77,6 +85,20 @@ def slices() -> Iterator[None]:
         patch.setattr(fill, "_WHOLE_BYTES", fill._SLICE_BYTES)
         patch.setattr(making, "_TOGETHER_BYTES", 1)
         patch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packs_here() -> Iterator[None]:
+    """Pack in this process where a test does not say `workers`: to start others takes ten times as long as to pack what
+    tests pack. Commands that are processes of their own choose for themselves."""
+    if find_spec("rawpack_packer") is None:
+        yield
+        return
+    from rawpack_packer.job.options import RunOptions
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunOptions, "processes", property(lambda options: options.workers or 0))
         yield
 
 
