@@ -103,8 +103,8 @@ def test_values_are_those_of_numpy(reader: Reader, truth: Truth, way: str, chann
 
 
 def test_images_are_not_copied(reader: Reader) -> None:
-    """On the CPU, a tensor of images is over the very memory that the workers filled; small ones have their own, so that
-    to keep labels keeps no images."""
+    """On the CPU, a tensor of images is over the very memory that the workers filled; small ones have their own, so
+    that to keep labels keeps no images."""
     for way in WAYS.values():
         iterator = iter(reader.batches(8, **way).torch())
         batch = next(iterator)
