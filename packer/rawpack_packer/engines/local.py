@@ -67,7 +67,7 @@ class InlineEngine:
 _PACKAGE = __name__.partition(".")[0]
 """What samples of a source of somebody else raise is their error, not one of ours."""
 _SAMPLE_DEATHS = 2
-"""A sample at which so many workers crashed is rejected; one at which so many were killed from outside stops the run:
+"""A sample at which this many workers crashed is rejected; if as many were killed from outside, the run stops:
 see `is_killed`."""
 _PART_DEATHS = 20
 """After this many deaths while one part is packed (not tried), its samples are not the cause."""

@@ -66,7 +66,7 @@ class RejectLimit:
         return f"{int(self._most):,}, and the unreadable {self._noun}s count as {counted:,} of {self._samples:,}"
 
     def share(self, rejects: int, checked: int) -> str:
-        """The value that allows all of this. rejects: of `counted`, among so many that were tried."""
+        """The value that allows all of this. rejects: see `counted`. checked: how many samples were tried."""
         lost = self._lost_share + rejects / max(1, checked)
         return f"{min(100, math.ceil(100 * lost - ROUNDING))}%"
 

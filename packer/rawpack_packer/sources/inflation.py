@@ -18,7 +18,7 @@ _PIECE, _BATCH_BYTES = 1 << 20, 8 << 20
 
 
 def most_of(packed: int, most: int) -> int:
-    """How many bytes so many compressed bytes may stand for. most: what is never exceeded."""
+    """How many bytes compressed data may stand for. packed: its size in bytes. most: what is never exceeded."""
     return min(most, max(_UNCHECKED, packed * MAX_INFLATION))
 
 

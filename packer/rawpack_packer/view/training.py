@@ -165,7 +165,7 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
 
 
 def _check_size(batches: Any, samples: int) -> None:
-    """Raise UsageError where a batch of so many samples is too large, before anything is read."""
+    """Raise UsageError where a batch of this size is too large, before anything is read."""
     fields = batches._feed.making.described().values()
     size = samples * sum(math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in fields if one.shape is not None)
     if size > _MOST_BYTES:

@@ -44,7 +44,7 @@ def note_answer(host: Host) -> None:
 
 
 def note_bytes(host: Host, count: int) -> None:
-    """This host has sent so many more bytes."""
+    """Count bytes that this host has sent."""
     _bytes[host] = _bytes.get(host, 0) + count
 
 

@@ -81,7 +81,7 @@ class SlotLayout:
             self.size = max(self.size, end)
 
     def own_bytes(self, rows: int, bucket: int = 0) -> int:
-        """In a batch of so many rows, arrays of at most so many bytes are handed to the caller as copies."""
+        """The size up to which arrays of a batch of this many rows are handed to the caller as copies, in bytes."""
         return min(_OWN_BYTES, rows * self.sample_bytes[bucket] // _OWN_SHARE)
 
     def views(self, buffer: Any, rows: int, bucket: int = 0) -> dict[str, NDArray[Any]]:

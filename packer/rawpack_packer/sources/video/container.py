@@ -94,7 +94,7 @@ class _Data(io.FileIO):
         return self._noting(partial(super().read, size)) or b""
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """So many bytes from an offset on, or those up to the end."""
+        """Bytes from an offset on; fewer at the end of the file."""
         return self._noting(partial(os.pread, self.fileno(), size, offset))
 
     def _noting(self, read: Callable[[], T]) -> T:
