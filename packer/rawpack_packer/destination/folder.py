@@ -57,7 +57,10 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     if (destination / WORK).is_symlink():
         names.append(WORK)
     if names:
-        raise UsageError(f"{destination} contains other files ({listed(names, 3)}); name an empty or a new folder")
+        raise UsageError(
+            f"{destination} contains other files ({listed(names, 3)}): move them elsewhere, or name an empty or a new "
+            "folder"
+        )
 
 
 def check_folder(path: Path) -> bool:
