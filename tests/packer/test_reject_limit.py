@@ -111,7 +111,7 @@ def test_the_value_in_the_message_resumes() -> None:
 
 @pytest.mark.parametrize("given", ["1%", "29%", "0", "57%", 1, 7])
 def test_where_each_sample_is_a_file_rejects_are_counted(given: Any) -> None:
-    """Without containers, so many samples may be rejected as the share says, exactly, or as the number says."""
+    """Without containers, exactly as many samples may be rejected as the share, or the number, says."""
     source: Any = range(100)
     allowed = int(given) if given == "0" or isinstance(given, int) else int(given.removesuffix("%"))
     bound = RejectLimit(source, parse_run_options(max_rejects=given))

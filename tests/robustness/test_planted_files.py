@@ -243,16 +243,19 @@ def test_relabel_follows_no_link_in_a_store(store: Path, home: Path, scores: Pat
 @pytest.mark.parametrize("kind", ["a pipe", "a device without an end"])
 @pytest.mark.parametrize("name", ["rejects.jsonl", "columns-2", "columns-1/key.npy", "shard-00000.npy", "store.json"])
 def test_nothing_waits_for_a_file_that_is_none(
-    store: Path, photos: Path, scores: Path, command: str, kind: str, name: str
+    photos: Path, scores: Path, tmp_path: Path, command: str, kind: str, name: str
 ) -> None:
-    """Neither a pipe without a writer nor a device that is never read to its end: the path is named, or what is there
-    was never asked for."""
+    """Neither for a pipe without a writer nor for the end of a device, which both have the size of an empty file, as
+    rejects are where there are none: the path is named."""
+    shutil.copytree(photos, tmp_path / "sound", ignore=shutil.ignore_patterns("bad.png"))
+    store = pack(tmp_path / "sound", tmp_path / "store", "--size", 8)
     (store / name).unlink(missing_ok=True)
     os.mkfifo(store / name) if kind == "a pipe" else (store / name).symlink_to("/dev/zero")
     if command == "relabel":
         ran = run_here("relabel", "--from", scores, store)
     else:
-        ran = run_here("append", "--max-rejects", 1, photos, store)
+        save(tmp_path / "sound" / "cat" / "new.png", picture(12, 12, 99))
+        ran = run_here("append", "--skip-existing", tmp_path / "sound", store)
     assert (name in ran.err) if ran.code else name == "columns-2", ran
 
 

@@ -16,7 +16,7 @@ MOST_LISTED = 64 << 20
 """Bytes of the page that lists a folder."""
 _MOST_OF_ERRORS = 1 << 20
 _PLAIN_HEADERS = {"accept", "accept-encoding", "range", "user-agent"}
-"""What another host is told too."""
+"""Headers that another host gets, too."""
 _most: ContextVar[int] = ContextVar("most", default=MOST_LISTED)
 """The limit for requests of this thread: fsspec makes them in another thread, by a copy of this one's context."""
 

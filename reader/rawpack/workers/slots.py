@@ -31,7 +31,7 @@ from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pa
 
 _ALIGN = 4096
 _OWN_BYTES, _OWN_SHARE = 1 << 20, 16
-"""Arrays that are small beside their batch are copied: that costs little, and kept labels hold no images in memory."""
+"""Arrays that are small compared with their batch are copied: that costs little, and kept labels hold no images."""
 
 
 @dataclass(frozen=True)
