@@ -29,12 +29,13 @@ CUT = {"preset": "ultrafast", "x264-params": "threads=1"}
 
 @dataclass
 class Films:
-    """A source of videos: how many frames and bytes each has; no frame, where it cannot be read."""
+    """A source of videos: how many frames and bytes each has; no frame, where it cannot be read; a negative number of
+    frames, where it ends early, and the last one stands for an unknown number."""
 
     films: list[tuple[int, int]]
 
     def __len__(self) -> int:
-        return sum(max(1, frames) for frames, _ in self.films)
+        return sum(max(1, abs(frames)) for frames, _ in self.films)
 
     def __getitem__(self, i: int) -> Any:
         raise DecodeError("corrupt", "it is a test")
@@ -43,9 +44,10 @@ class Films:
         return f"frame {i}"
 
     def containers(self) -> Containers:
-        starts = np.cumsum([0, *(max(1, frames) for frames, _ in self.films)])[:-1]
+        ends = np.cumsum([0, *(max(1, abs(frames)) for frames, _ in self.films)])
         sizes = np.array([size for _, size in self.films], np.int64)
-        return Containers("video", starts, sizes, np.array([not frames for frames, _ in self.films]))
+        stands = np.where([frames <= 0 for frames, _ in self.films], ends[1:] - 1, -1)
+        return Containers("video", ends[:-1], sizes, stands)
 
 
 def limit(films: list[tuple[int, int]], max_rejects: Any = None) -> RejectLimit:
@@ -109,6 +111,18 @@ def test_the_value_in_the_message_resumes() -> None:
         assert percent == min(100, ceil(100 * lost)), (films, rejects, named)
 
 
+def test_a_video_that_ends_early_counts_as_a_whole() -> None:
+    """What is missing has no number, so the video counts by its share; the sample that stands for it counts as none."""
+    films = [(-30, 10), (600, 10)]
+    assert not limit(films, "50%").exceeded_by(0)
+    assert limit(films, "49%").exceeded_by(0)
+    assert limit(films).containers == {29}
+    assert limit(films).counted([Reject(n, "", "truncated", "") for n in (28, 29)]) == 1
+    held = Films(films).containers().holding(np.arange(10, 40))
+    assert (held.starts.tolist(), held.stands.tolist()) == ([0, 20], [19, -1])
+    assert not Films(films).containers().holding(np.arange(10, 29)).lost.any()
+
+
 @pytest.mark.parametrize("given", ["1%", "29%", "0", "57%", 1, 7])
 def test_where_each_sample_is_a_file_rejects_are_counted(given: Any) -> None:
     """Without containers, exactly as many samples may be rejected as the share, or the number, says."""
@@ -138,22 +152,22 @@ def test_half_of_the_videos_are_half_of_the_set(tmp_path: Path) -> None:
     cut = f"{100 * 2 * 900 / sum(path.stat().st_size for path in folder.iterdir()):.1f}".removesuffix(".0")
     ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, folder, tmp_path / "store")
     assert ran.code == 1
-    assert f"2 of 4 videos cannot be read: 50% of the files, {cut}% of the bytes (truncated 2)" in ran.err
+    assert f"2 of 4 videos cannot be read in full: 50% of the files, {cut}% of the bytes (truncated 2)" in ran.err
     assert "for example 0.mp4#000000: the file ends before" in ran.err
     assert "--max-rejects allows 1%. " in ran.err
-    assert "the same command with --max-rejects 50% packs all others" in ran.err
+    assert "the same command with --max-rejects 50% packs the rest" in ran.err
     assert not (tmp_path / "store").exists()
     dry = run_here("pack", "--dry-run", "--size", "16", "--workers", 0, folder, tmp_path / "store")
-    assert (dry.code, "2 of 4 videos cannot be read" in dry.err) == (1, True)
+    assert (dry.code, "2 of 4 videos cannot be read in full" in dry.err) == (1, True)
     options = ("--max-rejects", "50%", "--size", "16", "--workers", 0)
     ran = run_here("pack", *options, folder, tmp_path / "store")
-    assert (ran.code, "2 of 4 videos cannot be read: 50% of the files" in ran.out) == (0, True)
+    assert (ran.code, "2 of 4 videos cannot be read in full: 50% of the files" in ran.out) == (0, True)
     source = open_source(folder)
     assert len(source) == 12
     later = containers_of(View(source, np.arange(1, 8)))  # one that was cut, one that is whole, and a frame of another
     assert later is not None
     assert (later.starts.tolist(), later.lost.tolist()) == ([0, 1, 6], [True, False, False])
-    with pytest.raises(PackError, match=r"1 of 3 videos cannot be read: 33\.3% of the files"):
+    with pytest.raises(PackError, match=r"1 of 3 videos cannot be read in full: 33\.3% of the files"):
         RejectLimit(View(source, np.arange(1, 8)), parse_run_options()).check_containers(begun=False)
 
 
@@ -164,7 +178,7 @@ def test_nothing_helps_where_no_video_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "source" / "0.mp4").write_bytes(b"no video " * 50)
     ran = run_here("pack", "--quiet", "--workers", 0, tmp_path / "source", tmp_path / "store")
     assert ran.code == 1
-    assert "1 of 1 video cannot be read: 100% of the files, 100% of the bytes (corrupt 1)" in ran.err
+    assert "1 of 1 video cannot be read in full: 100% of the files, 100% of the bytes (corrupt 1)" in ran.err
     assert "nothing else is in the source, so a larger --max-rejects does not help" in ran.err
 
 

@@ -24,6 +24,7 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.system.channel import Channel, Heartbeat
 from rawpack_packer.destination.journal import REASONS, source_digest
 from rawpack_packer.sources import open_source
+from rawpack_packer.sources.base import containers_of
 from rawpack_packer.sources.video import scan
 from rawpack_packer.sources.video.container import VideoFile
 
@@ -131,6 +132,19 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
     assert isinstance(found[-1], tuple)
     assert found[-1][0] == "truncated"
     assert len(found) - len(kept) <= 4
+    source = open_source(path)
+    ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, path, tmp_path / "store")
+    assert (ran.code, "1 of 1 video cannot be read in full" in ran.err) == (1, True), ran.err
+    assert "--max-rejects 100% packs the rest" in ran.err
+    assert not (tmp_path / "store").exists()
+    for options, cut in (
+        ({"frame_step": 7}, True), ({"fps": "5"}, True), ({"start": "9:00"}, True), ({"end": "0.5"}, False),
+        ({"max_frames": 5}, False), ({"end": "9:00"}, True),
+    ):  # fmt: skip
+        source = open_source(path, **options)
+        containers = containers_of(source)
+        assert containers is not None
+        assert containers.stands.tolist() == [len(source) - 1 if cut else -1], options
 
 
 @here

@@ -17,22 +17,22 @@ from rawpack_packer.text import again
 
 
 class RejectLimit:
-    """The limit of a job. A sample that is rejected counts as one. A container, such as a video, that cannot be read
-    has one sample in its place, and counts by its share of the files or of the bytes of the source, whichever is
-    larger."""
+    """The limit of a job. A sample that is rejected counts as one. A container, such as a video, that cannot be
+    read, or ends early, has one sample in place of an unknown number, and counts by its share of the files or of the
+    bytes of the source, whichever is larger."""
 
     def __init__(self, source: Source, run_options: RunOptions) -> None:
         self._source, self._samples, self._most = source, len(source), run_options.max_rejects
         containers = containers_of(source)
         self._noun, self._files, self._shares = "", 0, (0.0, 0.0)
         self.containers = frozenset[int]()
-        """The numbers of the samples that stand for unreadable containers."""
+        """The numbers of the samples that stand for what is lost of containers."""
         self._lost_share = self._lost_samples = 0.0
         if containers is not None and containers.lost.any():
             shares = containers.shares()[containers.lost]
             self._noun, self._files = containers.noun, len(containers.lost)
             self._shares = float(shares[:, 0].sum()), float(shares[:, 1].sum())
-            self.containers = frozenset(containers.starts[containers.lost].tolist())
+            self.containers = frozenset(containers.stands[containers.lost].tolist())
             larger = shares.max(axis=1)
             self._lost_share = float(larger.sum())
             self._lost_samples = float((larger * self._samples).clip(min=1).sum())
@@ -63,7 +63,7 @@ class RejectLimit:
         if self._most < 1:
             return text.share(self._most)
         counted = math.ceil(self._lost_samples - ROUNDING)
-        return f"{int(self._most):,}, and the unreadable {self._noun}s count as {counted:,} of {self._samples:,}"
+        return f"{int(self._most):,}, and these {self._noun}s count as {counted:,} of {self._samples:,}"
 
     def share(self, rejects: int, checked: int) -> str:
         """The value that allows all of this. rejects: see `counted`. checked: how many samples were tried."""
@@ -71,10 +71,10 @@ class RejectLimit:
         return f"{min(100, math.ceil(100 * lost - ROUNDING))}%"
 
     def containers_in_words(self) -> str:
-        """The containers, and their shares: "3 of 6 videos cannot be read: 50% of the files, 47% of the bytes"."""
+        """Such as "3 of 6 videos cannot be read in full: 50% of the files, 47% of the bytes"."""
         of_files, of_bytes = self._shares
         shares = f"{text.share(of_files)} of the files" + (f", {text.share(of_bytes)} of the bytes" if of_bytes else "")
-        return f"{len(self.containers):,} of {text.count(self._files, self._noun)} cannot be read: {shares}"
+        return f"{len(self.containers):,} of {text.count(self._files, self._noun)} cannot be read in full: {shares}"
 
     def check_containers(self, *, begun: bool) -> None:
         """Raise PackError where the containers alone are more than is allowed. begun: whether an earlier run began the
@@ -89,7 +89,7 @@ class RejectLimit:
                 rejects.append(rejected(number, self._source.key(number), error))
         reasons = Counter(one.reason for one in rejects).most_common()
         why = ", ".join(f"{reason} {count}" for reason, count in reasons)
-        cure = f"{again()} with {opt.max_rejects(self.share(0, 1))} {'resumes' if begun else 'packs all others'}"
+        cure = f"{again()} with {opt.max_rejects(self.share(0, 1))} {'resumes' if begun else 'packs the rest'}"
         if len(self.containers) == self._samples:
             cure = f"nothing else is in the source, so a larger {opt.max_rejects} does not help"
         raise PackError(

@@ -243,8 +243,14 @@ class Containers:
     """(n,): the number of the first sample of each, ascending."""
     bytes: Rows
     """(n,): their sizes; negative where they are not known."""
-    lost: NDArray[np.bool_]
-    """(n,): whether it cannot be read. A single sample stands for all that it holds."""
+    stands: Rows
+    """(n,): the number of the sample that stands for what cannot be read of it, where that cannot be counted: its
+    first sample, which is its only one, or its last one. -1 where each of its samples is one."""
+
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """(n,): whether it cannot be read, or not to its end."""
+        return self.stands >= 0
 
     def shares(self) -> NDArray[np.float64]:
         """(n, 2): the share of each in the number of files, and in their bytes: 0 where the size of any is unknown."""
@@ -255,7 +261,9 @@ class Containers:
     def holding(self, rows: Rows) -> Containers:
         """Those that hold the samples at `rows`, ascending, which are numbered from 0."""
         held, starts = np.unique(np.searchsorted(self.starts, rows, "right") - 1, return_index=True)
-        return Containers(self.noun, starts.astype(np.int64), self.bytes[held], self.lost[held])
+        stands = np.searchsorted(rows, self.stands[held])
+        kept = np.isin(self.stands[held], rows)
+        return Containers(self.noun, starts.astype(np.int64), self.bytes[held], np.where(kept, stands, -1))
 
 
 @runtime_checkable

@@ -119,6 +119,8 @@ class VideoIndex:
     turn: Turn = None
     lost: tuple[str, str] = ("truncated", "")
     """Reason and detail of the rejects for LOST frames."""
+    cut: bool = False
+    """Whether the last frame is LOST and stands for all that is missing behind it, whose number is unknown."""
 
     def __len__(self) -> int:
         return len(self.packet)
@@ -344,7 +346,8 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
     packets, gap = index.packets, _gap(index.times, index.time_base)
     followed = not read.early and packets is not None and bool(packets.flags[-1] & DAMAGED)
     count = int(not followed) if read.missing is None else read.missing
-    count = count if count <= _MAX_LOST else 1
+    cut = count > _MAX_LOST or (count == 1 and read.missing is None)
+    count = 1 if cut else count
     packet = index.packet.copy()
     if packets is not None and read.intact_dts > NO_PTS:
         # What is missing is decoded later than this, and is shown no earlier than it is decoded.
@@ -355,6 +358,7 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
         packet=np.concatenate([packet, np.full(count, LOST, np.int32)]),
         times=np.concatenate([index.times, after]),
         end=int(after[-1]) + gap if count else index.end,
+        cut=cut,
         lost=("truncated", "the file has ended") if read.early else ("damaged", f"reading stopped: {read.broken}"),
     )
 

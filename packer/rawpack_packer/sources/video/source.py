@@ -52,7 +52,7 @@ from rawpack_packer.sources.video import (
 )
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.decoding import Counting, Decoding, Seeking
-from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex
+from rawpack_packer.sources.video.index import LOST, READ_AGAIN, VideoIndex
 from rawpack_packer.text import plain
 
 _OPTIONS = ("fps", "frame_step", "start", "end", "max_frames")
@@ -84,6 +84,11 @@ class TakenFrames:
     def unread(self) -> bool:
         """Whether this stands for a file or folder that was not looked into."""
         return self.file.state[0] == NOT_SCANNED
+
+    @property
+    def cut(self) -> bool:
+        """Whether the last of these samples stands for an unknown number of frames."""
+        return isinstance(self.found, DecodeError) or (self.found.cut and bool(self.found.packet[-1:] == LOST))
 
     def key(self, k: int) -> str:
         """The video's path below the folder, and the number of frame k; the path alone where the file was
@@ -222,9 +227,10 @@ class FrameSource(VideoPart):
 
     def containers(self) -> Containers:
         """See `HasContainers`: the videos, or the parts of videos that a listing names."""
-        lost = [isinstance(taken.found, DecodeError) and not taken.unread for taken in self._videos]
+        lost = [taken.cut and not taken.unread for taken in self._videos]
         sizes = [0 if taken.unread else taken.file.state[0] for taken in self._videos]
-        return Containers("video", self._ends[:-1], np.array(sizes, np.int64), np.array(lost, bool))
+        stands = np.where(np.array(lost, bool), self._ends[1:] - 1, -1)
+        return Containers("video", self._ends[:-1], np.array(sizes, np.int64), stands)
 
     def videos(self) -> Videos:
         """The video of each frame."""
@@ -392,7 +398,7 @@ def _taken(videos: Sequence[tuple[VideoFile, Selection]], progress: Scanning) ->
         if isinstance(found, DecodeError):
             taken.append(TakenFrames(file, number, found, range(1)))
             continue
-        frames: range | NDArray[np.int64] = selection.pick(found.times, found.time_base, found.end)
+        frames: range | NDArray[np.int64] = _picked(found, selection)
         counts.update(found.notes)
         counts["frames_left_out"] += len(found) - len(frames)
         counts["videos_without_frames"] += not len(frames)
@@ -404,3 +410,16 @@ def _taken(videos: Sequence[tuple[VideoFile, Selection]], progress: Scanning) ->
             found = found.only(np.asarray(frames))
         taken.append(TakenFrames(file, number, found, frames, share))
     return taken, counts
+
+
+def _picked(found: VideoIndex, selection: Selection) -> NDArray[np.int64]:
+    """The frames that are taken. Where a video ends early, the one that stands for all that is missing is among them
+    whatever the step is, unless the selection ends before."""
+    frames = selection.pick(found.times, found.time_base, found.end)
+    last = len(found) - 1
+    if not found.cut or last in frames:
+        return frames
+    since = (int(found.times[last]) - int(found.times[0])) * found.time_base
+    ended = selection.end is not None and since >= selection.end
+    full = selection.max_frames is not None and len(frames) >= selection.max_frames
+    return frames if ended or full else np.append(frames, last)
