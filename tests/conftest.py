@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from running import FORMATS, Packed, Ran, pack, run_command
 import rawpack
 
 if TYPE_CHECKING:
+    from kept_children import KeptChildren
     from reading import Truth
 
 
@@ -54,9 +56,12 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long files. Within a file, tests stay in their order."""
+    """Begin with the long files. Within a file, tests stay in their order. Robustness is that of new processes."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+    for item in items:
+        if item.path.parent.name == "robustness":
+            item.add_marker(pytest.mark.own_processes)
 
 
 def pytest_collection_finish() -> None:
@@ -99,6 +104,28 @@ def packs_here() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunOptions, "processes", property(lambda options: options.workers or 0))
+        yield
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[KeptChildren | None]:
+    """The processes that tests hand on to each other, see `kept_children`; None where the packer is not installed."""
+    if find_spec("rawpack_packer") is None or sys.platform != "linux":
+        yield None
+        return
+    from kept_children import kept_children
+
+    with kept_children() as kept:
+        yield kept
+
+
+@pytest.fixture(autouse=True)
+def children(request: pytest.FixtureRequest, kept: KeptChildren | None) -> Iterator[None]:
+    """A test of `own_processes` starts its own, and finds none that others have started."""
+    if kept is None or request.node.get_closest_marker("own_processes") is None:
+        yield
+        return
+    with kept.nothing():
         yield
 
 
