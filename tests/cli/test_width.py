@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pictures import picture, save
-from running import Ran, command, environment, run_command
+from running import Ran, command, environment, run_here
 
 from rawpack_packer import text
 
@@ -42,11 +42,11 @@ def at_a_terminal(*args: object, columns: int = 80, cwd: Path) -> tuple[int, str
 
 
 def in_a_pipe(*args: object, cwd: Path) -> Ran:
-    ran = subprocess.run(
-        [*command(), *map(str, args)], capture_output=True, encoding="utf-8", env=environment(COLUMNS="80"), cwd=cwd,
-        check=False,
-    )  # fmt: skip
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
+    """What it writes where no terminal is, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        patch.chdir(cwd)
+        return run_here(*args)
 
 
 def too_wide(shown: str, columns: int = 80) -> list[str]:
@@ -67,7 +67,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
              picture(40, 50, number))  # fmt: skip
     (root / "photos" / "a class with many words in its name, number 0" / "broken.jpg").write_bytes(b"\xff\xd8\xff")
     for name, size in (("one", 32), ("two", 24)):
-        done = run_command("pack", "-q", "-j", 0, "-s", size, "--max-rejects", 3, root / "photos", root / name)
+        done = run_here("pack", "-q", "-j", 0, "-s", size, "--max-rejects", 3, root / "photos", root / name)
         assert done.code == 0, done
     keys = [f"a class with many words in its name, number {k % 3}/{k}.png" for k in range(12)]
     (root / "new.jsonl").write_text("\n".join(json.dumps({"key": key, "score": 0.5}) for key in keys))
