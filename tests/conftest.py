@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from once import is_unchanged, once
 from pictures import SIZES, picture, save
 from real_data import real
 from running import FORMATS, Packed, Ran, pack, run_command
@@ -173,10 +175,22 @@ def truth(store: Path) -> Truth:
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of the tests share."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def images(run_folder: Path) -> Iterator[Path]:
     """A folder of 75 photo-like files: odd names, nested folders, an empty class, images beside the classes, one grey
     JPEG, one PNG, one image that is smaller than what it is packed to."""
-    root = tmp_path_factory.mktemp("images")
+    root = run_folder / "images"
+    yield once(root, lambda: save_images(root))
+    assert is_unchanged(root), "a test has changed the images that others read"
+
+
+def save_images(root: Path) -> None:
     number = 0
     for folder in ("animals", "two words", "猫 и собаки", "line\nbreak", "deep/er/still"):
         for name in ("plain", "with space", "图片", "new\nline", "Ünïcode", *map(str, range(9))):
@@ -189,7 +203,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(root / "animals" / "grey.jpg", picture(66, 90, 903)[..., 1])
     save(root / "animals" / "lossless.png", picture(55, 75, 904))
     save(root / "two words" / "small.jpg", picture(30, 41, 905))
-    return root
 
 
 @pytest.fixture(scope="session")
@@ -202,15 +215,19 @@ def photos() -> Path:
 
 
 @pytest.fixture(scope="session")
-def packed(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
-    """`packed("hdf5", "--size", 48)`: `images` in a store of that layout, packed once: never change it."""
+def packed(images: Path, run_folder: Path) -> Iterator[Packed]:
+    """`packed("hdf5", "--size", 48)`: `images` in a store of that layout, packed once for all processes of the run, and
+    still the same at its end: copy it to change it."""
     stores: dict[tuple[str, ...], Path] = {}
 
     def get(layout: str, *options: object) -> Path:
         asked = (layout, *map(str, options))
         if asked not in stores:
-            where = tmp_path_factory.mktemp("packed") / "store"
-            stores[asked] = pack(images, where, *FORMATS[layout], "--shard-size", 1, *options)
+            place = run_folder / f"packed-{hashlib.sha256(repr(asked).encode()).hexdigest()[:16]}"
+            options = (*FORMATS[layout], "--shard-size", 1, *options)
+            stores[asked] = once(place, lambda: pack(images, place / "store", *options)) / "store"
         return stores[asked]
 
-    return get
+    yield get
+    for asked, store in stores.items():
+        assert is_unchanged(store.parent), f"a test has changed the store that others read: {asked}"

@@ -207,6 +207,7 @@ def test_a_slice_is_a_batch(store: Path) -> None:
 # ---------------------------------------------------------------------------------------------- the end of a reader
 
 
+@pytest.mark.own_processes
 @pytest.mark.parametrize("way", WAYS)
 def test_a_closed_reader_has_no_workers_and_reads_nothing(store: Path, way: str) -> None:
     """What was handed out stays valid; every way to read on is refused, also by what was made of the reader."""

@@ -219,6 +219,7 @@ def store(packed: Packed) -> Path:
     return packed("memmap", "--size", 128)
 
 
+@pytest.mark.own_processes
 @pytest.mark.timeout(3600 if SOAK else 300)
 @pytest.mark.parametrize("way", ["threads", "processes"])
 def test_against_a_list(store: Path, way: str) -> None:

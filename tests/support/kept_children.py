@@ -133,7 +133,8 @@ class _KeptTemplate(Template):
 
 
 class _KeptCalls(IsolatedCalls):
-    """`IsolatedCalls` whose process another one takes over, unless a call ended it."""
+    """`IsolatedCalls` whose process another one takes over, unless a call ended it. Not for `verify`, which remembers the
+    store, and wants a new process after damage."""
 
     kept: KeptChildren
     _started: tuple[Any, ...] = ()
@@ -146,7 +147,7 @@ class _KeptCalls(IsolatedCalls):
             self._child = self.kept.take_child()
         self._whole = False
         answer = super()._call(function, *args, **kwargs)
-        self._whole = not isinstance(answer, str)  # a complaint: what it is about may have harmed the process
+        self._whole = True
         return answer
 
     def close(self) -> None:
@@ -163,7 +164,6 @@ def kept_children() -> Iterator[KeptChildren]:
     """Have all pools and isolated calls of this process hand on what they start."""
     from rawpack.system import pool
     from rawpack_packer import isolated
-    from rawpack_packer.inspect import verify
     from rawpack_packer.job import estimate
     from rawpack_packer.sources.hdf5 import file
     from rawpack_packer.sources.lmdb import look
@@ -171,7 +171,7 @@ def kept_children() -> Iterator[KeptChildren]:
     kept = _KeptTemplate.kept = _KeptCalls.kept = KeptChildren()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Template", _KeptTemplate)
-        for module in (isolated, estimate, look, file, verify):
+        for module in (isolated, estimate, look, file):
             patch.setattr(module, "IsolatedCalls", _KeptCalls)
         try:
             yield kept
