@@ -133,8 +133,8 @@ class _KeptTemplate(Template):
 
 
 class _KeptCalls(IsolatedCalls):
-    """`IsolatedCalls` whose process another one takes over, unless a call ended it. Not for `verify`, which remembers the
-    store, and wants a new process after damage."""
+    """`IsolatedCalls` whose process another one takes over, unless a call ended it. Not for `verify`, which remembers
+    the store, and wants a new process after damage."""
 
     kept: KeptChildren
     _started: tuple[Any, ...] = ()
@@ -163,7 +163,6 @@ class _KeptCalls(IsolatedCalls):
 def kept_children() -> Iterator[KeptChildren]:
     """Have all pools and isolated calls of this process hand on what they start."""
     from rawpack.system import pool
-    from rawpack_packer import isolated
     from rawpack_packer.job import estimate
     from rawpack_packer.sources.hdf5 import file
     from rawpack_packer.sources.lmdb import look
@@ -171,7 +170,7 @@ def kept_children() -> Iterator[KeptChildren]:
     kept = _KeptTemplate.kept = _KeptCalls.kept = KeptChildren()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Template", _KeptTemplate)
-        for module in (isolated, estimate, look, file):
+        for module in (estimate, look, file):
             patch.setattr(module, "IsolatedCalls", _KeptCalls)
         try:
             yield kept
