@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from running import FORMATS, Packed, Ran, pack, run_here
 from rawpack import Reader
 from rawpack.disk import manifest as manifests
 from rawpack.errors import DamagedStoreError
+from rawpack.system import files
 from rawpack_packer.text import size
 
 LAYOUTS = [
@@ -525,3 +528,25 @@ def test_images_in_archives_are_counted_once(tmp_path: Path, name: str, recorded
     told = json.loads(run_here("inspect", "--json", store).out)
     assert told["bytes"]["source"] == total
     assert re.search(rf"\n  source +{size(total)} of source files; the store takes ", run_here("inspect", store).out)
+
+
+@pytest.mark.parametrize("name", ["provenance.json", "provenance.npy"])
+def test_what_the_system_cannot_read_is_an_error(
+    packed: Packed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A file that is there and cannot be read is named; one that is missing is left out."""
+    store = tmp_path / "store"
+    shutil.copytree(packed("memmap", "--size", 48), store)
+    opened = files.open_plain
+
+    def refused(path: Path) -> Any:
+        if path.name == name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return opened(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open_plain", refused)
+        ran = run_here("inspect", store)
+        assert (ran.code, name in ran.err, "Traceback" in ran.err) == (1, True, False), ran
+    (store / name).unlink()
+    assert run_here("inspect", store).code == 0

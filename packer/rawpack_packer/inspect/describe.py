@@ -278,7 +278,7 @@ def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
         try:
             about, states = read_provenance(store.path, run)
             source, first = about.get("source"), int(about["first"]) if run > 1 else 0
-        except (OSError, RawpackError, KeyError, TypeError, ValueError):
+        except (FileNotFoundError, RawpackError, KeyError, TypeError, ValueError):
             return []
         if states.ndim != 2 or states.shape[1] != 2:
             return []
@@ -288,17 +288,19 @@ def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
 
 
 def first_rejects(store: Store, most: int) -> list[Reject]:
-    """Up to `most` rejects; as many as can be read."""
+    """Up to `most` rejects; none that are missing or damaged. Raises OSError where the system cannot read them."""
     found: list[Reject] = []
-    with contextlib.suppress(OSError, ValueError, RawpackError):
+    with contextlib.suppress(FileNotFoundError, ValueError, RawpackError):
         found += itertools.islice(journal.read_rejects(store.path, store.manifest), most)
     return found
 
 
 def _provenance(path: Path, run: int) -> dict[str, Any]:
+    """What a run recorded; nothing where that is missing or damaged, which `inspect --verify` reports. Raises OSError
+    where the system cannot read it."""
     try:
         return read_provenance(path, run)[0]
-    except (OSError, RawpackError):
+    except (FileNotFoundError, RawpackError):
         return {}
 
 

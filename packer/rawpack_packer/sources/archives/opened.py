@@ -194,6 +194,25 @@ class CompressedSpans(Spans):
         return partial(self._read_compressed, k=k, offset=int(self.offset[i]), size=size)
 
     def _read_compressed(self, fd: int, *, k: int, offset: int, size: int) -> bytes:
+        try:
+            data = self._decompressed(fd, k, offset, size)
+        except DecodeError:
+            data = self._decompressed_again(fd, k, offset, size)
+        if len(data) < size:
+            raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
+        return data
+
+    def _decompressed_again(self, fd: int, k: int, offset: int, size: int) -> bytes:
+        """By another reader: the library's errors do not tell damage from a read that the system refused. If it fails
+        again, the system is asked itself. Raises OSError where it still refuses, DecodeError otherwise."""
+        try:
+            return self._decompressed(fd, k, offset, size)
+        except DecodeError:
+            for at in range(0, os.fstat(fd).st_size, _PIECE):
+                os.pread(fd, _PIECE, at)
+            raise
+
+    def _decompressed(self, fd: int, k: int, offset: int, size: int) -> bytes:
         path, state = self.archives.paths[k], self.archives.state(k)
         known = os.getpid(), path, state
         reader = _opened.pop(known, None)
@@ -203,8 +222,6 @@ class CompressedSpans(Spans):
         _opened[known] = reader
         while len(_opened) > _OPEN:
             _opened.popitem(last=False)[1].close()
-        if len(data) < size:
-            raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
         return data
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
