@@ -69,10 +69,15 @@ def unreadable_now(error: OSError, where: str | bytes) -> PackError:
 
 def is_of_system(error: BaseException) -> bool:
     """Whether a library could not read a file because the system did not let it, rather than for what is in it."""
-    number = error.errno if isinstance(error, OSError) else None
-    if number is None and (words := _ERRNO_OF_HDF5.search(str(error))):
-        number = int(words[1])
-    return number is not None and number not in _OF_BROKEN_FILES
+    return errno_of(error) not in (None, *_OF_BROKEN_FILES)
+
+
+def errno_of(error: BaseException) -> int | None:
+    """The number of the system's error that a library met, as far as the library reports it."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    words = _ERRNO_OF_HDF5.search(str(error))
+    return int(words[1]) if words else None
 
 
 def twice(read: Callable[[], T]) -> T:

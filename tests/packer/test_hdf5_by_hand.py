@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from test_source_conformance import write_again
 from rawpack import Reader
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import FieldKind, ImageKind, Source, open_source
+from rawpack_packer.sources.base import Samples
 from rawpack_packer.sources.hdf5 import file as hdf5_file
+from rawpack_packer.sources.hdf5 import source as hdf5_source
 from rawpack_packer.testing import SourceConformance
 
 COUNT = 7
@@ -244,6 +247,101 @@ def test_the_file_stays_usable_in_this_process(tmp_path: Path) -> None:
     del source
     with h5py.File(path, "a") as file:
         file["y"] = np.arange(3)
+
+
+# ------------------------------------------------------------------------------------------ reads that fail
+
+
+@pytest.fixture
+def no_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Called with n: the next n data sets that are opened lose their file's descriptor before a value is read."""
+    left, nothing, opening = [0], os.open(os.devnull, os.O_WRONLY), hdf5_source.open_data_set
+
+    def opened(file: h5py.File, name: str) -> h5py.Dataset:
+        data_set = opening(file, name)
+        if left[0]:
+            left[0] -= 1
+            os.dup2(nothing, data_set.file.id.get_vfd_handle())
+        return data_set
+
+    monkeypatch.setattr(hdf5_source, "open_data_set", opened)
+    yield lambda count: left.__setitem__(0, count)
+    os.close(nothing)
+
+
+@here
+@pytest.mark.skipif(os.name == "nt", reason="replaces a descriptor of the HDF5 library")
+@pytest.mark.parametrize("values", ["pixels", "chunks", "files", "one by one", "numbers", "texts"])
+def test_a_read_that_fails_says_nothing_about_the_values(
+    tmp_path: Path, no_reads: Callable[[int], None], values: str
+) -> None:
+    """What is read again is what is in the file, of every kind of data set; where reads keep failing, samples are
+    unreadable, and read as soon as they can be."""
+    path, labels, image = tmp_path / "set.h5", np.arange(1, 9), images(8)
+    with h5py.File(path, "w") as file:
+        if values == "files":
+            put_bytes(file, "x", jpegs(tmp_path, 8))
+        elif values == "one by one":
+            for i in range(8):
+                file[f"x/{i}"] = image[i]
+            file["y/0"] = image[0]
+        else:
+            file.create_dataset("x", data=image, chunks=(2, 12, 10, 3) if values == "chunks" else None)
+        if values == "numbers":
+            file["score"] = labels / 2
+        if values == "texts":
+            file["caption"] = [f"text {i}" for i in labels]
+
+    def read(part: Samples, i: int) -> str:
+        item = part[i]
+        data = item.image if isinstance(item.image, bytes) else np.asarray(item.image).tobytes()
+        return f"{data.hex()} {item.fields}"
+
+    def part() -> Samples:
+        return open_source(path).part(0, 8)
+
+    there = part()
+    wanted = [read(there, i) for i in range(8)]
+    assert len({*wanted}) == 8
+    assert len(there[0].fields) == (values in ("numbers", "texts", "one by one"))
+    del there
+    for fails in range(1, 4):
+        there = part()
+        no_reads(fails)
+        found = []
+        for i in range(8):
+            try:
+                found.append(read(there, i))
+            except DecodeError as error:
+                assert error.reason == "unreadable"  # noqa: PT017 - where reads fail that often
+                found.append(read(there, i))
+        assert found == wanted
+    there = part()
+    no_reads(1000)
+    for i in range(8):
+        with pytest.raises(DecodeError, match=r"unreadable: set\.h5, x"):
+            there[i]
+
+
+@here
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [(OSError, ()), (RuntimeError, ()), (OSError, ("x",)), (RuntimeError, ("x",)), (KeyError, ("x",))],
+)
+def test_a_look_at_the_file_that_cannot_read_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception], names: tuple[str, ...]
+) -> None:
+    """As h5py raises it; and not that there is no such data set, or that it has no image files."""
+    path = written(tmp_path / "set.h5", y=1)
+    with h5py.File(path, "a") as file:
+        put_bytes(file, "x", jpegs(tmp_path, 2))
+
+    def opened(file: h5py.File, name: str) -> h5py.Dataset:
+        raise kind("Unable to open object (file read failed: time = now\n, errno = 5, error message = 'a message')")
+
+    monkeypatch.setattr(hdf5_file, "open_data_set", opened)
+    with pytest.raises(UsageError, match=r"set\.h5 cannot be read: \[Errno 5\]"):
+        hdf5_file.data_sets(path, names)
 
 
 # ------------------------------------------------------------------------------------------ hostile files

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.errors import AdvisedError, is_no_fault_of_data, reason_of, stop_if_of_any_file, twice
+from rawpack_packer.errors import (
+    AdvisedError,
+    errno_of,
+    is_no_fault_of_data,
+    is_of_system,
+    reason_of,
+    stop_if_of_any_file,
+    twice,
+)
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Column, Images, Item, check_part, check_sample, named_value
 from rawpack_packer.text import again, near_path, plain
@@ -305,6 +313,9 @@ def parsing(where: str, path: str, kind: str) -> Iterator[None]:
             stop_if_of_any_file(error, where)
             if error.errno is not None and error.strerror:
                 raise UsageError(f"{where} cannot be read: {reason_of(error)}") from error
+        if is_of_system(error):
+            number = errno_of(error) or 0
+            raise UsageError(f"{where} cannot be read: {reason_of(OSError(number, os.strerror(number)))}") from error
         raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from error
 
 

@@ -8,9 +8,10 @@ any file of this machine through them.
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.errors import is_of_system
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inflation import MAX_INFLATION, most_of
@@ -147,11 +149,13 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
         for name in names:
             if "\0" in name:  # where HDF5 takes the name to end
                 continue
-            with suppress(KeyError, UnicodeEncodeError):
-                try:
-                    found[name] = described(file, name, open_data_set(file, name).id)
-                except RefusedError as error:
-                    raise UsageError(f"{where}: {plain(name)}: {error}") from error
+            try:
+                found[name] = described(file, name, open_data_set(file, name).id)
+            except RefusedError as error:
+                raise UsageError(f"{where}: {plain(name)}: {error}") from error
+            except (KeyError, UnicodeEncodeError) as error:
+                if is_of_system(error):
+                    raise
         return [_sniffed(file, one) for one in found.values()]
 
 
@@ -184,7 +188,9 @@ def open_file(path: str) -> h5py.File:
     """Raises what h5py raises, mostly OSError."""
     import h5py
 
-    return h5py.File(path, "r")
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_sieve_buf_size(0)  # after a read that failed, HDF5 would return what that buffer happens to hold
+    return h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, access))
 
 
 def ends_early(path: str, begin: int) -> bool:
@@ -357,8 +363,10 @@ def _sniffed(file: h5py.File, one: DataSet) -> DataSet:
     try:
         data_set = open_data_set(file, one.name)
         head = np.asarray(data_set[:32] if whole else data_set[0 if one.shape else ()])
-    except (OSError, RuntimeError):  # who reads the row says so
-        return one
+    except (OSError, RuntimeError) as error:
+        if is_of_system(error):
+            raise
+        return one  # who reads the row says so
     if sniff(head.tobytes()[:32]) is None:
         return one
     return replace(one, is_file=True, holds=OPAQUE, dtype="bytes") if one.of == "S" else replace(one, is_file=True)

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file, twice
+from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file
 from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
 from rawpack_packer.sources.axes import Axes, channels_last, turned
@@ -44,6 +44,7 @@ from rawpack_packer.sources.table.named_files import named_files
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
+T = TypeVar("T")
 _LABELS = ("label", "labels", "y", "Y", "target", "targets")
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
@@ -343,26 +344,47 @@ class _Rows:
 
     def whole(self, name: str) -> bytes | NDArray[Any]:
         """All of a data set that is one image. Raises DecodeError where it cannot be read."""
-        with self._faults(f"{self.of.name}, {plain(name)}"):
+
+        def read(_: bool) -> bytes | NDArray[Any]:
             opened = open_data_set(self._file(), name)
-            value = _bytes_or_array(twice(lambda: opened[()]), opened.dtype.itemsize)
+            return _bytes_or_array(opened[()], opened.dtype.itemsize)
+
+        value = self._attempted(read, f"{self.of.name}, {plain(name)}")
         return value.tobytes() if isinstance(value, np.ndarray) and value.ndim < 2 else value
 
     def _row(self, data_set: DataSet, row: int) -> Any:
-        with self._faults(f"{self.of.name}, {plain(data_set.name)}, row {row}"):
+        def read(again: bool) -> Any:
             if data_set.name not in self._data_sets:
                 self._data_sets[data_set.name] = self._opened(data_set)
             opened, count = self._data_sets[data_set.name]
             start, values = self._blocks.get(data_set.name, (0, ()))
             if not start <= row < start + len(values):
+                if again:
+                    return opened[row]  # others of its block may be damaged
                 start = row // count * count
-                try:
-                    values = opened[start : start + count]
-                except (OSError, RuntimeError, ValueError):
-                    # Others of its rows may be intact.
-                    return opened[row]
+                values = opened[start : start + count]
                 self._blocks[data_set.name] = start, values
             return values[row - start]
+
+        return self._attempted(read, f"{self.of.name}, {plain(data_set.name)}, row {row}")
+
+    def _attempted(self, read: Callable[[bool], T], what: str) -> T:
+        """What `read` returns, which is called again, with True, where it fails. Raises DecodeError, which names what
+        is read.
+
+        The file is opened anew each time: HDF5 takes what a failed read left in its buffers for the file's bytes, and
+        returns zeros, or nothing, without an error.
+        """
+        with self._faults(what):
+            try:
+                return read(False)
+            except Exception:
+                self._close()
+            try:
+                return read(True)
+            except Exception:
+                self._close()
+                raise
 
     @contextmanager
     def _faults(self, what: str) -> Iterator[None]:
@@ -381,8 +403,14 @@ class _Rows:
 
     def _file(self) -> Any:
         if self._open is None:
-            self._open = twice(lambda: open_file(self.of.path))
+            self._open = open_file(self.of.path)
         return self._open
+
+    def _close(self) -> None:
+        opened, self._open = self._open, None
+        self._data_sets.clear()
+        if opened is not None:
+            opened.close()
 
     def _opened(self, data_set: DataSet) -> tuple[Any, int]:
         opened = open_data_set(self._file(), data_set.name)
