@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
 import os
@@ -130,6 +131,34 @@ def test_the_size_per_image_is_that_of_the_whole_store(small: Callable[[str, str
         assert shown is not None
         assert float(shown[1]) == pytest.approx(total / 1000, rel=0.005)
         assert float(shown[2]) * {"B": 1, "kB": 1000}[shown[3]] == pytest.approx(total / 40, rel=0.005)
+
+
+@pytest.mark.parametrize("option", [(), ("--json",), ("--html", "report.html")], ids=["words", "json", "html"])
+@pytest.mark.parametrize("name", ["provenance.json", "provenance.npy", "rejects.jsonl"])
+@pytest.mark.parametrize("fails", ["open", "read"])
+def test_a_file_that_cannot_be_read_is_named(
+    small: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, name: str,
+    option: tuple[str, ...],
+) -> None:  # fmt: skip
+    """And what it says is not left out; where it is missing, it is."""
+    store = tmp_path / "store"
+    shutil.copytree(small("memmap", "48"), store)
+    monkeypatch.chdir(tmp_path)
+    opening = os.open
+
+    def opened(path: str | Path, flags: int, *how: int) -> int:
+        if Path(path) == store / name:
+            if fails == "open":
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), os.fspath(path))
+            flags = os.O_WRONLY
+        return opening(path, flags, *how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", opened)
+        ran = run_here("inspect", *option, store)
+    assert (ran.code, f"{store / name}" in ran.err) == (1, True), ran
+    (store / name).unlink()
+    assert run_here("inspect", *option, store).code == (1 if name == "rejects.jsonl" else 0)
 
 
 def test_inspect_refuses_what_is_no_store(tmp_path: Path) -> None:
