@@ -299,7 +299,7 @@ class FolderPart:
         return None if self.labels is None else self.labels[self.folder_of].astype(np.int64)
 
 
-class _Noted:
+class _NotingReads:
     """A file that notes the error of a read that fails."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -321,7 +321,7 @@ class _Noted:
 def noting_reads(file: BinaryIO) -> Iterator[BinaryIO]:
     """A file for `zipfile` and `tarfile`, which take a read that fails for a damaged archive: whatever the block raises
     or returns then, the error of that read is raised."""
-    noted = _Noted(file)
+    noted = _NotingReads(file)
     try:
         yield cast("BinaryIO", noted)
     except Exception:
