@@ -58,7 +58,8 @@ LONG = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long files. Within a file, tests stay in their order. Robustness is that of new processes."""
+    """Begin with the long files; within a file, tests stay in their order. Tests of robustness are about their
+    processes."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     for item in items:
@@ -176,9 +177,9 @@ def truth(store: Path) -> Truth:
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all processes of this run of the tests share."""
+    """A folder that all processes of this run of the tests share; on Windows, each has its own."""
     base = tmp_path_factory.getbasetemp()
-    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ and sys.platform != "win32" else base
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,8 @@ STATES = "provenance.npy"
 
 _OF_RUNS = re.compile(r"columns-[1-9]\d*|rejects(-[1-9]\d*)?\.jsonl|provenance(-[1-9]\d*)?\.(json|npy)")
 _RUN = re.compile(r"rejects-([1-9]\d{0,8})\.jsonl")
+NOT_RECORDED = (FileNotFoundError, DamagedStoreError)
+"""What `read_provenance` raises where nothing is known; any other error is one of reading."""
 _MAX_PROVENANCE, _MAX_STATES = 1 << 20, 1 << 34
 """Bytes: an untrusted store must not fill this machine's memory."""
 
@@ -54,7 +56,8 @@ def packing_runs(manifest: Manifest) -> range:
 def read_provenance(path: Path, run: int = 1) -> tuple[dict[str, Any], NDArray[np.int64]]:
     """What a run recorded in the store at `path`: `provenance.json`, and size and time of every source file (n, 2).
 
-    Raises DamagedStoreError where either was changed, FileNotFoundError where it is missing.
+    Raises DamagedStoreError where either was changed, FileNotFoundError where it is missing; StoreError and OSError,
+    with its path, where it cannot be read.
     """
     name, of_states = of_run(PROVENANCE, run), of_run(STATES, run)
     text, _ = unseal(read_plain(path / name, _MAX_PROVENANCE), name)

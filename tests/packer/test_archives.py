@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import pickle
@@ -679,38 +678,3 @@ class TestGzip(TestTar):
 
 class TestZip(TestTar):
     command = "zip -qry a.zip p"
-
-
-@pytest.mark.parametrize("lasting", [False, True])
-def test_a_read_that_fails_is_no_damage_of_a_compressed_archive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: bool
-) -> None:
-    """What reads compressed archives reports a read that the system refuses as damage: it is read again, and what is
-    still refused is an error of the system, which is no reason to reject the sample for good."""
-    save(tmp_path / "p" / "a.png", picture(20, 30, 1))
-    subprocess.run(["tar", "czf", "a.tgz", "p"], cwd=tmp_path, check=True)
-    opened: Any = archives.opened
-    source = ArchiveSource(tmp_path / "a.tgz")
-    wanted = source[0].image
-    read, pread, failed = opened._read_at, os.pread, []
-
-    def fails(*arguments: Any) -> bytes:
-        if lasting or not failed:
-            failed.append(1)
-            raise opened._damaged(RuntimeError("could not read"))
-        data: bytes = read(*arguments)
-        return data
-
-    def refused(fd: int, size: int, offset: int) -> bytes:
-        if lasting and len(failed) > 1:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return pread(fd, size, offset)
-
-    monkeypatch.setattr(opened, "_read_at", fails)
-    monkeypatch.setattr(opened.os, "pread", refused)
-    if not lasting:
-        assert source[0].image == wanted
-        return
-    with pytest.raises((DecodeError, OSError)) as raised:
-        source[0]
-    assert getattr(raised.value, "reason", "unreadable") == "unreadable", raised.value

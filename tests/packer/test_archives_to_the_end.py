@@ -4,6 +4,7 @@ in silence."""
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,11 @@ from PIL import Image
 from running import Ran, environment, run_here
 
 from rawpack import Reader
-from rawpack.errors import PackError, UsageError
+from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer import api
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.archives.zip import directory
+from rawpack_packer.sources.archives import opened
+from rawpack_packer.sources.archives.zip import _target, directory, disagreement
 
 CLASSES = ("ant", "bee", "cow")
 
@@ -626,3 +628,79 @@ def test_damage_of_a_compressed_archive_is_told_in_plain_words(compress: Any, ho
     assert found[1] in ({checksum} if by_checksum else {checksum, "its compressed data is damaged"}), ran.err
     assert "--skip-unreadable packs the rest" in ran.err
     assert not re.search(r"0x|Thread|Isal|Failed|!|Block|block header", ran.err), ran.err
+
+
+# ------------------------------------------------------------------------------------------ reads that fail
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds rapidgzip's descriptors in /proc")
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_a_read_that_fails_is_no_damage_of_compressed_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    """It is made again; a sample that cannot be read then is unreadable, and is read as soon as it can be."""
+    pytest.importorskip("rapidgzip")
+    path, image = tmp_path / f"set.tar.{suffix}", png(0)
+    path.write_bytes(compress(tar({f"a/{i}.png": image for i in range(3)})))
+    part, fails, opening = open_source(path).part(0, 3), [0], opened._open_compressed
+
+    def open_compressed(path: str, fd: int, *how: Any) -> Any:
+        reader = opening(path, fd, *how)
+        if fails[0]:
+            fails[0] -= 1
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            for link in [*Path("/proc/self/fd").iterdir()]:
+                if int(link.name) != fd and os.path.lexists(link) and link.readlink() == Path(path):
+                    os.dup2(nothing, int(link.name))
+            os.close(nothing)
+        return reader
+
+    monkeypatch.setattr(opened, "_open_compressed", open_compressed)
+    fails[0] = 1
+    assert part[1].image == image
+    opened._close()
+    fails[0] = 2
+    with pytest.raises(DecodeError, match=r"^unreadable: \[Errno 5\]"):
+        part[1]
+    assert part[1].image == image
+    opened._close()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_read_that_fails_is_no_damage_of_a_zip(tmp_path: Path, place: int) -> None:
+    """Wherever it is in the directory, which `zipfile` reads, and takes for damaged then."""
+    path = tmp_path / "set.zip"
+    path.write_bytes(zipped({"a/1.png": b"1", "a/2.png": b"2"}))
+
+    class File(io.BytesIO):
+        reads = 0
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            self.reads += 1
+            if self.reads == place + 1:
+                raise OSError(errno.EIO, "a message")
+            return super().read(size)
+
+    with pytest.raises(OSError, match="a message") as caught:
+        directory(File(path.read_bytes()))
+    assert caught.value.errno == errno.EIO
+    assert len(directory(io.BytesIO(path.read_bytes()))[0]) == 2
+
+
+def test_a_read_that_fails_is_no_damage_of_a_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of its header nor of a link; an offset that no file has is one."""
+    path, number = tmp_path / "set.zip", errno.EIO
+    path.write_bytes(zipped({"a/1.png": b"1"}))
+
+    def pread(fd: int, size: int, offset: int) -> bytes:
+        raise OSError(number, "a message")
+
+    with path.open("rb") as file:
+        ((info,), _) = directory(file)
+        monkeypatch.setattr(os, "pread", pread)
+        for look in (disagreement, _target):
+            with pytest.raises(OSError, match="a message"):
+                look(file.fileno(), info)
+        number = errno.EINVAL
+        assert "no member begins at byte" in str(disagreement(file.fileno(), info))
+        assert _target(file.fileno(), info) == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import tarfile
@@ -20,6 +21,7 @@ import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources import Source, open_source
+from rawpack_packer.sources.labels_file import read_labels
 
 SMALL = ("--size", 8)
 NAMES = ("0.png", "1.png", "2.png", "sub/3.png")
@@ -264,6 +266,24 @@ def test_a_file_in_an_archive_that_is_not_read_is_refused(tmp_path: Path) -> Non
         archive.writestr("labels.csv", FILES["by stem.csv"])
     with pytest.raises(UsageError, match=r"labels\.csv, in the archive, cannot be read: .*method 14"):
         open_source(tmp_path / "data.zip", labels_file="labels.csv")
+
+
+@pytest.mark.parametrize("name", ["kit.tar", "kit.tar.gz"])
+def test_a_read_that_fails_is_no_damage_of_the_labels(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tarfile`, which tries each compression, takes it for damaged."""
+    path = tmp_path / name
+    with tarfile.open(path, "w:gz" if name.endswith("gz") else "w") as archive:
+        archive.addfile(tarfile.TarInfo("labels"))
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise OSError(errno.EIO, "a message")
+
+    monkeypatch.setattr(Path, "open", lambda *_: File())
+    with pytest.raises(UsageError, match=r"kit\.tar.* cannot be read: \[Errno 5\] a message"):
+        read_labels(path, ["a"], "top")
 
 
 def test_a_column_needs_its_file(tmp_path: Path) -> None:

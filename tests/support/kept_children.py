@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,16 @@ def _surroundings() -> tuple[Any, ...]:
     limits = [resource.getrlimit(one) for one in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
     mask = os.umask(0)
     os.umask(mask)
-    return os.getpid(), folder, state.st_dev, state.st_ino, tuple(sorted(variables.items())), *limits, mask
+    return (
+        os.getpid(),
+        folder,
+        state.st_dev,
+        state.st_ino,
+        tuple(sorted(variables.items())),
+        tuple(sys.path),
+        *limits,
+        mask,
+    )
 
 
 class KeptChildren:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +16,10 @@ def once(folder: Path, make: Callable[[], object]) -> Path:
     changed."""
     states = _states(folder)
     with open(states.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if sys.platform != "win32":  # where each process has a folder of its own
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if not states.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
             folder.mkdir()

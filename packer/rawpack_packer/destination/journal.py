@@ -4,6 +4,7 @@ rejected samples, which are the lines of `rejects.jsonl`, with their reason code
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -23,7 +24,7 @@ from rawpack.system.files import open_plain
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt
-from rawpack_packer.provenance import packing_runs, read_provenance
+from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.text import storable
@@ -116,7 +117,7 @@ def finished_job(path: Path, manifest: Manifest) -> JobNote:
 def states_of_finished(path: Path) -> NDArray[np.int64] | None:
     """The states of what the store at `path` was packed from, without what was appended since; None where there is no
     finished store, and where they are not known."""
-    with contextlib.suppress(OSError, RawpackError):
+    with contextlib.suppress(*NOT_RECORDED):
         states = read_provenance(path)[1]
         return states if len(states) and (path / NAME).exists() else None
     return None
@@ -136,7 +137,7 @@ def digests(path: Path, manifest: Manifest) -> list[str]:
     """The digest of each source of a store whose files are known."""
     found = []
     for run in packing_runs(manifest):
-        with contextlib.suppress(OSError, RawpackError, KeyError, TypeError):
+        with contextlib.suppress(*NOT_RECORDED, KeyError, TypeError):
             provenance, states = read_provenance(path, run)
             found += [str(provenance["source"]["digest"])] if len(states) else []
     return found
@@ -169,7 +170,7 @@ def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
         try:
             provenance, found = read_provenance(path, run)
             first = int(provenance["first"]) if run > 1 else 0
-        except (OSError, RawpackError, KeyError, TypeError, ValueError):
+        except (*NOT_RECORDED, KeyError, TypeError, ValueError):
             break
         # Else the samples do not have a file each.
         if 0 <= first <= end and found.shape[1:] == (2,) and len(found) >= end - first:
@@ -185,8 +186,12 @@ def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
         open_plain(path / manifest.rejects.file.name) as (descriptor, _),
         open(descriptor, "rb", closefd=False) as file,
     ):
-        while line := file.readline(_MAX_LINE):
-            yield decode(line)
+        try:
+            while line := file.readline(_MAX_LINE):
+                yield decode(line)
+        except OSError as error:
+            error.filename = os.fspath(path / manifest.rejects.file.name)
+            raise
 
 
 REASONS: dict[str, str] = {

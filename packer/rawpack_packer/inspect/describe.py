@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import NAME, Field
-from rawpack.errors import RawpackError, StoreError, UsageError
+from rawpack.errors import StoreError, UsageError
 from rawpack.remote.url import is_url
 from rawpack.store.shard_files import Fetched
 from rawpack.store.store import Store
@@ -25,7 +25,7 @@ from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.progress import SaysWhy, waiting_for_store
-from rawpack_packer.provenance import packing_runs, read_provenance
+from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
 from rawpack_packer.sources.folder import holds_image
 from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import Block, Shown, again, plain
@@ -278,7 +278,7 @@ def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
         try:
             about, states = read_provenance(store.path, run)
             source, first = about.get("source"), int(about["first"]) if run > 1 else 0
-        except (FileNotFoundError, RawpackError, KeyError, TypeError, ValueError):
+        except (*NOT_RECORDED, KeyError, TypeError, ValueError):
             return []
         if states.ndim != 2 or states.shape[1] != 2:
             return []
@@ -288,19 +288,17 @@ def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
 
 
 def first_rejects(store: Store, most: int) -> list[Reject]:
-    """Up to `most` rejects; none that are missing or damaged. Raises OSError where the system cannot read them."""
+    """Up to `most` rejects; as many as there are before damage. Raises OSError, StoreError."""
     found: list[Reject] = []
-    with contextlib.suppress(FileNotFoundError, ValueError, RawpackError):
+    with contextlib.suppress(*NOT_RECORDED, ValueError):
         found += itertools.islice(journal.read_rejects(store.path, store.manifest), most)
     return found
 
 
 def _provenance(path: Path, run: int) -> dict[str, Any]:
-    """What a run recorded; nothing where that is missing or damaged, which `inspect --verify` reports. Raises OSError
-    where the system cannot read it."""
     try:
         return read_provenance(path, run)[0]
-    except (FileNotFoundError, RawpackError):
+    except NOT_RECORDED:
         return {}
 
 

@@ -12,10 +12,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
-from rawpack.errors import RawpackError, UsageError
+from rawpack.errors import UsageError
 from rawpack.store.store import Store
 from rawpack_packer.options import opt
-from rawpack_packer.provenance import packing_runs, read_provenance
+from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
 from rawpack_packer.sources.base import differing_field, shown_field
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.video import Videos
@@ -142,7 +142,7 @@ def _file_sizes(store: Store, number: int) -> set[int]:
     """
     try:
         sizes = [read_provenance(store.path, run)[1][:, 0].tolist() for run in packing_runs(store.manifest)]
-    except (OSError, RawpackError, IndexError):
+    except (*NOT_RECORDED, IndexError):
         return set()
     return set(sizes[0][number : number + 1] if len(sizes) == 1 else itertools.chain.from_iterable(sizes))
 

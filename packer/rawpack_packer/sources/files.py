@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -296,6 +297,38 @@ class FolderPart:
     def file_labels(self) -> NDArray[np.int64] | None:
         """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
         return None if self.labels is None else self.labels[self.folder_of].astype(np.int64)
+
+
+class _NotingReads:
+    """A file that notes the error of a read that fails."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+@contextmanager
+def noting_reads(file: BinaryIO) -> Iterator[BinaryIO]:
+    """A file for `zipfile` and `tarfile`, which take a read that fails for a damaged archive: whatever the block raises
+    or returns then, the error of that read is raised."""
+    noted = _NotingReads(file)
+    try:
+        yield cast("BinaryIO", noted)
+    except Exception:
+        if noted.error is None:
+            raise
+    if noted.error is not None:
+        raise noted.error
 
 
 @contextmanager

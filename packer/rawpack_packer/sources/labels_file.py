@@ -25,6 +25,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
+from rawpack_packer.sources.files import noting_reads
 from rawpack_packer.sources.listing.columns import RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import READERS, BadListingError, ListingRows, long_cells
 from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
@@ -269,7 +270,7 @@ def _truth(path: Path) -> bytes | None:
         return _checked(places[0].read_bytes()) if places else None
     if path.name == _TRUTH:
         return _checked(path.read_bytes())
-    with tarfile.open(path) as archive:
+    with path.open("rb") as opened, noting_reads(opened) as noted, tarfile.open(fileobj=noted) as archive:
         for member in archive:
             if PurePosixPath(member.name).name == _TRUTH and member.isreg() and member.size <= _MOST_BYTES:
                 file = archive.extractfile(member)

@@ -55,12 +55,17 @@ def open_plain(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """All bytes of a plain file. Raises as `open_plain`, and DamagedStoreError for more than `limit` bytes."""
+    """All bytes of a plain file. Raises as `open_plain`, DamagedStoreError for more than `limit` bytes, and OSError,
+    with the path, where they cannot be read."""
     with open_plain(path) as (descriptor, size):
         if size > limit:
             raise DamagedStoreError(f"{path} has {size} bytes, more than the {limit} that are allowed")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(size)
+            try:
+                return file.read(size)
+            except OSError as error:
+                error.filename = os.fspath(path)
+                raise
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:

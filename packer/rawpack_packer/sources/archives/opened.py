@@ -4,6 +4,7 @@ made in that pass and shared by all workers."""
 from __future__ import annotations
 
 import atexit
+import errno
 import io
 import os
 import tempfile
@@ -43,6 +44,8 @@ FoundMember = tuple[Member, bytes]
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
+_OF_SYSTEM = ("failed to read from file", "opening file", "could not get the file position")
+"""What rapidgzip says where the system refused it, by no error of its own: lower case."""
 _NO_INDEX = NO_BYTES
 """Stands for the index of an archive that is damaged, and is read from its beginning each time."""
 _PIECE = 1 << 20
@@ -194,25 +197,6 @@ class CompressedSpans(Spans):
         return partial(self._read_compressed, k=k, offset=int(self.offset[i]), size=size)
 
     def _read_compressed(self, fd: int, *, k: int, offset: int, size: int) -> bytes:
-        try:
-            data = self._decompressed(fd, k, offset, size)
-        except DecodeError:
-            data = self._decompressed_again(fd, k, offset, size)
-        if len(data) < size:
-            raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
-        return data
-
-    def _decompressed_again(self, fd: int, k: int, offset: int, size: int) -> bytes:
-        """By another reader: the library's errors do not tell damage from a read that the system refused. If it fails
-        again, the system is asked itself. Raises OSError where it still refuses, DecodeError otherwise."""
-        try:
-            return self._decompressed(fd, k, offset, size)
-        except DecodeError:
-            for at in range(0, os.fstat(fd).st_size, _PIECE):
-                os.pread(fd, _PIECE, at)
-            raise
-
-    def _decompressed(self, fd: int, k: int, offset: int, size: int) -> bytes:
         path, state = self.archives.paths[k], self.archives.state(k)
         known = os.getpid(), path, state
         reader = _opened.pop(known, None)
@@ -222,6 +206,8 @@ class CompressedSpans(Spans):
         _opened[known] = reader
         while len(_opened) > _OPEN:
             _opened.popitem(last=False)[1].close()
+        if len(data) < size:
+            raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
         return data
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
@@ -281,7 +267,8 @@ def _open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None =
 
 
 def _read_at(reader: Any, offset: int, size: int) -> bytes:
-    """`size` decompressed bytes from `offset` on; fewer at the end. Raises DecodeError for a damaged archive."""
+    """`size` decompressed bytes from `offset` on; fewer at the end. Raises DecodeError for a damaged archive, OSError;
+    then the reader is of no use any more."""
     try:
         reader.seek(offset)
         return read_in_steps(reader.read, size)  # it takes as much memory as it is asked for bytes
@@ -291,10 +278,14 @@ def _read_at(reader: Any, offset: int, size: int) -> bytes:
 
 def _save_index(reader: Any, fd: int) -> KeptBytes:
     """Read the archive that is open as `fd` to its end, which checks it, and store its index. Raises DecodeError for a
-    damaged archive."""
+    damaged archive, OSError."""
     try:
         reader.seek(0, os.SEEK_END)
-        _check_rest(fd, reader.tell_compressed() // 8)
+        end = reader.tell_compressed() // 8
+    except (RuntimeError, ValueError) as error:
+        raise _damaged(error) from error
+    _check_rest(fd, end)
+    try:
         with tempfile.TemporaryFile() as file:
             if hasattr(reader, "export_index"):
                 reader.export_index(file)
@@ -316,9 +307,11 @@ def _check_rest(fd: int, at: int) -> None:
         at += len(piece)
 
 
-def _damaged(error: Exception) -> DecodeError:
+def _damaged(error: Exception) -> DecodeError | OSError:
     """What the library's message, which names its threads and bits, comes to for a user."""
     said = str(error).lower()
+    if said.startswith(_OF_SYSTEM):
+        return OSError(errno.EIO, os.strerror(errno.EIO))
     checksum = "crc32" in said or "checksum" in said
     return DecodeError("corrupt", f"its compressed data {'does not match its checksum' if checksum else 'is damaged'}")
 

@@ -17,8 +17,9 @@ from functools import partial
 from typing import BinaryIO, Self
 
 from rawpack.errors import DecodeError
+from rawpack_packer.errors import is_of_system
 from rawpack_packer.sources.archives.tar import BadArchiveError, Kind, Member
-from rawpack_packer.sources.files import MAX_FILE_BYTES
+from rawpack_packer.sources.files import MAX_FILE_BYTES, noting_reads
 from rawpack_packer.sources.table.columns import Fault, Rows, Spans, read_range
 from rawpack_packer.text import plain
 
@@ -101,14 +102,15 @@ def zip_members(fd: int) -> Iterator[Member]:
 
 def directory(file: BinaryIO) -> tuple[list[zipfile.ZipInfo], BadArchiveError | None]:
     """What the directory of an open archive lists; and what is wrong where that is not all of the archive. Raises
-    BadArchiveError where it cannot be read."""
-    try:
-        ends = zipfile.is_zipfile(file)
-        if ends:
-            with zipfile.ZipFile(file) as archive:
-                infos, start = archive.infolist(), archive.start_dir
-    except Exception as error:  # a parser of what others wrote raises what its own parts raise
-        raise BadArchiveError(f"its directory cannot be read ({error})") from error
+    BadArchiveError where it is damaged, OSError."""
+    with noting_reads(file) as noted:
+        try:
+            ends = zipfile.is_zipfile(noted)
+            if ends:
+                with zipfile.ZipFile(noted) as archive:
+                    infos, start = archive.infolist(), archive.start_dir
+        except Exception as error:  # a parser of what others wrote raises what its own parts raise
+            raise BadArchiveError(f"its directory cannot be read ({error})") from error
     if not ends:
         raise BadArchiveError(
             "it has no directory at its end", "it is truncated, or one part of a split archive: join its parts first"
@@ -158,8 +160,11 @@ def disagreement(fd: int, info: zipfile.ZipInfo) -> str | None:
     if info.flag_bits & _HIDDEN:
         return None
     name, header = _raw_name(info), b""
-    with suppress(OSError, OverflowError):  # of an offset that no file has
+    try:
         header = os.pread(fd, _LOCAL.size + len(name), info.header_offset)
+    except (OSError, OverflowError) as error:
+        if is_of_system(error):  # and not of an offset that no file has
+            raise
     mark, size, _ = _LOCAL.unpack_from(header) if len(header) >= _LOCAL.size else (b"", 0, 0)
     if mark != _MEMBER:
         return f"no member begins at byte {info.header_offset:,}, where its directory has {_shown(name)}"
@@ -227,7 +232,7 @@ def _kind(info: zipfile.ZipInfo) -> Kind:
 
 
 def _target(fd: int, info: zipfile.ZipInfo) -> bytes:
-    """Where a link leads; nowhere if that cannot be read."""
+    """Where a link leads; nowhere if it is damaged. Raises OSError."""
     if info.file_size > _LONGEST_LINK or info.compress_size > _LONGEST_LINK:
         return b""
     try:
@@ -235,7 +240,9 @@ def _target(fd: int, info: zipfile.ZipInfo) -> bytes:
             fd, offset=info.header_offset, length=info.compress_size, method=info.compress_type,
             size=info.file_size, checksum=info.CRC,
         )  # fmt: skip
-    except (DecodeError, OSError):
+    except (DecodeError, OSError) as error:
+        if is_of_system(error):
+            raise
         return b""
 
 
