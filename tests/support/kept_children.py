@@ -78,8 +78,11 @@ class KeptChildren:
 
     def take_template(self, key: tuple[Any, ...], start: Callable[[], template._Running]) -> template._Running:
         running = self._templates.pop(key, None)
-        if running is not None and running.lives():
+        if running is None:
+            return start()
+        if running.lives():
             return running
+        running.child.kill()
         return start()
 
     def keep_template(self, key: tuple[Any, ...], running: template._Running) -> None:
