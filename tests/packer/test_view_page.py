@@ -300,8 +300,11 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     page.click("main h2, main table >> nth=0", position={"x": 1, "y": 1})
     page.keyboard.press(" ")
     page.wait_for_function("() => Number(document.querySelector('#frame').value) > 3")
+    page.eval_on_selector("#frame", "one => { one.isPlaying = true }")
     page.keyboard.press(" ")
-    page.wait_for_function("() => document.querySelector('#play').textContent === 'Play'")
+    # The frame at which it stops is the page's address from now on, so that the page is drawn again.
+    page.wait_for_function("() => !document.querySelector('#frame').isPlaying")
+    assert page.inner_text("#play") == "Play"
     row = int(page.input_value("#frame"))
     assert page.inner_text("#when") == f"frame {row + 1} of 12, {reader.column('pts_seconds')[row]:.3f} s"
     page.eval_on_selector("#frame", "one => { one.value = 9; one.dispatchEvent(new Event('input')) }")
