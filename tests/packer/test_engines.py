@@ -648,6 +648,7 @@ def test_other_versions_of_rawpack_are_refused(tmp_path: Path) -> None:
     assert "0.0.1 where the job runs" in outcome.error
 
 
+@pytest.mark.own_processes
 def test_idle_packing_processes_end(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that a worker keeps for its next part stays for a while, and goes when there is none."""
     timers, ended = list[threading.Timer](), remote_worker.end_idle

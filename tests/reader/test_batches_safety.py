@@ -188,7 +188,6 @@ def test_batches_are_the_callers_to_write(batches: Batches, truth: Truth) -> Non
         assert all((batch["image"] == 77).all() and (batch["label"] == -7).all() for batch in kept)
 
 
-@pytest.mark.own_processes
 def test_a_batch_outlives_its_reader(store: Path, truth: Truth) -> None:
     """A batch stays right when iterator, batches and reader are gone, and the workers with them."""
     for way in WAYS.values():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import reading
 
 from rawpack.system import template
 from rawpack.system.child import Child
@@ -70,11 +71,11 @@ class KeptChildren:
     def nothing(self) -> Iterator[None]:
         """End them all, and keep none meanwhile."""
         self.close()
-        self.keeps = False
+        kept, self.keeps = self.keeps, False
         try:
             yield
         finally:
-            self.keeps = True
+            self.keeps = kept
 
     def take_template(self, key: tuple[Any, ...], start: Callable[[], template._Running]) -> template._Running:
         running = self._templates.pop(key, None)
@@ -183,6 +184,7 @@ def kept_children() -> Iterator[KeptChildren]:
     kept = _KeptTemplate.kept = _KeptCalls.kept = KeptChildren()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "Template", _KeptTemplate)
+        patch.setattr(reading, "keep_nothing", kept.nothing)
         for module in (estimate, look, file):
             patch.setattr(module, "IsolatedCalls", _KeptCalls)
         try:
