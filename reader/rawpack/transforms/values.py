@@ -143,9 +143,11 @@ class ByTable(Step):
         for step in steps:
             if step.pointwise:
                 ramp = step.apply(ramp, None)
-        self._dtype, self._planes = np.dtype(made.dtype), made.layout == "CHW"
+        self._dtype, self.planar = np.dtype(made.dtype), made.layout == "CHW"
         # OpenCV has no tables of some dtypes, such as float16: it moves another one of the same size.
         self._carrier = np.dtype({2: np.uint16, 8: np.float64}.get(self._dtype.itemsize, self._dtype))
+        self.tables: Array = np.ascontiguousarray(ramp[0].T)
+        """(channels, 256): what each byte becomes."""
         self._table = np.ascontiguousarray(ramp).view(self._carrier)
         self._tables = [np.ascontiguousarray(self._table[0, :, c]) for c in range(channels)]
         self._one_table = all(np.array_equal(table, self._tables[0]) for table in self._tables)
@@ -160,10 +162,10 @@ class ByTable(Step):
 
         *several, height, width, channels = image.shape
         if out is None or not out.flags.c_contiguous:
-            shape = (*several, channels, height, width) if self._planes else image.shape
+            shape = (*several, channels, height, width) if self.planar else image.shape
             out = np.empty(shape, self._dtype)
         rows: Array = image.reshape(-1, width, channels)
-        if self._planes and channels > 1:
+        if self.planar and channels > 1:
             self._into_planes(rows, out.view(self._carrier).reshape(-1, channels, height * width))
             return out
         table = self._table
@@ -199,7 +201,7 @@ class ByTable(Step):
         error = np.abs(np.arange(256)[:, None] * scale + shift - table).max()
         if error > 4 * np.finfo(self._dtype).eps * max(1, np.abs(table).max()):
             return None
-        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self._planes)
+        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self.planar)
 
 
 @dataclass(frozen=True)
