@@ -420,18 +420,19 @@ def test_normalize_is_the_formula(dtype: str, channels: int, planes: bool) -> No
         np.testing.assert_array_equal(result, expected)
 
 
-def test_pointwise_steps_join_into_one_table() -> None:
-    """ConvertImageDtype and Normalize and ToCHW are one look-up; a step between that is not pointwise parts them."""
-    steps: list[Step] = [ConvertImageDtype("float32"), Normalize(MEAN, STD), ToCHW()]
-    specs = [Spec((4, 4, 3), "uint8", "HWC")]
-    for step in steps:
+@pytest.mark.parametrize("place", range(3))
+def test_pointwise_steps_join_into_one_table(place: int) -> None:
+    """ConvertImageDtype and Normalize are one look-up, with ToCHW wherever it is."""
+    given: list[Step] = [ConvertImageDtype("float32"), Normalize(MEAN, STD)]
+    given.insert(place, ToCHW())
+    steps, specs = list[Step](), [Spec((4, 4, 3), "uint8", "HWC")]
+    for step in given:
+        steps.append(step.fitted(specs[-1]))
         specs.append(step.makes(specs[-1]))
-    assert len(by_tables(steps, specs)) == 1
+    (table,) = by_tables(steps, specs)
     image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3) * 5
     expected = ((image / 255).astype(np.float32) - np.array(MEAN)) / np.array(STD)
-    np.testing.assert_allclose(
-        by_tables(steps, specs)[0].apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6
-    )
+    np.testing.assert_allclose(table.apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6)
 
 
 def test_planes_are_looked_up_in_little_memory() -> None:

@@ -131,7 +131,7 @@ class ToCHW(Step):
 
 
 class ByTable(Step):
-    """Pointwise steps on bytes as a table of 256 entries, and a ToCHW that follows them."""
+    """Pointwise steps on bytes as a table of 256 entries, and a ToCHW before, between or after them."""
 
     vectorized = True
 
@@ -141,8 +141,9 @@ class ByTable(Step):
         channels = spec.shape[2] or 1
         ramp: Array = np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], channels, axis=2)
         for step in steps:
-            if step.pointwise:
-                ramp = step.apply(ramp, None)
+            ramp = step.apply(ramp, None)
+        if made.layout == "CHW":
+            ramp = ramp.transpose(1, 2, 0)
         self._dtype, self.planar = np.dtype(made.dtype), made.layout == "CHW"
         # OpenCV has no tables of some dtypes, such as float16: it moves another one of the same size.
         self._carrier = np.dtype({2: np.uint16, 8: np.float64}.get(self._dtype.itemsize, self._dtype))
@@ -224,7 +225,7 @@ def tail_of(step: Step, made: Spec) -> Tail | None:
 
 
 def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
-    """The same steps, with each run of pointwise ones on bytes, and a ToCHW after it, as one table.
+    """The same steps, with each run of pointwise ones on bytes, and a ToCHW among or after them, as one table.
 
     specs: before each step, and after the last one.
     """
@@ -232,11 +233,11 @@ def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
     while k < len(steps):
         start = k
         if specs[k].dtype == "uint8" and specs[k].layout == "HWC" and (specs[k].shape[2] or 1) <= _MOST_TABLED:
-            while k < len(steps) and steps[k].pointwise:
+            while k < len(steps) and (steps[k].pointwise or type(steps[k]) is ToCHW):
                 k += 1
-        tabled = k > start
-        if not tabled or (k < len(steps) and type(steps[k]) is ToCHW):
-            k += 1
+        tabled = any(step.pointwise for step in steps[start:k])
+        if not tabled:
+            k = start + 1
         done.append(ByTable(steps[start:k], specs[start], specs[k]) if tabled else steps[start])
     return done
 
