@@ -11,7 +11,7 @@ from image_corpus import Pixels, scene
 from PIL import Image
 
 from rawpack.pixels.geometry import cover_size, crop_box
-from rawpack.pixels.resize import Interpolation, _enlarge_part, fit, to_size
+from rawpack.pixels.resize import Interpolation, enlarge_part, fit, to_size
 
 SIDES = st.integers(1, 5000)
 SIZES = st.tuples(SIDES, SIDES)
@@ -193,7 +193,7 @@ def test_the_part_is_what_scaling_all_would_give(target: tuple[int, int], method
     image = scene(40, 90)
     whole, _ = fit(image, target, interpolation=method)
     scaled = cover_size((40, 90), target)
-    assert difference(_enlarge_part(image, scaled, crop_box(scaled, target), method), whole) <= 3
+    assert difference(enlarge_part(image, scaled, crop_box(scaled, target), method), whole) <= 3
 
 
 @pytest.mark.parametrize("method", METHODS)

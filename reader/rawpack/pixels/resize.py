@@ -37,7 +37,7 @@ _CODES = {
     "nearest": cv2.INTER_NEAREST_EXACT,
 }
 
-_MAX_COVER_PIXELS = 1 << 24
+MAX_COVER_PIXELS = 1 << 24
 """An enlarged image of more pixels, most of which would be cropped, is never created."""
 _MOST_CHANNELS = 4
 """The most channels for which OpenCV has all dtypes and interpolations, and always transposes."""
@@ -86,8 +86,8 @@ def fit(
     if times > 1:
         scaled, box = covering(full or stored, size, times)
     enlarged = scaled[0] > stored[0] or scaled[1] > stored[1]
-    if enlarged and scaled[0] * scaled[1] > max(_MAX_COVER_PIXELS, 2 * size[0] * size[1]):
-        return _enlarge_part(image, scaled, box, interpolation), True
+    if enlarged and scaled[0] * scaled[1] > max(MAX_COVER_PIXELS, 2 * size[0] * size[1]):
+        return enlarge_part(image, scaled, box, interpolation), True
     if interpolation == "area" and image.dtype == np.uint8 and not enlarged:
         return np.ascontiguousarray(shrink(image, scaled, box)), False
     top, left, height, width = box
@@ -154,12 +154,12 @@ def _by_channels(image: Pixels) -> list[Pixels]:
     return [np.ascontiguousarray(part) for part in np.split(image, ends[:-1], axis=2)]
 
 
-def _enlarge_part(
+def enlarge_part(
     image: Pixels, scaled: tuple[int, int], box: tuple[int, int, int, int], interpolation: Interpolation
 ) -> Pixels:
     """The box of the image scaled to `scaled`, interpolated from the source without creating the scaled image."""
     if image.shape[2] > (_MOST_CHANNELS if interpolation in ("cubic", "lanczos") else _CV_CHANNELS):
-        return np.concatenate([_enlarge_part(part, scaled, box, interpolation) for part in _by_channels(image)], axis=2)
+        return np.concatenate([enlarge_part(part, scaled, box, interpolation) for part in _by_channels(image)], axis=2)
     code = {"area": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}.get(interpolation, _CODES[interpolation])
     slices, matrix = [], np.zeros((2, 3))
     for axis in (0, 1):
@@ -208,7 +208,7 @@ def shrink(image: Bytes, size: tuple[int, int], box: tuple[int, int, int, int] |
     down = _bands(height, size[0], top, top + rows) if size[0] != height else ()
     image = image[:, across[0].first : across[-1].last] if across else image[:, left : left + columns]
     image = _down(image, down, 0) if down else image[top : top + rows]
-    return _transposed(_down(_transposed(image), across, across[0].first)) if across else image
+    return transposed(_down(transposed(image), across, across[0].first)) if across else image
 
 
 def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
@@ -216,9 +216,9 @@ def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
     _, width, channels = image.shape
     image = image[bands[0].first - first : bands[-1].last - first]
     first, start, old, height = bands[0].first, bands[0].start, len(image), bands[-1].stop - bands[0].start
-    scratch = _scratch((old + height) * width * channels)
-    source = scratch[: old * width * channels].reshape(old, width * channels)
-    made = scratch[old * width * channels :][: height * width * channels].reshape(height, width * channels)
+    floats = scratch((old + height) * width * channels)
+    source = floats[: old * width * channels].reshape(old, width * channels)
+    made = floats[old * width * channels :][: height * width * channels].reshape(height, width * channels)
     np.copyto(source.reshape(image.shape), image)
     for band in bands:
         rows = source[band.first - first : band.last - first]
@@ -227,7 +227,7 @@ def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
     return rounded.reshape(height, width, channels)  # type: ignore[no-any-return]
 
 
-def _scratch(count: int) -> NDArray[np.float32]:
+def scratch(count: int) -> NDArray[np.float32]:
     """This thread's own memory for floats: allocating it each time would take as long as the work."""
     kept: NDArray[np.float32] | None = getattr(_local, "floats", None)
     if kept is not None and len(kept) >= count:
@@ -238,7 +238,7 @@ def _scratch(count: int) -> NDArray[np.float32]:
     return floats
 
 
-def _transposed(image: Bytes) -> Bytes:
+def transposed(image: Bytes) -> Bytes:
     if image.shape[2] > _MOST_CHANNELS:
         return np.ascontiguousarray(image.transpose(1, 0, 2))
     turned: Any = cv2.transpose(image)
