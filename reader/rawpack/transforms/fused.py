@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import native
+from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, resample
 from rawpack.pixels.geometry import covering
-from rawpack.store.stores import Stores
+from rawpack.store.stores import InMapping
 from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResizedCrop
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.randomness import Randoms
@@ -47,14 +48,19 @@ class Fused:
     planar: bool
     """Whether the result is (C, H, W)."""
 
-    def fill(
-        self, plan: FieldPlan, library: Stores, name: str, rows: NDArray[np.int64], out: Array, randoms: Randoms
-    ) -> None:
-        """Make the samples `rows` of a field in `out`, (n, *shape)."""
-        from rawpack.native.calls import IMAGE, resample
+    def takes(self, sizes: NDArray[np.int32]) -> bool:
+        """Whether the core takes images of these sizes (n, 2)."""
+        if not len(sizes) or sizes.max() > LONGEST_SOURCE:
+            return False
+        if self.resize is None or isinstance(self.resize, RandomResizedCrop):
+            return True
+        # The longer side of what these make follows from the shorter one.
+        longest = np.max(self.resize.size) * (sizes.max(axis=1) / sizes.min(axis=1)).max()
+        return bool(longest < LONGEST_SOURCE)
 
-        mapped = library.in_mapping(name, rows)
-        images: Array = np.zeros(len(rows), IMAGE)
+    def fill(self, plan: FieldPlan, mapped: InMapping, out: Array, randoms: Randoms) -> None:
+        """Make samples in `out`, (n, *shape)."""
+        images: Array = np.zeros(len(out), IMAGE)
         images["pixels"], images["end"] = mapped.addresses, mapped.ends
         images["height"], images["width"] = mapped.sizes.T
         images["stride"] = images["width"].astype(np.int64) * (plan.field.shape[2] or 1)
@@ -103,7 +109,9 @@ def fused(plan: FieldPlan) -> Fused | None:
     field, before, steps = plan.field, plan.specs[0], list(plan.steps)
     if plan.frames is not None or field.exact or field.planar or not field.codec.in_place or field.kind != "image":
         return None
-    if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS or not plan.result.fixed:
+    if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
+        return None
+    if not plan.result.fixed or max(n or 0 for n in plan.result.shape) > LONGEST_RESULT:
         return None
 
     def take(*kinds: type[Step]) -> Any:
