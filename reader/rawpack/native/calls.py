@@ -7,6 +7,7 @@ mapped, until the call returns. Calls release Python's lock, and several threads
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ IMAGE = np.dtype(
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY = 1, 2
+_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq11i4x"), struct.Struct("@PP8i")
+"""As IMAGE and `_Result`, for one image."""
 
 
 class _Result(ctypes.Structure):
@@ -74,6 +77,43 @@ def resample(
     flags = (planar, antialias, fill, lanes)
     result = _Result(out.ctypes.data, table, height, width, channels, out.itemsize, *map(int, flags))
     code = core.rawpack_resample(ctypes.c_int64(len(images)), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
+    _raise_for(code)
+
+
+def resample_one(
+    image: NDArray[np.uint8],
+    scaled: tuple[int, int],
+    window: tuple[int, int, int, int],
+    out: NDArray[np.uint8],
+    *,
+    antialias: bool = True,
+) -> bool:
+    """Resize one image to `scaled` (height, width), and write the window (top, left, height, width) of it to out: as
+    `resample`, whose checks of arrays take as long as resizing one image.
+
+    image: (H, W, C) with 1 or 3 channels; out: (height, width, C). Returns False, and does nothing, without the core, or
+    where pixels are not one after the other in each row, or sides are too long. Raises MemoryError, RuntimeError.
+    """
+    core, (height, width, channels), (stride, *within) = library(), image.shape, image.strides
+    if core is None or channels not in (1, 3) or image.dtype != np.uint8 or out.dtype != np.uint8:
+        return False
+    if within != [channels, 1] or (height > 1 and stride < width * channels):
+        return False
+    if out.shape != (*window[2:], channels) or not out.flags.c_contiguous or not out.flags.writeable:
+        return False
+    if max(height, width, *scaled) > LONGEST_SOURCE or max(window[2:]) > LONGEST_RESULT:
+        return False
+    first = image.__array_interface__["data"][0]
+    end = first + (height - 1) * stride + width * channels
+    record = _PACKED_IMAGE.pack(first, end, stride, height, width, 0, 0, height, width, *scaled, *window[:2], 0)
+    out_at = out.__array_interface__["data"][0]
+    result = _PACKED_RESULT.pack(out_at, 0, *window[2:], channels, 1, 0, antialias, 0, 1)
+    _raise_for(core.rawpack_resample(ctypes.c_int64(1), record, result))
+    return True
+
+
+def _raise_for(code: int) -> None:
+    """The error that a kernel returned."""
     if code == _NO_MEMORY:
         raise MemoryError("No memory for the tables and rows that resizing needs.")
     if code == _BAD_SIZES:

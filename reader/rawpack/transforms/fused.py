@@ -111,7 +111,7 @@ def fused(plan: FieldPlan) -> Fused | None:
         return None
     if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
         return None
-    if not plan.result.fixed or max(n or 0 for n in plan.result.shape) > LONGEST_RESULT:
+    if not plan.result.fixed or max((n or 0 for n in plan.result.shape), default=0) > LONGEST_RESULT:
         return None
 
     def take(*kinds: type[Step]) -> Any:
