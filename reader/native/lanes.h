@@ -6,15 +6,17 @@ typedef struct {               /* 16 bytes of the result along x, by two taps */
     int16_t share[16];         /* of the far one, in 2^-15 */
 } Blend;
 
-static const uint8_t SPREAD[2][16] = {/* bytes to words: 8 taps of a gray pixel; 2 taps of a pixel of 3 channels */
-                                      {0, NONE, 1, NONE, 2, NONE, 3, NONE, 4, NONE, 5, NONE, 6, NONE, 7, NONE},
-                                      {0, NONE, 3, NONE, 1, NONE, 4, NONE, 2, NONE, 5, NONE, NONE, NONE, NONE, NONE}};
+/* Bytes to words: twice 8 taps of gray; twice 2 taps of 3 channels, in turn, for vec_dot16. */
+#define N NONE
+static const uint8_t SPREAD[2][2][16] = {
+    {{0, N, 1, N, 2, N, 3, N, 4, N, 5, N, 6, N, 7, N}, {8, N, 9, N, 10, N, 11, N, 12, N, 13, N, 14, N, 15, N}},
+    {{0, N, 3, N, 1, N, 4, N, 2, N, 5, N, N, N, N, N}, {6, N, 9, N, 7, N, 10, N, 8, N, 11, N, N, N, N, N}}};
 static const uint8_t SQUEEZE[2][16] = {/* four pixels without the fourth byte that each has beside 3 channels */
                                        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-                                       {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, NONE, NONE, NONE, NONE}};
-static const uint8_t REVERSE[2][16] = {/* 16 gray pixels; the last 5 of 3 channels */
-                                       {15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
-                                       {13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, NONE}};
+                                       {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, N, N, N, N}};
+/* 16 gray pixels reversed; a byte that the next store covers, then 5 pixels of 3 channels reversed. */
+static const uint8_t REVERSE[2][16] = {{15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0},
+                                       {N, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2}};
 
 /* Along x by two taps: for each 8 bytes of the result one window of 16 bytes. 0 where a window is too narrow. */
 static int prepare_blends(Axis *x, int32_t channels, Lanes *lanes) {
@@ -45,18 +47,18 @@ static int prepare_blends(Axis *x, int32_t channels, Lanes *lanes) {
     }
     return 1;
 }
+/* near * (1 - share) + far * share, rounded once */
+LANES static inline Vec blended(const uint8_t *low, const uint8_t *high, const Blend *blend) {
+    Vec window = vec_load_two(low, high);
+    Vec near = vec_pick(window, vec_load(blend->near)), far = vec_pick(window, vec_load(blend->far));
+    return vec_add16(near, vec_scale16(vec_sub16(far, near), vec_load(blend->share)));
+}
 LANES static void row_of_blends(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst) {
     const Blend *blend = lanes->weights.bytes;
-    const int32_t *offset = lanes->offsets.bytes;
-    for (int32_t i = 0; i < x->count * channels; i += 32, offset += 4) {
-        Vec made[2];
-        for (int32_t v = 0; v < 2; v++, blend++) {
-            Vec window = vec_load_two(src + offset[v], src + offset[v + 2]);
-            Vec near = vec_pick(window, vec_load(blend->near)), far = vec_pick(window, vec_load(blend->far));
-            /* near * (1 - share) + far * share, rounded once */
-            made[v] = vec_add16(near, vec_scale16(vec_sub16(far, near), vec_load(blend->share)));
-        }
-        vec_store(dst + i, vec_pack16(made[0], made[1]));
+    const int32_t *at = lanes->offsets.bytes, bytes = x->count * channels;
+    for (int32_t i = 0; i < bytes; i += 32, at += 4, blend += 2) {
+        Vec even = blended(src + at[0], src + at[2], blend), odd = blended(src + at[1], src + at[3], blend + 1);
+        vec_store(dst + i, vec_pack16(even, odd));
     }
 }
 
@@ -83,24 +85,36 @@ static int prepare_sums(Axis *x, int32_t channels, Lanes *lanes) {
     }
     return 1;
 }
+LANES static inline Vec sum_of(const uint8_t *low, const uint8_t *high, const int16_t *weights, int32_t vectors,
+                               int32_t step, Vec first, Vec second) {
+    Vec window = vec_load_two(low, high), sum = vec_dot16(vec_pick(window, first), vec_load(weights));
+    for (int32_t v = 1; v < vectors; v++) {
+        weights += 16;
+        if (v % 2) {
+            sum = vec_add32(sum, vec_dot16(vec_pick(window, second), vec_load(weights)));
+        } else {
+            window = vec_load_two(low += step, high += step);
+            sum = vec_add32(sum, vec_dot16(vec_pick(window, first), vec_load(weights)));
+        }
+    }
+    return sum;
+}
 LANES static void row_of_sums(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst) {
     const int color = channels == 3;
-    const int32_t step = color ? 6 : 8, *offset = lanes->offsets.bytes;
-    const Vec spread = vec_load_two(SPREAD[color], SPREAD[color]), half = vec_all32(1 << (x->bits - 1));
+    const int32_t *at = lanes->offsets.bytes, bits = x->bits, vectors = lanes->vectors, step = color ? 12 : 16;
+    const Vec first = vec_load_two(SPREAD[color][0], SPREAD[color][0]), half = vec_all32(1 << (bits - 1));
+    const Vec second = vec_load_two(SPREAD[color][1], SPREAD[color][1]);
     const Vec squeeze = vec_load_two(SQUEEZE[color], SQUEEZE[color]);
     const int16_t *weights = lanes->weights.bytes;
-    for (int32_t i = 0; i < x->count; i += 8, offset += 8) {
-        Vec sums[4];
-        for (int32_t k = 0; k < 4; k++) {
-            const uint8_t *low = src + offset[k], *high = src + offset[k + 4];
-            sums[k] = vec_all32(0);
-            for (int32_t v = 0; v < lanes->vectors; v++, low += step, high += step, weights += 16)
-                sums[k] = vec_add32(sums[k], vec_dot16(vec_pick(vec_load_two(low, high), spread), vec_load(weights)));
-        }
-        if (!color) sums[0] = vec_sums32(vec_sums32(sums[0], sums[1]), vec_sums32(sums[2], sums[3]));
-        for (int32_t k = 0; k < (color ? 4 : 1); k++) sums[k] = vec_shift32(vec_add32(sums[k], half), x->bits);
-        Vec made = vec_pack16(vec_pack32(sums[0], sums[1]), vec_pack32(sums[2], sums[3]));
-        made = vec_pick(made, squeeze);
+    for (int32_t i = 0; i < x->count; i += 8, at += 8, weights += 64 * vectors) {
+        Vec s0 = sum_of(src + at[0], src + at[4], weights, vectors, step, first, second);
+        Vec s1 = sum_of(src + at[1], src + at[5], weights + 16 * vectors, vectors, step, first, second);
+        Vec s2 = sum_of(src + at[2], src + at[6], weights + 32 * vectors, vectors, step, first, second);
+        Vec s3 = sum_of(src + at[3], src + at[7], weights + 48 * vectors, vectors, step, first, second);
+        if (!color) s0 = vec_sums32(vec_sums32(s0, s1), vec_sums32(s2, s3));
+        s0 = vec_shift32(vec_add32(s0, half), bits), s1 = vec_shift32(vec_add32(s1, half), bits);
+        s2 = vec_shift32(vec_add32(s2, half), bits), s3 = vec_shift32(vec_add32(s3, half), bits);
+        Vec made = vec_pick(vec_pack16(vec_pack32(s0, s1), vec_pack32(s2, s3)), squeeze);
         vec_store_two(dst + i * channels, dst + (i + 4) * channels, made);
     }
 }
@@ -161,7 +175,6 @@ LANES static void lanes_column(const Axis *y, int32_t i, const uint8_t *const *r
 
 /* Which bytes of 48 make 16 of each channel: those of channel c in vector v. */
 static const uint8_t SPLIT[3][3][16] = {
-#define N NONE
     {{0, 3, 6, 9, 12, 15, N, N, N, N, N, N, N, N, N, N},
      {N, N, N, N, N, N, 2, 5, 8, 11, 14, N, N, N, N, N},
      {N, N, N, N, N, N, N, N, N, N, N, 1, 4, 7, 10, 13}},
@@ -171,7 +184,6 @@ static const uint8_t SPLIT[3][3][16] = {
     {{2, 5, 8, 11, 14, N, N, N, N, N, N, N, N, N, N, N},
      {N, N, N, N, N, 1, 4, 7, 10, 13, N, N, N, N, N, N},
      {N, N, N, N, N, N, N, N, N, N, 0, 3, 6, 9, 12, 15}},
-#undef N
 };
 LANES static void lanes_split(const uint8_t *row, int32_t width, uint8_t *const planes[3]) {
     int32_t i = 0;
@@ -190,13 +202,12 @@ LANES static void lanes_split(const uint8_t *row, int32_t width, uint8_t *const 
     plain_split(row + 3 * i, width - i, rest);
 }
 
-/* A row reversed pixel by pixel; reads and writes nothing beside it. */
+/* A row reversed pixel by pixel, from the last of dst to the first: memory is fetched ahead of ascending reads. */
 LANES static void lanes_reverse(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst) {
-    const uint8_t *which = REVERSE[channels == 3];
-    const Vec reverse = vec_load_two(which, which);
+    const Vec reverse = vec_load_two(REVERSE[channels == 3], REVERSE[channels == 3]);
     int32_t left = width * channels, step = channels == 3 ? 15 : 16;
-    for (; left >= 32; left -= 2 * step, dst += 2 * step) /* of 3 channels, a load begins a byte before its 5 pixels */
-        vec_store_two(dst, dst + step, vec_pick(vec_load_two(src + left - 16, src + left - step - 16), reverse));
+    for (; left >= 32; left -= 2 * step, src += 2 * step)
+        vec_store_two(dst + left - 16, dst + left - 16 - step, vec_pick(vec_load_two(src, src + step), reverse));
     plain_reverse(src, left / channels, channels, dst);
 }
 static const Kernels LANES_KERNELS = {lanes_prepare, lanes_row, lanes_column, lanes_split, lanes_reverse};

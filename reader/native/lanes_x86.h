@@ -2,7 +2,7 @@
  * not mix. */
 #include <immintrin.h>
 #define LANES __attribute__((target("avx2")))
-#define LANES_NUMBER 1
+enum { LANES_NUMBER = 1 };
 typedef __m256i Vec;
 
 static int lanes_work(void) { return __builtin_cpu_supports("avx2"); }

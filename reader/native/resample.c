@@ -52,10 +52,10 @@ typedef struct {            /* what the table of an axis follows from */
 } Span;
 typedef struct {
     Span span;
-    int32_t count, taps, pitch, bits; /* of weights: the most of a position, from position to position, p */
+    int32_t count, taps, pitch, bits; /* positions; the most taps of one; weights from position to position; p */
     int32_t *first, *used;            /* by position: first pixel, number of taps */
     int16_t *weights;
-    Buffer firsts, uses, all_weights;
+    Buffer table;
 } Axis;
 typedef struct { /* of the vector kernels along x; laid out by their `prepare` */
     Buffer offsets, weights;
@@ -71,64 +71,61 @@ typedef struct {
 } Kernels;
 
 static void *room(Buffer *buffer, size_t bytes) {
-    if (!buffer->bytes || bytes > buffer->size) {
-        free(buffer->bytes);
-        buffer->size = (bytes + bytes / 4 + 127) / 64 * 64; /* some more, as the next image is as likely larger */
-        buffer->bytes = aligned_alloc(64, buffer->size);
-        if (!buffer->bytes) buffer->size = 0;
-    }
-    return buffer->bytes;
+    if (buffer->bytes && bytes <= buffer->size) return buffer->bytes;
+    free(buffer->bytes);
+    buffer->size = (bytes + bytes / 4 + 127) / 64 * 64; /* some more, as the next image is as likely larger */
+    buffer->bytes = bytes < SIZE_MAX / 2 ? aligned_alloc(64, buffer->size) : NULL;
+    return buffer->bytes; /* NULL ends the call */
 }
 
 /* ---- tables of an axis */
-static int32_t rounded_weight(uint64_t part, uint64_t whole, int32_t bits) {
-    uint64_t above = (part << (bits + 1)) + whole, below = 2 * whole;
-    if ((above | below) >> 32) return (int32_t)(above / below);
-    return (int32_t)((uint32_t)above / (uint32_t)below); /* several times faster on many machines */
+static int64_t divided(uint64_t a, uint64_t b) { /* the second division is much faster on many machines */
+    return (a | b) >> 32 ? (int64_t)(a / b) : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+static int32_t rounded_weight(int64_t part, int64_t whole, int32_t bits) {
+    return (int32_t)divided(((uint64_t)part << (bits + 1)) + (uint64_t)whole, 2 * (uint64_t)whole);
 }
 /* The largest p, at most `bits`, for which this weight is below 2^15. */
-static int32_t bits_for(int32_t bits, uint64_t part, uint64_t whole) {
+static int32_t bits_for(int32_t bits, int64_t part, int64_t whole) {
     while ((part << (bits + 1)) + whole >= whole << 16) bits--;
     return bits;
 }
 
 /* The pixel before the center of output i; returns how far behind it that is, in 1 / (2 * out). */
-static int32_t two_taps(const Span *span, int32_t i, int32_t *first) {
+static int64_t two_taps(const Span *span, int32_t i, int32_t *first) {
     int64_t n = (2 * (int64_t)i + 1) * span->in - span->out, unit = 2 * (int64_t)span->out;
-    *first = n < 0 ? 0 : (n >> 32) ? (int32_t)(n / unit) : (int32_t)((uint32_t)n / (uint32_t)unit);
-    if (n < 0) return 0;
-    if (*first < span->in - 1) return (int32_t)(n - *first * unit);
-    *first = span->in - 1;
-    return 0;
+    int64_t before = n < 0 ? -1 : divided((uint64_t)n, (uint64_t)unit), last = span->in - 1;
+    *first = (int32_t)(before < 0 ? 0 : before > last ? last : before);
+    return before < 0 || before >= last ? 0 : n - before * unit;
 }
 static void fill_two_taps(Axis *axis) {
     const Span *span = &axis->span;
-    int32_t unit = 2 * span->out, first;
+    int64_t unit = 2 * (int64_t)span->out;
     axis->bits = 15; /* of two weights, the larger is at least 1/2 */
-    for (int32_t i = 0; i < span->out && axis->bits > 14; i++) {
-        int32_t past = two_taps(span, i, &first), larger = past > unit - past ? past : unit - past;
-        axis->bits = bits_for(axis->bits, (uint64_t)larger, (uint64_t)unit);
+    for (int32_t i = 0, first; i < span->out && axis->bits > 14; i++) {
+        int64_t past = two_taps(span, i, &first);
+        axis->bits = bits_for(axis->bits, past > unit - past ? past : unit - past, unit);
     }
-    for (int32_t i = 0; i < span->count; i++) {
+    for (int32_t i = 0, first; i < span->count; i++) {
         int32_t position = span->flip ? span->count - 1 - i : i;
-        int32_t past = two_taps(span, span->from + i, &first);
-        int32_t far = rounded_weight((uint64_t)past, (uint64_t)unit, axis->bits), near = (1 << axis->bits) - far;
-        if (near == 0) first++, near = far, far = 0; /* so that a far weight, in 2^-15, has 16 bits */
+        int32_t far = rounded_weight(two_taps(span, span->from + i, &first), unit, axis->bits);
+        int32_t near = (1 << axis->bits) - far;
+        if (near == 0) first++, near = far, far = 0; /* the vectors' far weight, in 2^-15, has 16 bits */
         axis->first[position] = first;
         axis->used[position] = far ? 2 : 1;
         axis->weights[2 * position] = (int16_t)near, axis->weights[2 * position + 1] = (int16_t)far;
     }
 }
 
-typedef struct {
-    int32_t first, end;
-    int64_t sum, most; /* of the triangle's values */
-} Window;
 static int64_t triangle(const Span *span, int32_t i, int32_t j) {
     int64_t away = (2 * (int64_t)j + 1) * span->out - (2 * (int64_t)i + 1) * span->in;
     int64_t value = 2 * (int64_t)span->in - (away < 0 ? -away : away);
     return value > 0 ? value : 0;
 }
+typedef struct {
+    int32_t first, end;
+    int64_t sum, most; /* of the triangle's values */
+} Window;
 static Window window_of(const Span *span, int32_t i) {
     int64_t in = span->in, unit = 2 * (int64_t)span->out, center = (2 * (int64_t)i + 1) * in; /* in 1 / unit */
     int64_t from = center - 2 * in + span->out, end = (center + 2 * in + span->out) / unit;
@@ -145,33 +142,33 @@ static void fill_triangles(Axis *axis) {
     axis->bits = MOST_BITS;
     for (int32_t i = 0; i < span->out; i++) {
         Window window = window_of(span, i);
-        axis->bits = bits_for(axis->bits, (uint64_t)window.most, (uint64_t)window.sum);
+        axis->bits = bits_for(axis->bits, window.most, window.sum);
     }
     for (int32_t i = 0; i < span->count; i++) {
-        int32_t position = span->flip ? span->count - 1 - i : i;
-        Window window = window_of(span, span->from + i);
+        int32_t position = span->flip ? span->count - 1 - i : i, scaled = span->from + i;
+        Window window = window_of(span, scaled);
         int16_t *weights = axis->weights + (size_t)position * (size_t)axis->pitch;
         axis->first[position] = window.first;
         axis->used[position] = window.end - window.first;
         for (int32_t j = window.first; j < window.end; j++)
-            *weights++ =
-                (int16_t)rounded_weight((uint64_t)triangle(span, span->from + i, j), (uint64_t)window.sum, axis->bits);
+            *weights++ = (int16_t)rounded_weight(triangle(span, scaled, j), window.sum, axis->bits);
         if ((window.end - window.first) % 2) *weights = 0; /* taps are read by twos */
     }
 }
 
 static int is_copied(const Axis *axis) { return axis->span.in == axis->span.out; }
 static int prepare_axis(Axis *axis, const Span *span) {
+    size_t count = (size_t)span->count;
+    int64_t most = span->triangle ? 2 * (int64_t)span->in / span->out + 1 : 2;
     axis->span = *span;
     axis->count = span->count;
-    int64_t most = span->triangle ? 2 * (int64_t)span->in / span->out + 1 : 2;
     axis->taps = (int32_t)(span->triangle && most > span->in ? span->in : most);
     axis->pitch = (axis->taps + 1) / 2 * 2;
     if (is_copied(axis)) return DONE;
-    axis->first = room(&axis->firsts, (size_t)span->count * sizeof *axis->first);
-    axis->used = room(&axis->uses, (size_t)span->count * sizeof *axis->used);
-    axis->weights = room(&axis->all_weights, (size_t)span->count * (size_t)axis->pitch * sizeof *axis->weights);
-    if (!axis->first || !axis->used || !axis->weights) return NO_MEMORY;
+    axis->first = room(&axis->table, count * (2 * sizeof(int32_t) + (size_t)axis->pitch * sizeof(int16_t)));
+    if (!axis->first) return NO_MEMORY;
+    axis->used = axis->first + count;
+    axis->weights = (int16_t *)(axis->used + count);
     (span->triangle ? fill_triangles : fill_two_taps)(axis);
     return DONE;
 }
@@ -239,7 +236,7 @@ static int lanes_work(void) { return 0; }
 typedef struct { /* memory of a call */
     Axis x, y;
     Lanes lanes;
-    Buffer ring, rows, edge, row, planes;
+    Buffer ring, rows, edge, row;
 } Memory;
 typedef struct {
     const Kernels *kernels;
@@ -275,7 +272,7 @@ static int prepare(Memory *memory, Job *job) {
     size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)memory->lanes.reach;
     if (!job->ring || !job->rows || !room(&memory->edge, row > reach ? row : reach)) return NO_MEMORY;
     if (!room(&memory->row, (size_t)result->width * (size_t)channels)) return NO_MEMORY;
-    return room(&memory->planes, (size_t)result->width * 3) ? DONE : NO_MEMORY;
+    return DONE;
 }
 
 /* Row y of the box, resized along x: the window of it. A copy writes nothing beside it. */
@@ -315,33 +312,27 @@ static void make_window_row(Memory *memory, Job *job, int32_t i, uint8_t *dst) {
         job->kernels->column(y, i, job->rows, job->bytes, dst);
 }
 
-/* Every `step`-th of the bytes becomes its table's value. */
-static void look_up(const uint8_t *bytes, int32_t count, int32_t step, const void *table, int32_t itemsize, void *out) {
-    if (itemsize == 1)
-        for (int32_t i = 0; i < count; i += step) ((uint8_t *)out)[i] = ((const uint8_t *)table)[bytes[i]];
-    else if (itemsize == 2)
-        for (int32_t i = 0; i < count; i += step) ((uint16_t *)out)[i] = ((const uint16_t *)table)[bytes[i]];
-    else
-        for (int32_t i = 0; i < count; i += step) ((uint32_t *)out)[i] = ((const uint32_t *)table)[bytes[i]];
+/* The values of a table for every `step`-th byte, `apart` bytes from each other. Inline: `item` is a constant. */
+static inline void look_up(const uint8_t *bytes, int32_t count, int32_t step, const uint8_t *table, size_t item,
+                           uint8_t *out, size_t apart) {
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < count; i++, bytes += step, out += apart) memcpy(out, table + *bytes * item, item);
 }
 
 /* A finished row of bytes becomes row y of the result. */
-static void put_row(const Memory *memory, const Job *job, const uint8_t *row, int32_t y) {
+static void put_row(const Job *job, const uint8_t *row, int32_t y) {
     const Result *result = job->result;
-    int32_t width = result->width, channels = result->channels, planar = result->planar && channels > 1;
-    size_t item = (size_t)result->itemsize, plane = (size_t)result->height * (size_t)width * item;
-    uint8_t *planes[3], *target = job->out + (size_t)y * (size_t)width * item * (size_t)(planar ? 1 : channels);
-    if (planar) {
-        for (int32_t c = 0; c < 3; c++)
-            planes[c] = result->tables ? (uint8_t *)memory->planes.bytes + c * width : target + (size_t)c * plane;
-        job->kernels->split(row, width, planes);
-    }
+    int32_t width = result->width, channels = result->channels;
+    size_t item = (size_t)result->itemsize, line = (size_t)width * item, plane = (size_t)result->height * line;
+    size_t apart = result->planar ? item : item * (size_t)channels;
+    uint8_t *to[3], *first = job->out + (size_t)y * (size_t)width * apart;
+    for (int32_t c = 0; c < channels; c++) to[c] = first + (size_t)c * (result->planar ? plane : item);
+    if (!result->tables) job->kernels->split(row, width, to);
     for (int32_t c = 0; result->tables && c < channels; c++) {
         const uint8_t *table = (const uint8_t *)result->tables + (size_t)c * 256 * item;
-        if (planar)
-            look_up(planes[c], width, 1, table, result->itemsize, target + (size_t)c * plane);
-        else
-            look_up(row + c, width * channels - c, channels, table, result->itemsize, target + (size_t)c * item);
+        if (item == 1) look_up(row + c, width, channels, table, 1, to[c], apart);
+        if (item == 2) look_up(row + c, width, channels, table, 2, to[c], apart);
+        if (item == 4) look_up(row + c, width, channels, table, 4, to[c], apart);
     }
 }
 
@@ -361,7 +352,7 @@ static void make_image(Memory *memory, Job *job) {
         } else {
             memset(row, result->fill, bytes);
         }
-        if (!direct) put_row(memory, job, row, to);
+        if (!direct) put_row(job, row, to);
     }
 }
 
@@ -371,8 +362,7 @@ static int is_sound_result(const Result *result) {
     int32_t item = result->itemsize;
     return result->out && is_within(result->height, 1, LONGEST_RESULT) && is_within(result->width, 1, LONGEST_RESULT) &&
            (result->channels == 1 || result->channels == 3) && (item == 1 || item == 2 || item == 4) &&
-           (result->tables || item == 1) && is_within(result->fill, 0, 255) &&
-           (uintptr_t)result->out % (size_t)item == 0 && (uintptr_t)result->tables % (size_t)item == 0;
+           (result->tables || item == 1) && is_within(result->fill, 0, 255);
 }
 static int is_sound_image(const Image *image, int32_t channels) {
     const int32_t *box = image->box;
@@ -390,10 +380,8 @@ static int is_sound_image(const Image *image, int32_t channels) {
     return is_within(image->flips, 0, FLIP_X | FLIP_Y);
 }
 static void discard(Memory *memory) {
-    Buffer *buffers[] = {&memory->x.firsts, &memory->x.uses,        &memory->x.all_weights, &memory->y.firsts,
-                         &memory->y.uses,   &memory->y.all_weights, &memory->lanes.offsets, &memory->lanes.weights,
-                         &memory->ring,     &memory->rows,          &memory->edge,          &memory->row,
-                         &memory->planes};
+    Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
+                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
