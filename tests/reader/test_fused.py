@@ -10,7 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS
+from reading import WAYS, without_core
 
 import rawpack_packer
 from rawpack import Reader, native
@@ -109,7 +109,7 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
     assert set(calls) == {"image"}
     calls.clear()
     np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *steps], fields=["image"]), made)
-    with mock.patch.object(native, "library", lambda: None):
+    with without_core():
         np.testing.assert_array_equal(pixels(reader, steps, fields=["image"]), made)
     assert calls == []
 

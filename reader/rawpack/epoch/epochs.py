@@ -222,8 +222,8 @@ class Epochs:
 
             if resizes(self.settings.pipeline):
                 warn(
-                    "this state is from a version of rawpack that made slightly other pixels of images that are shrunk; "
-                    "samples, their order and random numbers are the same"
+                    "this state is from a version of rawpack that made slightly other pixels of images that are "
+                    "shrunk; samples, their order and random numbers are the same"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(
@@ -323,4 +323,3 @@ class Epochs:
         self._of_parent = getattr(self, "pool_cache", None)
         """In a forked child: kept, because releasing it would end the parent's workers."""
         self.pool_cache = PoolCache()
-

@@ -91,8 +91,8 @@ def resample_one(
     """Resize one image to `scaled` (height, width), and write the window (top, left, height, width) of it to out: as
     `resample`, whose checks of arrays take as long as resizing one image.
 
-    image: (H, W, C) with 1 or 3 channels; out: (height, width, C). Returns False, and does nothing, without the core, or
-    where pixels are not one after the other in each row, or sides are too long. Raises MemoryError, RuntimeError.
+    image: (H, W, C) with 1 or 3 channels; out: (height, width, C). Returns False, and does nothing, without the core,
+    or where pixels are not one after the other in each row, or sides are too long. Raises MemoryError, RuntimeError.
     """
     core, (height, width, channels), (stride, *within) = library(), image.shape, image.strides
     if core is None or channels not in (1, 3) or image.dtype != np.uint8 or out.dtype != np.uint8:

@@ -194,8 +194,7 @@ class Stores:
         """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read."""
         gather = self._gather(name)
         if gather is not None:
-            sizes = np.empty((len(rows), 2), np.int32)
-            sizes[:] = self.fields[name].shape[:2]
+            sizes = np.full((len(rows), 2), self.fields[name].stored_shape[:2], np.int32)
             return InMapping(*gather.addresses(rows), sizes, gather)
         images = [reader.read(at) for reader, at in self.located(name, rows)]
         addresses = np.array([image.ctypes.data for image in images], np.uint64)

@@ -7,7 +7,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ class Fused:
         made: NDArray[np.int32] = images["scaled"]
         return made
 
-    def _crop(self, images: Array, drawn: Sequence[CropBox]) -> None:
+    def _crop(self, images: Array, drawn: Iterable[CropBox]) -> None:
         places = np.array([(*one.box, *one.at) for one in drawn], np.int32)
         if self.resize is None:
             images["box"] = places[:, :4]

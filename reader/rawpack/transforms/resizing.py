@@ -13,7 +13,6 @@ from rawpack.transforms.arguments import Interpolation, interpolation_of, size_o
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, scaled_pixels
 
-
 BILINEAR = ("linear", "bilinear")
 
 
