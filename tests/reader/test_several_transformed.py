@@ -218,7 +218,8 @@ class Spied(RandomResizedCrop):
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], keep: bool) -> None:
-    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does, within one level."""
+    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does,
+    within one level."""
     Spied.drawn.clear()
     fields = ["big", "depth", "image", "label"]
     (batch,) = batches(packed(keep=keep), [Spied((18, 15), antialias=False)], batch_size=COUNT, fields=fields)
