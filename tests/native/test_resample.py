@@ -37,14 +37,15 @@ def cases(draw: st.DrawFn) -> Case:
     tables = None if dtype is None else BLOCK[: 256 * channels].reshape(channels, 256).astype(dtype)
     return Case(
         BLOCK[draw(st.integers(0, 5000)) :], stride, (*sides, channels), (*corner, *size), tuple(scaled), tuple(at),
-        draw(st.integers(0, 3)), tuple(out), draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 255)), tables,
+        draw(st.integers(0, 3)), tuple(out), draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 255)),
+        tables,
     )  # fmt: skip
 
 
 @settings(max_examples=120, deadline=None)
 @given(cases())
 def test_every_path_gives_the_values_of_the_definition(case: Case) -> None:
-    """Vectors, plain C and a naive sum over the taps: the same bits, whatever the shape, box, window, flip and layout."""
+    """Vectors, plain C and a naive sum over the taps: the same bits, whatever shape, box, window, flip and layout."""
     expected = case.expected()
     for lanes in (True, False):
         made = case.made(lanes)

@@ -1,4 +1,4 @@
-"""Resizing from its definition, tap by tap in Python's integers, and thousands of odd cases of it: for the native core's tests."""
+"""For tests of the native core: resizing from its definition, tap by tap in fractions, and thousands of odd cases."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from rawpack.native.calls import IMAGE, resample
 
 Bytes = NDArray[np.uint8]
