@@ -198,11 +198,19 @@ def test_an_editable_installation_has_the_library_in_the_checkout(
     assert ignored == 0 or not (ROOT / ".git").exists()
     assert build.build_in_place() is None
     for change in (lambda: (checkout / "reader" / "native" / "more.h").write_text("/* more */\n"),
-                   lambda: monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DMORE")),
-                   lambda: library_of(checkout).write_bytes(build.sources().encode())):  # fmt: skip
+                   lambda: monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-DMORE"))):  # fmt: skip
         change()
         assert build.build_in_place() == library_of(checkout)
         assert build.build_in_place() is None
+
+
+@compiles
+def test_a_library_that_cannot_be_loaded_is_compiled_again(checkout: Path) -> None:
+    """Such as that of another machine by the same name."""
+    build = loaded(checkout)
+    library_of(checkout).write_bytes(build.sources().encode())
+    assert build.build_in_place() == library_of(checkout)
+    assert build.build_in_place() is None
 
 
 def test_a_checkout_that_cannot_be_written_is_used_without_the_library(
