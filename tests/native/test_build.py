@@ -231,6 +231,15 @@ def test_a_checkout_that_cannot_be_written_is_used_without_the_library(
         build.main()
 
 
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_compilers_have_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
+    """No warning by -Wall -Wextra."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    monkeypatch.setenv("CC", f"{compiler} -Werror")
+    loaded(ROOT).compile_to(tmp_path / "core")
+
+
 def test_the_library_of_this_checkout_is_of_its_sources() -> None:
     """What the other tests test is what is written here."""
     build = loaded(ROOT)
