@@ -21,7 +21,7 @@ from clip_frames import Frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from reading import WAYS
+from reading import WAYS, without_core
 from running import FORMATS
 
 import rawpack_packer
@@ -218,7 +218,8 @@ class Spied(RandomResizedCrop):
 
 @pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
 def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], keep: bool) -> None:
-    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does."""
+    """It is drawn once, in the pixels of the smallest image: others are cut out there, and resized as OpenCV does,
+    within one level."""
     Spied.drawn.clear()
     fields = ["big", "depth", "image", "label"]
     (batch,) = batches(packed(keep=keep), [Spied((18, 15), antialias=False)], batch_size=COUNT, fields=fields)
@@ -229,7 +230,7 @@ def test_a_resized_crop_is_of_the_same_box_in_each(packed: Callable[..., Path], 
         for name, times in (("image", 1), ("big", TIMES)):
             part = one[name][y * times : (y + h) * times, x * times : (x + w) * times]
             resized = cv2.resize(part, (15 * times, 18 * times), interpolation=cv2.INTER_LINEAR)
-            np.testing.assert_array_equal(batch[name][k], resized)
+            assert np.abs(batch[name][k].astype(int) - resized).max() <= 1
         rows = [int(y + (i + 0.5) * h / 18) for i in range(18)]
         columns = [int(x + (i + 0.5) * w / 15) for i in range(15)]
         np.testing.assert_array_equal(batch["depth"][k], one["depth"][np.ix_(rows, columns)])
@@ -513,7 +514,8 @@ def test_notebooks_show_all_images_of_a_sample(packed: Callable[..., Path]) -> N
 
 
 def test_two_images_take_no_more_calls_than_two_stores(tmp_path: Path) -> None:
-    """What is drawn for one is used for the other: fewer Python functions are called than for two samples of one."""
+    """What is drawn for one is used for the other: fewer Python functions are called than for two samples of one. The
+    native core calls none for images alone."""
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (32, 32, 3)).astype(np.uint8) for _ in range(64)]
     for layout in ("memmap", "lmdb"):
@@ -528,7 +530,8 @@ def test_two_images_take_no_more_calls_than_two_stores(tmp_path: Path) -> None:
             {"transform": [RandomCrop(16), ColorJitter(0.3), RandomErasing()]},
             {"transform": [RandomHorizontalFlip(), ToCHW()]},
         ):
-            assert calls(two, options) <= 2 * calls(one, options)
+            with without_core():
+                assert calls(two, options) <= 2 * calls(one, options)
 
 
 def calls(store: Path, options: dict[str, Any]) -> int:

@@ -18,6 +18,7 @@ from running import FORMATS, Packed
 
 from rawpack import Reader, UsageError, WorkerError, Workers, jpeg
 from rawpack.disk.manifest import Field
+from rawpack.store.stores import InMapping
 from rawpack.system.times import Times
 from rawpack.transforms import (
     BatchLambda,
@@ -477,6 +478,13 @@ class Samples:
 
     def read_into(self, name: str, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[...] = self._arrays[name][rows]
+
+    def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
+        images = np.ascontiguousarray(self._arrays[name][rows])
+        begins = images.ctypes.data + np.arange(len(rows), dtype=np.uint64) * np.uint64(images[0].nbytes)
+        return InMapping(
+            begins, begins + np.uint64(images[0].nbytes), np.full((len(rows), 2), images.shape[1:3], np.int32), images
+        )
 
 
 class Stored:

@@ -12,14 +12,16 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from running import Ran, environment, process
 
-from rawpack import Workers
+from rawpack import Workers, native
 from rawpack.epoch.iterator import BatchIterator
+from rawpack.native import calls
 
 WAYS: dict[str, dict[str, Any]] = {
     "here": {"workers": 0},
@@ -129,6 +131,13 @@ def nothing_left() -> Iterator[None]:
         gc.collect()
         wait_until(lambda: children() <= before, "every worker has ended and was reaped")
         wait_until(lambda: descriptors() <= opened, "every descriptor is closed")
+
+
+@contextmanager
+def without_core() -> Iterator[None]:
+    """Within this block, this process has no native core, and NumPy makes the pixels."""
+    with patch.object(native, "library", return_value=None), patch.object(calls, "library", return_value=None):
+        yield
 
 
 # ---------------------------------------------------------------------------------------------- scripts

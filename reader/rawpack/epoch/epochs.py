@@ -27,11 +27,14 @@ from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
 from rawpack.order.launcher import resolve_rank
 from rawpack.order.ranks import RankSplit
+from rawpack.system.user import warn
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
 
 STATE_VERSION = 1
+PIXELS_VERSION = 2
+"""Changes where transforms make other pixels of the same random numbers. States of version 1 do not say it."""
 _TAKEN_BY_WORKERS = (
     "the workers of a DataLoader took the batches, and do not say how many of them your loop got: pass that number, "
     "counted from where the loop began, as state_dict(after=n); or take the state of torchdata's StatefulDataLoader; "
@@ -187,7 +190,8 @@ class Epochs:
 
     def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
         """The state at a place."""
-        return {"version": STATE_VERSION, **start.state(position), **self._identity, **start.worker_identity}
+        versions = {"version": STATE_VERSION, "pixels": PIXELS_VERSION}
+        return {**versions, **start.state(position), **self._identity, **start.worker_identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
@@ -212,6 +216,14 @@ class Epochs:
                 same = ", ".join(["samples", "seed", "shuffle", *self._order.identity])
                 raise UsageError(
                     f"this state does not fit: {what}; resume with the same {same} and rawpack's order version"
+                )
+        if state.get("pixels", 1) != PIXELS_VERSION and self.settings.pipeline is not None:
+            from rawpack.transforms.fused import resizes
+
+            if resizes(self.settings.pipeline):
+                warn(
+                    "this state is from a version of rawpack that made slightly other pixels of images that are "
+                    "shrunk; samples, their order and random numbers are the same"
                 )
         if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
             raise UsageError(

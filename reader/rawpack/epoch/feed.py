@@ -61,7 +61,12 @@ class Feed(Epochs, Iterable[Batch]):
 
     def stats(self) -> dict[str, Any]:
         """See `Batches.stats`."""
-        return self.making.counted.as_dict() | {"ranks": self.agreement.problem}
+        native = "none"
+        if self.settings.pipeline is not None:
+            from rawpack.transforms.fused import native_share
+
+            native = native_share(self.settings.pipeline)
+        return self.making.counted.as_dict() | {"native": native, "ranks": self.agreement.problem}
 
     def with_settings(self, *, together: bool = False, **changed: Any) -> Feed:
         """The same batches from the same position, with other settings. together: they share the

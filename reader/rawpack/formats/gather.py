@@ -51,8 +51,8 @@ class Gather:
         Raises OSError where the system cannot reserve the range, and where the rows of all shards cannot be aligned.
         """
         row_bytes = dtype.itemsize * math.prod(shape)
-        base, self._places = place(shards, row_bytes)
-        span = self._places[-1] + shards[-1].size + mmap.PAGESIZE
+        base, self._starts = place(shards, row_bytes)
+        span = self._starts[-1] + shards[-1].size + mmap.PAGESIZE
         if span > _MAX_SPAN:
             raise OSError(f"a range of {span} addresses is too large")
         self._range = reserve(span)
@@ -62,32 +62,46 @@ class Gather:
         self._rows = flat.reshape(virtual, -1)
         self._shards, self._random_access = shards, random_access
         self._ends = np.cumsum([shard.rows for shard in shards], dtype=np.int64)
+        begin = ctypes.addressof(self._range)
+        ends = [begin + at + shard.size for at, shard in zip(self._starts, shards, strict=True)]
+        self._shard_ends = np.array(ends, np.uint64)
         self._count = int(self._ends[-1])
         firsts = np.concatenate([[0], self._ends[:-1]])
         virtual_firsts = [
-            (start + shard.offset - base) // row_bytes for start, shard in zip(self._places, shards, strict=True)
+            (start + shard.offset - base) // row_bytes for start, shard in zip(self._starts, shards, strict=True)
         ]
         self._shifts = np.array(virtual_firsts, np.int64) - firsts
         self._mapped = np.zeros(len(shards), np.bool_)
 
     def read_into(self, rows: Rows, out: Array) -> None:
         """Fill out[i], in C order, with the sample at rows[i], counted through all shards. Raises IndexError."""
+        places, _ = self._places_of(rows)
+        self._rows.take(places, axis=0, out=out.reshape(len(rows), self._rows.shape[1]), mode="clip")
+
+    def addresses(self, rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """(n,), (n,): where each of these samples begins in memory, and where the mapping of its shard ends. Valid
+        while this object lives. Raises IndexError."""
+        places, shards = self._places_of(rows)
+        begin = self._rows.ctypes.data
+        addresses = (begin + places * (self._rows.shape[1] * self._rows.itemsize)).astype(np.uint64)
+        return addresses, self._shard_ends[shards]
+
+    def _places_of(self, rows: Rows) -> tuple[Rows, NDArray[np.int64] | int]:
+        """Where these samples are in `_rows`, and the number of the shard of each, or of all. Maps what is not."""
         check_rows(rows, self._count)
         if len(self._shards) == 1:
             if not self._mapped[0]:
                 self._map(0)
-            places = rows + self._shifts[0]
-        else:
-            shards = self._ends.searchsorted(rows, "right")
-            if False in self._mapped[shards]:
-                for shard in np.unique(shards[~self._mapped[shards]]).tolist():
-                    self._map(shard)
-            places = rows + self._shifts[shards]
-        self._rows.take(places, axis=0, out=out.reshape(len(rows), self._rows.shape[1]), mode="clip")
+            return rows + self._shifts[0], 0
+        shards = self._ends.searchsorted(rows, "right")
+        if False in self._mapped[shards]:
+            for shard in np.unique(shards[~self._mapped[shards]]).tolist():
+                self._map(shard)
+        return rows + self._shifts[shards], shards
 
     def _map(self, number: int) -> None:
         """Map a shard. Two threads may both do so: the second mapping replaces the first one with the same bytes."""
-        shard, start = self._shards[number], self._places[number]
+        shard, start = self._shards[number], self._starts[number]
         descriptor, begin = shard.open()
         try:
             put(descriptor, begin, shard.size, self._range, start)

@@ -23,7 +23,6 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack import native
 from rawpack.native import calls
 from rawpack.pixels.resize import MAX_COVER_PIXELS, Bytes, Pixels, enlarge_part, to_size, transposed
 
@@ -65,31 +64,13 @@ def resample(
     else:
         if out is None:
             out = np.empty((height, width, image.shape[2]), np.uint8)
-        if _native(image, scaled, box, antialias, out):
+        if calls.resample_one(image, scaled, box, out, antialias=antialias):
             return out
         made = _in_bytes(image, scaled, box, antialias, out)
     if out is None or made is out:
         return made
     np.copyto(out, made)
     return out
-
-
-def _native(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes) -> bool:
-    """Have the native core resize, if it is there and takes such an image. Returns whether it did."""
-    height, width, channels = image.shape
-    if channels not in (1, 3) or native.library() is None or not out.flags.c_contiguous:
-        return False
-    stride, *within = image.strides
-    if within != [channels, 1] or (height > 1 and stride < width * channels):
-        return False
-    if max(height, width, *scaled) > calls.LONGEST_SOURCE or max(box[2:]) > calls.LONGEST_RESULT:
-        return False
-    record = np.zeros(1, calls.IMAGE)
-    first = image.ctypes.data
-    end = first + (height - 1) * stride + width * channels
-    record[0] = (first, end, stride, height, width, (0, 0, height, width), scaled, box[:2], 0)
-    calls.resample(record, out[None], antialias=antialias)
-    return True
 
 
 class Taps(NamedTuple):

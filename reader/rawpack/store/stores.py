@@ -7,7 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -40,6 +40,19 @@ _BLOCK = 1 << 20
 _LOOKS = 4
 """Samples of several that are checked for being in the page cache: asking the disk for each takes longer than copying
 it."""
+
+
+class InMapping(NamedTuple):
+    """Where the pixels of several samples are in memory, row after row without gaps."""
+
+    addresses: NDArray[np.uint64]
+    """(n,): of the first pixel of each."""
+    ends: NDArray[np.uint64] | np.uint64
+    """(n,), or one for all: the address before which memory may be read."""
+    sizes: NDArray[np.int32]
+    """(n, 2): height and width of each."""
+    kept: object
+    """What keeps the memory mapped: hold it while the addresses are used."""
 
 
 class Stores:
@@ -176,6 +189,17 @@ class Stores:
             return
         for reader, local, at in self._by_shard(name, rows):
             reader.read_into(local, out, at)
+
+    def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
+        """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read."""
+        gather = self._gather(name)
+        if gather is not None:
+            sizes = np.full((len(rows), 2), self.fields[name].stored_shape[:2], np.int32)
+            return InMapping(*gather.addresses(rows), sizes, gather)
+        images = [reader.read(at) for reader, at in self.located(name, rows)]
+        addresses = np.array([image.ctypes.data for image in images], np.uint64)
+        ends = addresses + np.array([image.nbytes for image in images], np.uint64)
+        return InMapping(addresses, ends, np.array([image.shape[:2] for image in images], np.int32), images)
 
     def read_planes(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i], (bytes of a sample,), with the planes of sample rows[i] as they are stored."""

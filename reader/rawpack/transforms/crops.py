@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack.pixels.geometry import crop_box
 from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.resizing import resizable
+from rawpack.transforms.resizing import resizable, resized
 from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, scaled_pixels
 
 _ATTEMPTS = 10
@@ -266,9 +266,7 @@ class RandomResizedCrop(CropStep):
         return 8 if most >= 8 else 4 if most >= 4 else 2 if most >= 2 else 1
 
     def finish(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
-        from rawpack.pixels.resize import to_size
-
-        return to_size(part, self.size, self.interpolation, self.antialias, out)
+        return resized(part, self.size, self.interpolation, self.antialias, out)
 
     def finish_mask(self, part: Array, drawn: Box, out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit_nearest

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack import native
 from rawpack.errors import UsageError
-from rawpack.store.stores import Stores
+from rawpack.store.stores import InMapping, Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.step import Array, Drawn, Step, guarded
 
 if TYPE_CHECKING:
+    from rawpack.transforms.fused import Fused
     from rawpack.transforms.pipeline import FieldPlan
 
 IMAGE, MASK = "image", "mask"
@@ -80,6 +82,11 @@ class ImageFiller:
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
+        if self.known is None and plan.fused is not None and native.library() is not None:
+            mapped = self.library.in_mapping(self.name, self.rows)
+            if plan.fused.takes(mapped.sizes):
+                self._fill_at_once(plan.fused, mapped, times)
+                return
         applied = [guarded(step, step.apply_many) for step in plan.steps]
         steps = list(zip(applied, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
         for part, images, out in self._made():
@@ -101,6 +108,15 @@ class ImageFiller:
         if not codec.in_place or codec.planar:
             spent.decoding, spent.reading = spent.reading, 0.0
         times.add(spent)
+
+    def _fill_at_once(self, fused: Fused, mapped: InMapping, times: Times) -> None:
+        """By one call of the native core."""
+        began = time.perf_counter()
+        if self.check is not None:
+            for row in self.rows.tolist():
+                self.check(self.name, row)
+        fused.fill(self.plan, mapped, self.outs, self.randoms)
+        times.transforming += time.perf_counter() - began
 
     def _made(self) -> Iterator[_Made]:
         """The samples before the steps that take several."""

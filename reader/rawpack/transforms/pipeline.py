@@ -17,6 +17,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
+from rawpack.transforms.fused import Fused, fused
 from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws, guarded
@@ -65,6 +66,11 @@ class FieldPlan:
             else None
             for share in self.shares
         )
+
+    @cached_property
+    def fused(self) -> Fused | None:
+        """How the native core makes the samples of a slice in one call, where it can."""
+        return fused(self)
 
     @cached_property
     def fits(self) -> tuple[bool, ...]:

@@ -10,8 +10,10 @@ from typing import Any, Self
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import RESIZABLE, covering
 from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
-from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, Move, Spec, Step, scaled_pixels
+from rawpack.transforms.randomness import Random, Randoms
+from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, scaled_pixels
+
+BILINEAR = ("linear", "bilinear")
 
 
 def resizable(step: object, spec: Spec) -> Spec:
@@ -19,6 +21,19 @@ def resizable(step: object, spec: Spec) -> Spec:
     if spec.pixels(step).dtype not in RESIZABLE:
         raise UsageError(f"{step!r} resizes {', '.join(RESIZABLE)}, not {spec.dtype}")
     return spec
+
+
+def resized(
+    image: Array, size: tuple[int, int], interpolation: Interpolation, antialias: bool, out: Array | None = None
+) -> Array:
+    """The image (H, W, C) resized to (height, width); into `out`, if given. Itself where it has that size."""
+    if interpolation in BILINEAR:
+        from rawpack.pixels.resample import resample
+
+        return resample(image, size, antialias=antialias, out=out)
+    from rawpack.pixels.resize import to_size
+
+    return to_size(image, size, interpolation, antialias, out)
 
 
 class _Resizing(Step):
@@ -88,10 +103,11 @@ class Resize(_Resizing):
     def draw(self, random: Random, height: int, width: int) -> tuple[int, int]:
         return self._size(height, width)
 
-    def apply(self, image: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
-        from rawpack.pixels.resize import to_size
+    def draw_many(self, random: Randoms, height: int, width: int) -> Drawn:
+        return [self._size(height, width)] * len(random)  # the same for all
 
-        return to_size(image, drawn, self.interpolation, self.antialias, out)
+    def apply(self, image: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
+        return resized(image, drawn, self.interpolation, self.antialias, out)
 
     def apply_mask(self, mask: Array, drawn: tuple[int, int], out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit_nearest
@@ -133,9 +149,10 @@ class Fit(_Resizing):
         return made
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        from rawpack.pixels.resize import fit
+        from rawpack.pixels.resample import resample
 
-        return fit(image, self.size, times=self._times)[0]
+        scaled, window = covering(image.shape[:2], self.size, self._times)
+        return resample(image, scaled, window=window, out=out)
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit_nearest

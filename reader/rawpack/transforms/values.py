@@ -131,7 +131,7 @@ class ToCHW(Step):
 
 
 class ByTable(Step):
-    """Pointwise steps on bytes as a table of 256 entries, and a ToCHW that follows them."""
+    """Pointwise steps on bytes as a table of 256 entries, and a ToCHW before, between or after them."""
 
     vectorized = True
 
@@ -141,11 +141,14 @@ class ByTable(Step):
         channels = spec.shape[2] or 1
         ramp: Array = np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], channels, axis=2)
         for step in steps:
-            if step.pointwise:
-                ramp = step.apply(ramp, None)
-        self._dtype, self._planes = np.dtype(made.dtype), made.layout == "CHW"
+            ramp = step.apply(ramp, None)
+        if made.layout == "CHW":
+            ramp = ramp.transpose(1, 2, 0)
+        self._dtype, self.planar = np.dtype(made.dtype), made.layout == "CHW"
         # OpenCV has no tables of some dtypes, such as float16: it moves another one of the same size.
         self._carrier = np.dtype({2: np.uint16, 8: np.float64}.get(self._dtype.itemsize, self._dtype))
+        self.tables: Array = np.ascontiguousarray(ramp[0].T)
+        """(channels, 256): what each byte becomes."""
         self._table = np.ascontiguousarray(ramp).view(self._carrier)
         self._tables = [np.ascontiguousarray(self._table[0, :, c]) for c in range(channels)]
         self._one_table = all(np.array_equal(table, self._tables[0]) for table in self._tables)
@@ -160,10 +163,10 @@ class ByTable(Step):
 
         *several, height, width, channels = image.shape
         if out is None or not out.flags.c_contiguous:
-            shape = (*several, channels, height, width) if self._planes else image.shape
+            shape = (*several, channels, height, width) if self.planar else image.shape
             out = np.empty(shape, self._dtype)
         rows: Array = image.reshape(-1, width, channels)
-        if self._planes and channels > 1:
+        if self.planar and channels > 1:
             self._into_planes(rows, out.view(self._carrier).reshape(-1, channels, height * width))
             return out
         table = self._table
@@ -199,7 +202,7 @@ class ByTable(Step):
         error = np.abs(np.arange(256)[:, None] * scale + shift - table).max()
         if error > 4 * np.finfo(self._dtype).eps * max(1, np.abs(table).max()):
             return None
-        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self._planes)
+        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self.planar)
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ def tail_of(step: Step, made: Spec) -> Tail | None:
 
 
 def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
-    """The same steps, with each run of pointwise ones on bytes, and a ToCHW after it, as one table.
+    """The same steps, with each run of pointwise ones on bytes, and a ToCHW among or after them, as one table.
 
     specs: before each step, and after the last one.
     """
@@ -230,11 +233,11 @@ def by_tables(steps: Sequence[Step], specs: Sequence[Spec]) -> list[Step]:
     while k < len(steps):
         start = k
         if specs[k].dtype == "uint8" and specs[k].layout == "HWC" and (specs[k].shape[2] or 1) <= _MOST_TABLED:
-            while k < len(steps) and steps[k].pointwise:
+            while k < len(steps) and (steps[k].pointwise or type(steps[k]) is ToCHW):
                 k += 1
-        tabled = k > start
-        if not tabled or (k < len(steps) and type(steps[k]) is ToCHW):
-            k += 1
+        tabled = any(step.pointwise for step in steps[start:k])
+        if not tabled:
+            k = start + 1
         done.append(ByTable(steps[start:k], specs[start], specs[k]) if tabled else steps[start])
     return done
 

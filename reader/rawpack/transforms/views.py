@@ -57,6 +57,7 @@ class FieldViews(Step):
 
     def __init__(self, views: Views, plan: FieldPlan, name: str) -> None:
         self._views, self._plan, self._name = views, plan, name
+        self.steps = plan.steps
 
     def __repr__(self) -> str:
         return repr(self._views)

@@ -1,0 +1,181 @@
+"""Compiles the native core: for wheels as a hook of hatchling, for the checkout as a script.
+
+    python reader/native/build.py
+
+The script writes the library beside `reader/rawpack/native/__init__.py`, as an editable installation does, and only
+where the C, the flags or the compiler's name have changed. For a wheel it is compiled in a temporary folder.
+Environment variables:
+
+    RAWPACK_NATIVE_BUILD      auto: without a compiler that works, a warning and a pure wheel; always: an error; never
+    RAWPACK_NATIVE_PLATFORM   the platform in the wheel's name, such as manylinux_2_17_x86_64, instead of this machine's
+    CC                        the compiler, `cc` where it is not set: gcc or clang
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    BuildHookInterface = Any
+else:
+    try:
+        from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    except ImportError:  # the script needs none
+        BuildHookInterface = object
+
+FOLDER = Path(__file__).resolve().parent
+PACKAGE = FOLDER.parent / "rawpack" / "native"
+FLAGS = (
+    *("-std=c11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden"),
+    "-ffp-contract=off",  # the same bits on all machines
+    *("-g0", "-mmacosx-version-min=11.0" if sys.platform == "darwin" else "-s"),  # the same bytes wherever it is built
+)
+"""CFLAGS of the environment are not used: some, such as -ffast-math, would change pixels."""
+
+
+class NotBuiltError(Exception):
+    """Why there is no library."""
+
+
+def compile_to(library: Path) -> None:
+    """Compile all of FOLDER. Raises NotBuiltError."""
+    if sys.platform == "win32":
+        raise NotBuiltError("it is not built on Windows")
+    command = [
+        *_compiler(),
+        *FLAGS,
+        f"-ffile-prefix-map={FOLDER}=.",
+        "-o",
+        str(library),
+        *(path.name for path in _files(".c")),
+        "-x",
+        "c",
+        "-",
+    ]
+    stamp = f'__attribute__((visibility("default"))) const char rawpack_sources[] = "{sources()}";\n'
+    try:
+        subprocess.run(command, input=stamp, cwd=FOLDER, check=True, capture_output=True, text=True)
+    except OSError as error:
+        raise NotBuiltError(f"the compiler cannot be started: {error}") from error
+    except subprocess.CalledProcessError as error:
+        raise NotBuiltError(f"the compiler failed: {shlex.join(command)}\n{error.stderr.strip()}") from error
+
+
+def sources() -> str:
+    """A digest of what a library is made of, which it has inside."""
+    digest = hashlib.sha256(" ".join([*_compiler(), *FLAGS]).encode())
+    for path in (*_files(".c"), *_files(".h")):
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def build_in_place() -> Path | None:
+    """Compile for the checkout. Returns the library if it was compiled, None if it is up to date. Raises
+    NotBuiltError."""
+    library: Path = _package()["LIBRARY"]
+    if _is_current(library):
+        return None
+    try:
+        # Beside it, so that whoever loads it meanwhile gets a whole one.
+        with TemporaryDirectory(prefix="_core-", dir=PACKAGE) as folder:
+            compile_to(Path(folder) / library.name)
+            os.replace(Path(folder) / library.name, library)  # noqa: PTH105
+    except OSError as error:
+        raise NotBuiltError(f"it cannot be written: {error}") from error
+    return library
+
+
+def _is_current(library: Path) -> bool:
+    """Whether the library is of the sources as they are now, and can be loaded here."""
+    try:
+        if sources().encode() not in library.read_bytes():
+            return False
+        return bool(ctypes.CDLL(str(library)).rawpack_version() == _package()["VERSION"])
+    except (OSError, AttributeError):
+        return False
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC") or "cc")
+
+
+def _files(suffix: str) -> list[Path]:
+    return sorted(FOLDER.glob(f"*{suffix}"))
+
+
+def _package() -> dict[str, Any]:
+    """The names in `rawpack.native`, which may not be importable yet."""
+    return runpy.run_path(str(PACKAGE / "__init__.py"))
+
+
+def _tag() -> str:
+    """The wheel's: one for all Pythons, as no Python is called."""
+    own = f"macosx-11.0-{platform.machine()}" if sys.platform == "darwin" else sysconfig.get_platform()
+    return "py3-none-" + re.sub("[-.]", "_", os.environ.get("RAWPACK_NATIVE_PLATFORM") or own)
+
+
+def _wish() -> str:
+    wish = os.environ.get("RAWPACK_NATIVE_BUILD") or "auto"
+    if wish not in ("auto", "always", "never"):
+        raise ValueError(f"RAWPACK_NATIVE_BUILD={wish} must be auto, always or never")
+    return wish
+
+
+class NativeCoreHook(BuildHookInterface):
+    """Adds the library to a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self._folder = None
+        wish = _wish()
+        if wish == "never":
+            return
+        try:
+            if version == "editable":
+                build_in_place()
+            else:
+                self._add_to(build_data)
+        except NotBuiltError as error:
+            if wish == "always":
+                raise
+            self.app.display_warning(f"rawpack is installed without its native core, and is slower: {error}")
+
+    def _add_to(self, build_data: dict[str, Any]) -> None:
+        self._folder = TemporaryDirectory(prefix="rawpack-native-")
+        library = Path(self._folder.name) / _package()["LIBRARY"].name
+        compile_to(library)
+        build_data["force_include"][str(library)] = f"rawpack/native/{library.name}"
+        build_data["pure_python"] = False
+        build_data["tag"] = _tag()
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def main() -> None:
+    wish = _wish()
+    if wish == "never":
+        return
+    try:
+        if (library := build_in_place()) is not None:
+            print(f"compiled {library.relative_to(FOLDER.parents[1])}")
+    except NotBuiltError as error:
+        if wish == "always":
+            sys.exit(f"build.py: no native core: {error}")
+        print(f"no native core, NumPy is used instead: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+/* Vectors of 32 bytes as two lanes of 16, in NEON, which each arm64 has. lanes_x86.h says what each function does. */
+#include <arm_neon.h>
+#define LANES
+enum { LANES_NUMBER = 2 };
+typedef uint8x16_t Lane;
+typedef struct {
+    Lane low, high;
+} Vec;
+
+static int lanes_work(void) { return 1; }
+static inline Vec vec_load_two(const void *low, const void *high) { return (Vec){vld1q_u8(low), vld1q_u8(high)}; }
+static inline Vec vec_load(const void *p) { return vec_load_two(p, (const uint8_t *)p + 16); }
+static inline void vec_store_two(void *low, void *high, Vec v) { vst1q_u8(low, v.low), vst1q_u8(high, v.high); }
+static inline void vec_store(void *p, Vec v) { vec_store_two(p, (uint8_t *)p + 16, v); }
+
+static inline int16x8_t as16(Lane v) { return vreinterpretq_s16_u8(v); }
+static inline int32x4_t as32(Lane v) { return vreinterpretq_s32_u8(v); }
+static inline Lane of16(int16x8_t v) { return vreinterpretq_u8_s16(v); }
+static inline Lane of32(int32x4_t v) { return vreinterpretq_u8_s32(v); }
+static inline Lane add16(Lane a, Lane b) { return of16(vaddq_s16(as16(a), as16(b))); }
+static inline Lane sub16(Lane a, Lane b) { return of16(vsubq_s16(as16(a), as16(b))); }
+static inline Lane scale16(Lane a, Lane b) { return of16(vqrdmulhq_s16(as16(a), as16(b))); }
+static inline Lane dot16(Lane a, Lane b) {
+    int32x4_t first = vmull_s16(vget_low_s16(as16(a)), vget_low_s16(as16(b))), last = vmull_high_s16(as16(a), as16(b));
+    return of32(vpaddq_s32(first, last));
+}
+static inline Lane add32(Lane a, Lane b) { return of32(vaddq_s32(as32(a), as32(b))); }
+static inline Lane sums32(Lane a, Lane b) { return of32(vpaddq_s32(as32(a), as32(b))); }
+static inline Lane pack32(Lane a, Lane b) { return of16(vcombine_s16(vqmovn_s32(as32(a)), vqmovn_s32(as32(b)))); }
+static inline Lane pack16(Lane a, Lane b) { return vcombine_u8(vqmovun_s16(as16(a)), vqmovun_s16(as16(b))); }
+
+#define IN_BOTH_LANES(name, lane)                                                                                      \
+    static inline Vec name(Vec a, Vec b) { return (Vec){lane(a.low, b.low), lane(a.high, b.high)}; }
+IN_BOTH_LANES(vec_or, vorrq_u8)
+IN_BOTH_LANES(vec_pick, vqtbl1q_u8)
+IN_BOTH_LANES(vec_mix_low, vzip1q_u8)
+IN_BOTH_LANES(vec_mix_high, vzip2q_u8)
+IN_BOTH_LANES(vec_add16, add16)
+IN_BOTH_LANES(vec_sub16, sub16)
+IN_BOTH_LANES(vec_scale16, scale16)
+IN_BOTH_LANES(vec_dot16, dot16)
+IN_BOTH_LANES(vec_add32, add32)
+IN_BOTH_LANES(vec_sums32, sums32)
+IN_BOTH_LANES(vec_pack32, pack32)
+IN_BOTH_LANES(vec_pack16, pack16)
+static inline Vec vec_all16(int16_t x) { return (Vec){of16(vdupq_n_s16(x)), of16(vdupq_n_s16(x))}; }
+static inline Vec vec_all32(int32_t x) { return (Vec){of32(vdupq_n_s32(x)), of32(vdupq_n_s32(x))}; }
+static inline Vec vec_shift32(Vec v, int bits) {
+    int32x4_t by = vdupq_n_s32(-bits);
+    return (Vec){of32(vshlq_s32(as32(v.low), by)), of32(vshlq_s32(as32(v.high), by))};
+}

@@ -1,0 +1,38 @@
+/* Vectors of 32 bytes as two lanes of 16, in AVX2. lanes_arm.h has the same names for NEON. "Each lane" where lanes do
+ * not mix. */
+#include <immintrin.h>
+#define LANES __attribute__((target("avx2")))
+enum { LANES_NUMBER = 1 };
+typedef __m256i Vec;
+
+static int lanes_work(void) { return __builtin_cpu_supports("avx2"); }
+LANES static inline Vec vec_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+LANES static inline Vec vec_load_two(const void *low, const void *high) {
+    return _mm256_loadu2_m128i((const __m128i *)high, (const __m128i *)low);
+}
+LANES static inline void vec_store(void *p, Vec v) { _mm256_storeu_si256((__m256i *)p, v); }
+LANES static inline void vec_store_two(void *low, void *high, Vec v) { /* high after low: they may overlap */
+    _mm_storeu_si128((__m128i *)low, _mm256_castsi256_si128(v));
+    _mm_storeu_si128((__m128i *)high, _mm256_extracti128_si256(v, 1));
+}
+LANES static inline Vec vec_all16(int16_t x) { return _mm256_set1_epi16(x); }
+LANES static inline Vec vec_all32(int32_t x) { return _mm256_set1_epi32(x); }
+LANES static inline Vec vec_or(Vec a, Vec b) { return _mm256_or_si256(a, b); }
+/* Each lane: the bytes that `which` numbers; 0 where it is 128. */
+LANES static inline Vec vec_pick(Vec v, Vec which) { return _mm256_shuffle_epi8(v, which); }
+/* Each lane: bytes of a and b in turn, from its first or its second half. */
+LANES static inline Vec vec_mix_low(Vec a, Vec b) { return _mm256_unpacklo_epi8(a, b); }
+LANES static inline Vec vec_mix_high(Vec a, Vec b) { return _mm256_unpackhi_epi8(a, b); }
+LANES static inline Vec vec_add16(Vec a, Vec b) { return _mm256_add_epi16(a, b); }
+LANES static inline Vec vec_sub16(Vec a, Vec b) { return _mm256_sub_epi16(a, b); }
+/* (a * b + 2^14) >> 15 */
+LANES static inline Vec vec_scale16(Vec a, Vec b) { return _mm256_mulhrs_epi16(a, b); }
+/* Sums of the products of two neighbors, in 32 bits. */
+LANES static inline Vec vec_dot16(Vec a, Vec b) { return _mm256_madd_epi16(a, b); }
+LANES static inline Vec vec_add32(Vec a, Vec b) { return _mm256_add_epi32(a, b); }
+LANES static inline Vec vec_shift32(Vec v, int bits) { return _mm256_sra_epi32(v, _mm_cvtsi32_si128(bits)); }
+/* Each lane: sums of two neighbors, those of a, then those of b. */
+LANES static inline Vec vec_sums32(Vec a, Vec b) { return _mm256_hadd_epi32(a, b); }
+/* Each lane: a, then b, in half the bits, saturated: 32 to 16 signed, 16 to 8 unsigned. */
+LANES static inline Vec vec_pack32(Vec a, Vec b) { return _mm256_packs_epi32(a, b); }
+LANES static inline Vec vec_pack16(Vec a, Vec b) { return _mm256_packus_epi16(a, b); }

@@ -1,0 +1,410 @@
+/* Crops, resizes, flips and converts a batch of images of bytes. Integers only, so that AVX2, NEON, plain C and the
+ * NumPy form (rawpack/pixels/resample.py) give the same bits.
+ *
+ * An axis of `in` pixels is made `out` of them, of which a window is computed:
+ *   two taps (in <= out, or no antialias):
+ *     n = (2i+1)*in - out;  first = floor(n / (2*out));  f = n / (2*out) - first;  beyond an edge the edge pixel counts
+ *   triangle (in > out, antialias):
+ *     t_j = max(0, 2*in - |(2j+1)*out - (2i+1)*in|) for trunc(c - s + 1/2) <= j < trunc(c + s + 1/2), 0 <= j < in,
+ *     c = (i + 1/2)*in/out, s = in/out;  w_j = t_j / sum(t)
+ *   weights W = floor(w * 2^p + 1/2), p the largest number up to 22 with all W of the axis below 2^15; two taps: the
+ *     second is rounded, the first is the rest
+ *   value = clip((sum(W * pixel) + 2^(p-1)) >> p), first along x, then, from these bytes, along y
+ * 32 bits hold the sums: the W add up to 2^p and at most 1/2 for each of 65,536 taps, so that sums are below
+ * 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no w is above 1. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PUBLIC __attribute__((visibility("default")))
+enum { VERSION = 1 };
+enum { DONE = 0, BAD_SIZES = 1, NO_MEMORY = 2 };
+enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, MOST_BITS = 22 };
+enum { FLIP_X = 1, FLIP_Y = 2 };
+
+typedef struct {           /* one image and what is made of it */
+    const uint8_t *pixels; /* of the image's first row */
+    const uint8_t *end;    /* the first byte that must not be read: the end of the mapping */
+    int64_t stride;        /* bytes from row to row */
+    int32_t height, width;
+    int32_t box[4];    /* y, x, height, width: the part that is used, within the image */
+    int32_t scaled[2]; /* height, width that this part is resized to */
+    int32_t at[2];     /* y, x of the result's first pixel in the resized part; outside of it is `fill` */
+    int32_t flips;     /* FLIP_X | FLIP_Y, of the result */
+} Image;
+typedef struct {
+    uint8_t *out;       /* (n, height, width, channels) or, planar, (n, channels, height, width), C order */
+    const void *tables; /* (channels, 256) values of `itemsize` bytes; NULL: bytes as they are, itemsize 1 */
+    int32_t height, width, channels, itemsize;
+    int32_t planar, antialias, fill;
+    int32_t lanes; /* 0: plain C only */
+} Result;
+
+typedef struct { /* grows, and is used again for the next image */
+    void *bytes;
+    size_t size;
+} Buffer;
+typedef struct {            /* what the table of an axis follows from */
+    int32_t in, out;        /* pixels of the box, pixels that it is resized to */
+    int32_t from, count;    /* the window of these that is computed */
+    int32_t left;           /* of the result beside the window, filled (before flips) */
+    int32_t triangle, flip; /* flip: positions in the table count from the window's end */
+} Span;
+typedef struct {
+    Span span;
+    int32_t count, taps, pitch, bits; /* positions; the most taps of one; weights from position to position; p */
+    int32_t *first, *used;            /* by position: first pixel, number of taps */
+    int16_t *weights;
+    Buffer table;
+} Axis;
+typedef struct { /* of the vector kernels along x; laid out by their `prepare` */
+    Buffer offsets, weights;
+    int32_t blends, vectors;
+    int32_t reach; /* bytes of a source row that may be read */
+} Lanes;
+typedef struct {
+    int (*prepare)(Axis *x, int32_t channels, Lanes *lanes); /* -1: no memory */
+    void (*row)(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst);
+    void (*column)(const Axis *y, int32_t i, const uint8_t *const *rows, int32_t bytes, uint8_t *dst);
+    void (*split)(const uint8_t *row, int32_t width, uint8_t *const planes[3]);
+    void (*reverse)(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst);
+} Kernels;
+
+static void *room(Buffer *buffer, size_t bytes) {
+    if (buffer->bytes && bytes <= buffer->size) return buffer->bytes;
+    free(buffer->bytes);
+    buffer->size = (bytes + bytes / 4 + 127) / 64 * 64; /* some more, as the next image is as likely larger */
+    buffer->bytes = bytes < SIZE_MAX / 2 ? aligned_alloc(64, buffer->size) : NULL;
+    return buffer->bytes; /* NULL ends the call */
+}
+
+/* ---- tables of an axis */
+static int64_t divided(uint64_t a, uint64_t b) { /* the second division is much faster on many machines */
+    return (a | b) >> 32 ? (int64_t)(a / b) : (int64_t)((uint32_t)a / (uint32_t)b);
+}
+static int32_t rounded_weight(int64_t part, int64_t whole, int32_t bits) {
+    return (int32_t)divided(((uint64_t)part << (bits + 1)) + (uint64_t)whole, 2 * (uint64_t)whole);
+}
+/* The largest p, at most `bits`, for which this weight is below 2^15. */
+static int32_t bits_for(int32_t bits, int64_t part, int64_t whole) {
+    while ((part << (bits + 1)) + whole >= whole << 16) bits--;
+    return bits;
+}
+
+/* The pixel before the center of output i; returns how far behind it that is, in 1 / (2 * out). */
+static int64_t two_taps(const Span *span, int32_t i, int32_t *first) {
+    int64_t n = (2 * (int64_t)i + 1) * span->in - span->out, unit = 2 * (int64_t)span->out;
+    int64_t before = n < 0 ? -1 : divided((uint64_t)n, (uint64_t)unit), last = span->in - 1;
+    *first = (int32_t)(before < 0 ? 0 : before > last ? last : before);
+    return before < 0 || before >= last ? 0 : n - before * unit;
+}
+static void fill_two_taps(Axis *axis) {
+    const Span *span = &axis->span;
+    int64_t unit = 2 * (int64_t)span->out;
+    axis->bits = 15; /* of two weights, the larger is at least 1/2 */
+    for (int32_t i = 0, first; i < span->out && axis->bits > 14; i++) {
+        int64_t past = two_taps(span, i, &first);
+        axis->bits = bits_for(axis->bits, past > unit - past ? past : unit - past, unit);
+    }
+    for (int32_t i = 0, first; i < span->count; i++) {
+        int32_t position = span->flip ? span->count - 1 - i : i;
+        int32_t far = rounded_weight(two_taps(span, span->from + i, &first), unit, axis->bits);
+        int32_t near = (1 << axis->bits) - far;
+        if (near == 0) first++, near = far, far = 0; /* the vectors' far weight, in 2^-15, has 16 bits */
+        axis->first[position] = first;
+        axis->used[position] = far ? 2 : 1;
+        axis->weights[2 * position] = (int16_t)near, axis->weights[2 * position + 1] = (int16_t)far;
+    }
+}
+
+static int64_t triangle(const Span *span, int32_t i, int32_t j) {
+    int64_t away = (2 * (int64_t)j + 1) * span->out - (2 * (int64_t)i + 1) * span->in;
+    int64_t value = 2 * (int64_t)span->in - (away < 0 ? -away : away);
+    return value > 0 ? value : 0;
+}
+typedef struct {
+    int32_t first, end;
+    int64_t sum, most; /* of the triangle's values */
+} Window;
+static Window window_of(const Span *span, int32_t i) {
+    int64_t in = span->in, unit = 2 * (int64_t)span->out, center = (2 * (int64_t)i + 1) * in; /* in 1 / unit */
+    int64_t from = center - 2 * in + span->out, end = (center + 2 * in + span->out) / unit;
+    Window window = {from > 0 ? (int32_t)(from / unit) : 0, (int32_t)(end < in ? end : in), 0, 0};
+    for (int32_t j = window.first; j < window.end; j++) {
+        int64_t value = triangle(span, i, j);
+        window.sum += value;
+        if (value > window.most) window.most = value;
+    }
+    return window;
+}
+static void fill_triangles(Axis *axis) {
+    const Span *span = &axis->span;
+    axis->bits = MOST_BITS;
+    for (int32_t i = 0; i < span->out; i++) {
+        Window window = window_of(span, i);
+        axis->bits = bits_for(axis->bits, window.most, window.sum);
+    }
+    for (int32_t i = 0; i < span->count; i++) {
+        int32_t position = span->flip ? span->count - 1 - i : i, scaled = span->from + i;
+        Window window = window_of(span, scaled);
+        int16_t *weights = axis->weights + (size_t)position * (size_t)axis->pitch;
+        axis->first[position] = window.first;
+        axis->used[position] = window.end - window.first;
+        for (int32_t j = window.first; j < window.end; j++)
+            *weights++ = (int16_t)rounded_weight(triangle(span, scaled, j), window.sum, axis->bits);
+        if ((window.end - window.first) % 2) *weights = 0; /* taps are read by twos */
+    }
+}
+
+static int is_copied(const Axis *axis) { return axis->span.in == axis->span.out; }
+static int prepare_axis(Axis *axis, const Span *span) {
+    size_t count = (size_t)span->count;
+    int64_t most = span->triangle ? 2 * (int64_t)span->in / span->out + 1 : 2;
+    axis->span = *span;
+    axis->count = span->count;
+    axis->taps = (int32_t)(span->triangle && most > span->in ? span->in : most);
+    axis->pitch = (axis->taps + 1) / 2 * 2;
+    if (is_copied(axis)) return DONE;
+    axis->first = room(&axis->table, count * (2 * sizeof(int32_t) + (size_t)axis->pitch * sizeof(int16_t)));
+    if (!axis->first) return NO_MEMORY;
+    axis->used = axis->first + count;
+    axis->weights = (int16_t *)(axis->used + count);
+    (span->triangle ? fill_triangles : fill_two_taps)(axis);
+    return DONE;
+}
+static Span span_of(const Image *image, const Result *result, int axis) {
+    int32_t in = image->box[2 + axis], out = image->scaled[axis], size = axis ? result->width : result->height;
+    int64_t at = image->at[axis], from = at > 0 ? at : 0, end = at + size < out ? at + size : out;
+    Span span = {.in = in, .out = out, .triangle = in > out && result->antialias};
+    if (from < end) span.from = (int32_t)from, span.count = (int32_t)(end - from), span.left = (int32_t)(from - at);
+    span.flip = axis == 1 && (image->flips & FLIP_X);
+    return span;
+}
+
+/* ---- inner loops in plain C */
+static uint8_t clipped(int32_t value) { return value < 0 ? 0 : value > 255 ? 255 : (uint8_t)value; }
+
+static int plain_prepare(Axis *x, int32_t channels, Lanes *lanes) {
+    lanes->reach = x->span.in * channels;
+    return 1;
+}
+static void plain_row(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst) {
+    (void)lanes;
+    for (int32_t i = 0; i < x->count; i++) {
+        const int16_t *weights = x->weights + (size_t)i * (size_t)x->pitch;
+        for (int32_t c = 0; c < channels; c++) {
+            const uint8_t *pixel = src + (size_t)x->first[i] * (size_t)channels + c;
+            int32_t sum = 1 << (x->bits - 1);
+            for (int32_t k = 0; k < x->used[i]; k++, pixel += channels) sum += weights[k] * *pixel;
+            *dst++ = clipped(sum >> x->bits);
+        }
+    }
+}
+static void plain_column(const Axis *y, int32_t i, const uint8_t *const *rows, int32_t bytes, uint8_t *dst) {
+    const int16_t *weights = y->weights + (size_t)i * (size_t)y->pitch;
+    for (int32_t b = 0; b < bytes; b++) {
+        int32_t sum = 1 << (y->bits - 1);
+        for (int32_t k = 0; k < y->used[i]; k++) sum += weights[k] * rows[k][b];
+        dst[b] = clipped(sum >> y->bits);
+    }
+}
+static void plain_split(const uint8_t *row, int32_t width, uint8_t *const planes[3]) {
+    for (int32_t i = 0; i < width; i++)
+        for (int32_t c = 0; c < 3; c++) planes[c][i] = row[3 * i + c];
+}
+static void plain_reverse(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst) {
+    for (const uint8_t *pixel = src + width * channels; pixel > src;) {
+        pixel -= channels;
+        for (int32_t c = 0; c < channels; c++) *dst++ = pixel[c];
+    }
+}
+static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row, plain_column, plain_split, plain_reverse};
+
+#if defined(__x86_64__)
+#include "lanes_x86.h"
+#include "lanes.h"
+#elif defined(__aarch64__)
+#include "lanes_arm.h"
+#include "lanes.h"
+#else
+enum { LANES_NUMBER = 0 };
+#define LANES_KERNELS PLAIN_KERNELS
+static int lanes_work(void) { return 0; }
+#endif
+
+/* ---- one image */
+typedef struct { /* memory of a call */
+    Axis x, y;
+    Lanes lanes;
+    Buffer ring, rows, edge, row;
+} Memory;
+typedef struct {
+    const Kernels *kernels;
+    const Image *image;
+    const Result *result;
+    uint8_t *out;         /* of this image */
+    const uint8_t *first; /* of the box */
+    uint8_t *ring;        /* rows that were resized along x, row y of the box in place y % ringed */
+    const uint8_t **rows; /* those that a row of the result is made from */
+    size_t pitch;         /* bytes from row to row of the ring */
+    int32_t ringed, next; /* rows of the ring; the row of the box that comes next */
+    int32_t bytes;        /* of a row of the window */
+} Job;
+
+static int prepare(Memory *memory, Job *job) {
+    Axis *x = &memory->x, *y = &memory->y;
+    const Result *result = job->result;
+    Span along[2] = {span_of(job->image, result, 0), span_of(job->image, result, 1)};
+    int32_t channels = result->channels;
+    if (!along[0].count || !along[1].count) along[0].count = along[1].count = 0; /* nothing but `fill` */
+    if (memcmp(&y->span, &along[0], sizeof *along) && prepare_axis(y, &along[0])) return NO_MEMORY;
+    if (memcmp(&x->span, &along[1], sizeof *along)) {
+        if (prepare_axis(x, &along[1])) return NO_MEMORY;
+        if (x->count && !is_copied(x) && job->kernels->prepare(x, channels, &memory->lanes) < 0) return NO_MEMORY;
+    }
+    if (is_copied(x)) memory->lanes.reach = 0;
+    job->bytes = x->count * channels;
+    job->pitch = ((size_t)job->bytes + 127) / 64 * 64; /* vectors are stored whole, up to 63 bytes too many */
+    job->ringed = is_copied(y) ? 1 : y->taps;
+    job->next = 0;
+    job->ring = room(&memory->ring, (size_t)job->ringed * job->pitch);
+    job->rows = room(&memory->rows, ((size_t)job->ringed + 1) * sizeof *job->rows);
+    size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)memory->lanes.reach;
+    if (!job->ring || !job->rows || !room(&memory->edge, row > reach ? row : reach)) return NO_MEMORY;
+    if (!room(&memory->row, (size_t)result->width * (size_t)channels)) return NO_MEMORY;
+    return DONE;
+}
+
+/* Row y of the box, resized along x: the window of it. A copy writes nothing beside it. */
+static void make_row(Memory *memory, const Job *job, int32_t y, uint8_t *dst) {
+    const Axis *x = &memory->x;
+    const uint8_t *src = job->first + (int64_t)y * job->image->stride;
+    int32_t channels = job->result->channels;
+    if (is_copied(x)) {
+        src += (size_t)x->span.from * (size_t)channels;
+        if (x->span.flip)
+            job->kernels->reverse(src, x->count, channels, dst);
+        else
+            memcpy(dst, src, (size_t)job->bytes);
+        return;
+    }
+    if (memory->lanes.reach > job->image->end - src)
+        src = memcpy(memory->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
+    job->kernels->row(x, &memory->lanes, channels, src, dst);
+}
+
+/* Row i of the window into dst. Called for ascending i. */
+static void make_window_row(Memory *memory, Job *job, int32_t i, uint8_t *dst) {
+    const Axis *y = &memory->y;
+    if (is_copied(y) && is_copied(&memory->x)) {
+        make_row(memory, job, y->span.from + i, dst);
+        return;
+    }
+    int32_t first = is_copied(y) ? y->span.from + i : y->first[i], used = is_copied(y) ? 1 : y->used[i];
+    if (job->next < first) job->next = first;
+    for (; job->next < first + used; job->next++)
+        make_row(memory, job, job->next, job->ring + (size_t)(job->next % job->ringed) * job->pitch);
+    for (int32_t k = 0; k < used; k++) job->rows[k] = job->ring + (size_t)((first + k) % job->ringed) * job->pitch;
+    job->rows[used] = job->rows[used - 1]; /* taps are read by twos */
+    if (used == 1)
+        memcpy(dst, job->rows[0], (size_t)job->bytes);
+    else
+        job->kernels->column(y, i, job->rows, job->bytes, dst);
+}
+
+/* The values of a table for every `step`-th byte, `apart` bytes from each other. Inline: `item` is a constant. */
+static inline void look_up(const uint8_t *bytes, int32_t count, int32_t step, const uint8_t *table, size_t item,
+                           uint8_t *out, size_t apart) {
+#pragma GCC unroll 8
+    for (int32_t i = 0; i < count; i++, bytes += step, out += apart) memcpy(out, table + *bytes * item, item);
+}
+
+/* A finished row of bytes becomes row y of the result. */
+static void put_row(const Job *job, const uint8_t *row, int32_t y) {
+    const Result *result = job->result;
+    int32_t width = result->width, channels = result->channels;
+    size_t item = (size_t)result->itemsize, line = (size_t)width * item, plane = (size_t)result->height * line;
+    size_t apart = result->planar ? item : item * (size_t)channels;
+    uint8_t *to[3], *first = job->out + (size_t)y * (size_t)width * apart;
+    for (int32_t c = 0; c < channels; c++) to[c] = first + (size_t)c * (result->planar ? plane : item);
+    if (!result->tables) job->kernels->split(row, width, to);
+    for (int32_t c = 0; result->tables && c < channels; c++) {
+        const uint8_t *table = (const uint8_t *)result->tables + (size_t)c * 256 * item;
+        if (item == 1) look_up(row + c, width, channels, table, 1, to[c], apart);
+        if (item == 2) look_up(row + c, width, channels, table, 2, to[c], apart);
+        if (item == 4) look_up(row + c, width, channels, table, 4, to[c], apart);
+    }
+}
+
+static void make_image(Memory *memory, Job *job) {
+    const Result *result = job->result;
+    const Span *x = &memory->x.span, *y = &memory->y.span;
+    int32_t channels = result->channels, direct = !result->tables && !(result->planar && channels > 1);
+    size_t bytes = (size_t)result->width * (size_t)channels;
+    size_t left = (size_t)(x->flip ? result->width - x->count - x->left : x->left) * (size_t)channels;
+    for (int32_t k = 0; k < result->height; k++) { /* in the order of the box's rows */
+        int32_t to = job->image->flips & FLIP_Y ? result->height - 1 - k : k, i = k - y->left;
+        uint8_t *row = direct ? job->out + (size_t)to * bytes : memory->row.bytes;
+        if (i >= 0 && i < y->count) {
+            memset(row, result->fill, left);
+            make_window_row(memory, job, i, row + left);
+            memset(row + left + job->bytes, result->fill, bytes - left - (size_t)job->bytes);
+        } else {
+            memset(row, result->fill, bytes);
+        }
+        if (!direct) put_row(job, row, to);
+    }
+}
+
+/* ---- a batch */
+static int is_within(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
+static int is_sound_result(const Result *result) {
+    int32_t item = result->itemsize;
+    return result->out && is_within(result->height, 1, LONGEST_RESULT) && is_within(result->width, 1, LONGEST_RESULT) &&
+           (result->channels == 1 || result->channels == 3) && (item == 1 || item == 2 || item == 4) &&
+           (result->tables || item == 1) && is_within(result->fill, 0, 255);
+}
+static int is_sound_image(const Image *image, int32_t channels) {
+    const int32_t *box = image->box;
+    if (!is_within(image->height, 1, LONGEST_SOURCE) || !is_within(image->width, 1, LONGEST_SOURCE)) return 0;
+    if (!image->pixels || (uintptr_t)image->end < (uintptr_t)image->pixels || image->stride < 0) return 0;
+    uint64_t readable = (uint64_t)((uintptr_t)image->end - (uintptr_t)image->pixels);
+    uint64_t row = (uint64_t)image->width * (uint64_t)channels, others = (uint64_t)image->height - 1;
+    if (row > readable || readable > INT64_MAX) return 0;
+    if (others && (uint64_t)image->stride > (readable - row) / others) return 0;
+    for (int axis = 0; axis < 2; axis++) {
+        int32_t side = axis ? image->width : image->height;
+        if (!is_within(box[2 + axis], 1, side) || !is_within(box[axis], 0, side - box[2 + axis])) return 0;
+        if (!is_within(image->scaled[axis], 1, LONGEST_SOURCE)) return 0;
+    }
+    return is_within(image->flips, 0, FLIP_X | FLIP_Y);
+}
+static void discard(Memory *memory) {
+    Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
+                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
+}
+
+PUBLIC int32_t rawpack_version(void) { return VERSION; }
+/* What this machine would use: 0 plain C, 1 AVX2, 2 NEON. */
+PUBLIC int32_t rawpack_lanes(void) { return lanes_work() ? LANES_NUMBER : 0; }
+
+/* Any thread, without Python's lock. Returns DONE, BAD_SIZES (nothing was written) or NO_MEMORY. */
+PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *result) {
+    if (n < 0 || !result || (n && !images) || !is_sound_result(result)) return BAD_SIZES;
+    for (int64_t i = 0; i < n; i++)
+        if (!is_sound_image(&images[i], result->channels)) return BAD_SIZES;
+    Memory memory = {0};
+    size_t bytes = (size_t)result->height * (size_t)result->width * (size_t)result->channels * (size_t)result->itemsize;
+    Job job = {.kernels = result->lanes && lanes_work() ? &LANES_KERNELS : &PLAIN_KERNELS, .result = result};
+    int code = DONE;
+    for (int64_t i = 0; i < n && code == DONE; i++) {
+        const Image *image = job.image = &images[i];
+        job.first = image->pixels + image->box[0] * image->stride + (int64_t)image->box[1] * result->channels;
+        job.out = result->out + (size_t)i * bytes;
+        code = prepare(&memory, &job);
+        if (code == DONE) make_image(&memory, &job);
+    }
+    discard(&memory);
+    return code;
+}

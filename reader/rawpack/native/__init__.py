@@ -1,0 +1,65 @@
+"""The native core: finds the library that `reader/native` is compiled to, loads it, and checks its version.
+
+Where it cannot be used, NumPy makes the same pixels, more slowly: see `docs/explanation/native.md`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+# `reader/native/build.py` runs this file for LIBRARY where rawpack cannot be imported: only the standard library here.
+
+VERSION = 1
+"""What `rawpack_version` of the library must return. Both are raised when a call changes."""
+_MACHINE = os.uname().machine if hasattr(os, "uname") else "other"
+LIBRARY = Path(__file__).with_name(
+    f"_core-{VERSION}-{sys.platform}-{_MACHINE}{'.dylib' if sys.platform == 'darwin' else '.so'}"
+)
+"""Machines that share a checkout have a library each."""
+_VARIABLE = "RAWPACK_NATIVE"
+_ASKED = f"off: {_VARIABLE}=0"
+_LANES = ("portable C", "AVX2", "NEON")
+"""By what `rawpack_lanes` returns."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The library, loaded once in a process; None where NumPy is used. Warns where nobody asked for that."""
+    core, what = _opened()
+    if core is None and what != _ASKED:
+        # Worker processes inherit it: they use what this process uses, and do not warn again.
+        os.environ[_VARIABLE] = "0"
+        from rawpack.system.user import warn
+
+        warn(
+            f"the native core is {what}. NumPy makes the same pixels instead, but resizing takes several times as long. "
+            f"To build the core, install a C compiler and reinstall rawpack; {_VARIABLE}=0 turns off this warning"
+        )
+    return core
+
+
+def state() -> str:
+    """What the library uses of this machine, such as "AVX2"; or "off: " and the reason. Does not warn."""
+    return _opened()[1]
+
+
+@cache
+def _opened() -> tuple[ctypes.CDLL | None, str]:
+    """The library, and `state`."""
+    if os.environ.get(_VARIABLE) == "0":
+        return None, _ASKED
+    if not LIBRARY.exists():
+        return None, f"off: {LIBRARY} does not exist"
+    try:
+        core = ctypes.CDLL(str(LIBRARY))
+        version = core.rawpack_version()
+        lanes = _LANES[core.rawpack_lanes()] if version == VERSION else ""
+    except (OSError, AttributeError) as error:
+        return None, f"off: {LIBRARY} cannot be loaded ({error})"
+    if version != VERSION:
+        return None, f"off: {LIBRARY} has version {version}, and {VERSION} is needed"
+    return core, lanes

@@ -1,0 +1,178 @@
+"""One function for each kernel of the native core: what its C takes, checked before it is called.
+
+The C checks the same again. It takes addresses, so whoever fills them in keeps the memory behind them alive, and
+mapped, until the call returns. Calls release Python's lock, and several threads may call at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack.native import library
+
+IMAGE = np.dtype(
+    [
+        ("pixels", np.uintp),  # address of the image's first row
+        ("end", np.uintp),  # address of the first byte that must not be read: the end of the mapping
+        ("stride", np.int64),  # bytes from row to row
+        ("height", np.int32),
+        ("width", np.int32),
+        ("box", np.int32, 4),  # y, x, height, width: the part that is used, within the image
+        ("scaled", np.int32, 2),  # height, width that this part is resized to
+        ("at", np.int32, 2),  # y, x of the result's first pixel in the resized part; outside of it is `fill`
+        ("flips", np.int32),  # 1 left and right, 2 top and bottom, of the result
+    ],
+    align=True,
+)
+LONGEST_SOURCE = 65536
+LONGEST_RESULT = 16384
+_BAD_SIZES, _NO_MEMORY = 1, 2
+_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq11i4x"), struct.Struct("@PP8i")
+"""As IMAGE and `_Result`, for one image."""
+
+
+class _Result(ctypes.Structure):
+    _fields_ = (
+        ("out", ctypes.c_void_p),
+        ("tables", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
+        *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
+    )
+
+
+def resample(
+    images: NDArray[np.void],
+    out: NDArray[Any],
+    *,
+    planar: bool = False,
+    antialias: bool = True,
+    fill: int = 0,
+    tables: NDArray[Any] | None = None,
+    lanes: bool = True,
+) -> None:
+    """Crop, resize, flip and convert n images of bytes into out; docs/explanation/native.md has the definition.
+
+    images: (n,) of IMAGE, of 1 or 3 channels, all as many as out.
+    out: (n, height, width, channels), or (n, channels, height, width) if planar; C-contiguous; 1, 2 or 4 bytes a value.
+    tables: (channels, 256) of out's dtype, the value that each byte becomes; None: out is uint8, bytes as they are.
+    fill: the byte that stands where the resized box does not reach; it goes through the tables too.
+    lanes: False keeps to plain C, for tests.
+
+    Raises ValueError where something does not fit, MemoryError, and RuntimeError without the native core.
+    """
+    core = library()
+    if core is None:
+        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+    height, width, channels = _shape(images, out, planar)
+    _check_tables(out, tables, channels)
+    if not 0 <= fill <= 255:
+        raise ValueError(f"fill is a byte, 0 to 255: {fill}")
+    _check_images(images, channels)
+    table = None if tables is None else tables.ctypes.data
+    flags = (planar, antialias, fill, lanes)
+    result = _Result(out.ctypes.data, table, height, width, channels, out.itemsize, *map(int, flags))
+    code = core.rawpack_resample(ctypes.c_int64(len(images)), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
+    _raise_for(code)
+
+
+def resample_one(
+    image: NDArray[np.uint8],
+    scaled: tuple[int, int],
+    window: tuple[int, int, int, int],
+    out: NDArray[np.uint8],
+    *,
+    antialias: bool = True,
+) -> bool:
+    """Resize one image to `scaled` (height, width), and write the window (top, left, height, width) of it to out: as
+    `resample`, whose checks of arrays take as long as resizing one image.
+
+    image: (H, W, C) with 1 or 3 channels; out: (height, width, C). Returns False, and does nothing, without the core,
+    or where pixels are not one after the other in each row, or sides are too long. Raises MemoryError, RuntimeError.
+    """
+    core, (height, width, channels), (stride, *within) = library(), image.shape, image.strides
+    if core is None or channels not in (1, 3) or image.dtype != np.uint8 or out.dtype != np.uint8:
+        return False
+    if within != [channels, 1] or (height > 1 and stride < width * channels):
+        return False
+    if out.shape != (*window[2:], channels) or not out.flags.c_contiguous or not out.flags.writeable:
+        return False
+    if max(height, width, *scaled) > LONGEST_SOURCE or max(window[2:]) > LONGEST_RESULT:
+        return False
+    first = image.__array_interface__["data"][0]
+    end = first + (height - 1) * stride + width * channels
+    record = _PACKED_IMAGE.pack(first, end, stride, height, width, 0, 0, height, width, *scaled, *window[:2], 0)
+    out_at = out.__array_interface__["data"][0]
+    result = _PACKED_RESULT.pack(out_at, 0, *window[2:], channels, 1, 0, antialias, 0, 1)
+    _raise_for(core.rawpack_resample(ctypes.c_int64(1), record, result))
+    return True
+
+
+def _raise_for(code: int) -> None:
+    """The error that a kernel returned."""
+    if code == _NO_MEMORY:
+        raise MemoryError("No memory for the tables and rows that resizing needs.")
+    if code == _BAD_SIZES:
+        raise ValueError("The native core refused the sizes of an image or of the result.")
+    if code:
+        raise RuntimeError(f"The native core returned {code}.")
+
+
+def _shape(images: NDArray[np.void], out: NDArray[Any], planar: bool) -> tuple[int, int, int]:
+    """Height, width, channels of out."""
+    if images.dtype != IMAGE or images.ndim != 1 or not images.flags.c_contiguous:
+        raise ValueError(f"images must be a contiguous array (n,) of IMAGE: {images.shape} of {images.dtype}")
+    if out.ndim != 4 or len(out) != len(images):
+        raise ValueError(f"out must have 4 axes, the first for {len(images)} images: {out.shape}")
+    if not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
+        raise ValueError("out must be C-contiguous, aligned and writable.")
+    channels, height, width = out.shape[1:] if planar else (out.shape[3], out.shape[1], out.shape[2])
+    if channels not in (1, 3):
+        raise ValueError(f"Only images of 1 or 3 channels, not {channels}: out is {out.shape}, planar={planar}")
+    if not (1 <= height <= LONGEST_RESULT and 1 <= width <= LONGEST_RESULT):
+        raise ValueError(f"out must have sides from 1 to {LONGEST_RESULT} pixels: {out.shape}")
+    return height, width, channels
+
+
+def _check_tables(out: NDArray[Any], tables: NDArray[Any] | None, channels: int) -> None:
+    if tables is None:
+        if out.dtype != np.uint8:
+            raise ValueError(f"Without tables, out must be uint8: {out.dtype}")
+        return
+    if tables.shape != (channels, 256) or tables.dtype != out.dtype:
+        raise ValueError(f"tables must be ({channels}, 256) of {out.dtype}: {tables.shape} of {tables.dtype}")
+    if out.itemsize not in (1, 2, 4) or out.dtype.hasobject:
+        raise ValueError(f"out must have values of 1, 2 or 4 bytes: {out.dtype}")
+    if not (tables.flags.c_contiguous and tables.flags.aligned):
+        raise ValueError("tables must be C-contiguous and aligned.")
+
+
+def _check_images(images: NDArray[np.void], channels: int) -> None:
+    """ValueError for the first image that the C would refuse."""
+    sides = np.stack([images["height"], images["width"]], axis=1).astype(np.int64)
+    corner, size = images["box"][:, :2].astype(np.int64), images["box"][:, 2:].astype(np.int64)
+    _refuse((sides < 1) | (sides > LONGEST_SOURCE), images, f"sides must be from 1 to {LONGEST_SOURCE}")
+    _refuse((corner < 0) | (size < 1) | (corner + size > sides), images, "its box must lie within it")
+    scaled = images["scaled"]
+    _refuse((scaled < 1) | (scaled > LONGEST_SOURCE), images, f"it must be resized to 1 to {LONGEST_SOURCE}")
+    _refuse((images["flips"] < 0) | (images["flips"] > 3), images, "its flips must be 0 to 3")
+    # Divided, not multiplied: strides may be any number of 64 bits.
+    pixels, end = images["pixels"], images["end"]
+    readable = (end - pixels).view(np.int64) - sides[:, 1] * channels
+    _refuse((pixels == 0) | (end < pixels) | (readable < 0), images, "it ends beyond what may be read")
+    others = np.maximum(sides[:, 0] - 1, 1)
+    beyond = (images["stride"] > readable // others) & (sides[:, 0] > 1)
+    _refuse((images["stride"] < 0) | beyond, images, "its rows must follow each other, within what may be read")
+
+
+def _refuse(wrong: NDArray[np.bool_], images: NDArray[np.void], rule: str) -> None:
+    if wrong.any():
+        first = int(np.flatnonzero(wrong.reshape(len(images), -1).any(axis=1))[0])
+        values = {
+            name: images[first][name].tolist() for name in ("height", "width", "stride", "box", "scaled", "flips")
+        }
+        raise ValueError(f"Image {first} of the call cannot be resampled: {rule}. {values}")

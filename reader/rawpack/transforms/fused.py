@@ -1,0 +1,165 @@
+"""Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
+
+These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
+table. Everything else is done step by step (`images.py`), with the same pixels, and the core resizes one image at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack import native
+from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, resample
+from rawpack.pixels.geometry import covering
+from rawpack.store.stores import InMapping
+from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResizedCrop
+from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
+from rawpack.transforms.randomness import Randoms
+from rawpack.transforms.resizing import BILINEAR, Fit, Resize
+from rawpack.transforms.step import Array, Drawn, Step
+from rawpack.transforms.values import ByTable, ToCHW
+
+if TYPE_CHECKING:
+    from rawpack.transforms.pipeline import FieldPlan, Pipeline
+
+_CHANNELS = (1, 3)
+_MOST_TABLE_BYTES = 4
+"""Of one value of a table."""
+_FLIPS: dict[type[Step], int] = {RandomHorizontalFlip: 1, RandomVerticalFlip: 2}
+"""Step -> its bit in what the core is told."""
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The steps of a plan by what they do; each with its number."""
+
+    resize: RandomResizedCrop | Resize | Fit | None
+    crop: CenterCrop | RandomCrop | None
+    """After `resize`, or the first step."""
+    flips: tuple[int, ...]
+    """The bit of each."""
+    table: ByTable | None
+    planar: bool
+    """Whether the result is (C, H, W)."""
+
+    def takes(self, sizes: NDArray[np.int32]) -> bool:
+        """Whether the core takes images of these sizes (n, 2)."""
+        if not len(sizes) or sizes.max() > LONGEST_SOURCE:
+            return False
+        if self.resize is None or isinstance(self.resize, RandomResizedCrop):
+            return True
+        # The longer side of what these make follows from the shorter one.
+        longest = np.max(self.resize.size) * (sizes.max(axis=1) / sizes.min(axis=1)).max()
+        return bool(longest < LONGEST_SOURCE)
+
+    def fill(self, plan: FieldPlan, mapped: InMapping, out: Array, randoms: Randoms) -> None:
+        """Make samples in `out`, (n, *shape)."""
+        images: Array = np.zeros(len(out), IMAGE)
+        images["pixels"], images["end"] = mapped.addresses, mapped.ends
+        images["height"], images["width"] = mapped.sizes.T
+        images["stride"] = images["width"].astype(np.int64) * (plan.field.shape[2] or 1)
+        images["box"][:, 2:] = images["scaled"] = mapped.sizes
+        sizes, k = mapped.sizes, 0
+        if self.resize is not None:
+            sizes, k = self._resize(images, _drawn(plan, 0, sizes, randoms)), 1
+        if self.crop is not None:
+            self._crop(images, _drawn(plan, k, sizes, randoms))
+            k += 1
+        for bit in self.flips:
+            images["flips"] ^= np.where(_drawn(plan, k, sizes, randoms), bit, 0).astype(np.int32)
+            k += 1
+        fill = 0 if self.crop is None else int(self.crop.fill)
+        antialias = getattr(self.resize, "antialias", True)
+        tables = None if self.table is None else self.table.tables
+        resample(images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables)
+
+    def _resize(self, images: Array, drawn: Drawn) -> NDArray[np.int32]:
+        """Note what the first step drew. Returns the sizes (n, 2) that it makes."""
+        if isinstance(self.resize, RandomResizedCrop):
+            images["box"] = drawn
+            images["scaled"] = self.resize.size
+        elif isinstance(self.resize, Fit):
+            stored = list(map(tuple, images["scaled"].tolist()))
+            made_of = {size: covering(size, self.resize.size, 1) for size in set(stored)}
+            images["scaled"] = [made_of[size][0] for size in stored]
+            images["at"] = [made_of[size][1][:2] for size in stored]
+        else:
+            images["scaled"] = drawn
+        made: NDArray[np.int32] = images["scaled"]
+        return made
+
+    def _crop(self, images: Array, drawn: Iterable[CropBox]) -> None:
+        places = np.array([(*one.box, *one.at) for one in drawn], np.int32)
+        if self.resize is None:
+            images["box"] = places[:, :4]
+            images["scaled"] = places[:, 2:4]
+            images["at"] = -places[:, 4:]
+        else:
+            images["at"] = places[:, :2] - places[:, 4:]
+
+
+def fused(plan: FieldPlan) -> Fused | None:
+    """How the core runs a plan; None where it does not, or not as a whole."""
+    field, before, steps = plan.field, plan.specs[0], list(plan.steps)
+    if plan.frames is not None or field.exact or field.planar or not field.codec.in_place or field.kind != "image":
+        return None
+    if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
+        return None
+    if not plan.result.fixed or max((n or 0 for n in plan.result.shape), default=0) > LONGEST_RESULT:
+        return None
+
+    def take(*kinds: type[Step]) -> Any:
+        return steps.pop(0) if steps and type(steps[0]) in kinds else None
+
+    resize = take(RandomResizedCrop, Resize, Fit)
+    if getattr(resize, "interpolation", "bilinear") not in BILINEAR:
+        return None
+    crop = None if isinstance(resize, Fit) else take(CenterCrop, RandomCrop)
+    flips = []
+    while (flip := take(*_FLIPS)) is not None:
+        flips.append(_FLIPS[type(flip)])
+    table = take(ByTable)
+    planar = table.planar if table is not None else take(ToCHW) is not None
+    if steps or (table is not None and table.tables.itemsize > _MOST_TABLE_BYTES):
+        return None
+    return Fused(resize, crop, tuple(flips), table, planar)
+
+
+def _drawn(plan: FieldPlan, k: int, sizes: NDArray[np.int32], randoms: Randoms) -> Drawn:
+    """What step k draws for images of these sizes, (n, 2)."""
+    draw_many = plan.drawing[k]
+    if draw_many is None:
+        return [None] * len(sizes)
+    height, width = sizes[0].tolist()
+    if (sizes == sizes[0]).all():
+        return draw_many(randoms, height, width)
+    step = plan.shares[k].step
+    return [step.draw(random, *size) for random, size in zip(randoms.each, sizes.tolist(), strict=True)]
+
+
+def all_fused(pipeline: Pipeline) -> bool:
+    """Whether the core, where it is in use, makes all images of a slice in one call."""
+    return len(pipeline.pixels) == 1 and pipeline.plans[pipeline.pixels[0]].fused is not None
+
+
+def resizes(pipeline: Pipeline) -> bool:
+    """Whether any image is resized: by the core, one at a time, where not all is fused."""
+    from rawpack.transforms.views import FieldViews
+
+    steps = [step for plan in pipeline.plans.values() for step in plan.steps]
+    steps += [inner for step in steps if isinstance(step, FieldViews) for inner in step.steps]
+    kinds = RandomResizedCrop, Resize, Fit
+    return any(isinstance(step, kinds) and getattr(step, "interpolation", "bilinear") in BILINEAR for step in steps)
+
+
+def native_share(pipeline: Pipeline) -> str:
+    """How much of a transform the core does: "all", "part" or "none"."""
+    if native.library() is None:
+        return "none"
+    return "all" if all_fused(pipeline) else "part" if resizes(pipeline) else "none"
