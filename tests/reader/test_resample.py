@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rawpack import native
+from rawpack.native import calls
 from rawpack.pixels.resample import resample
 from rawpack.pixels.resize import to_size
 
@@ -48,7 +49,7 @@ HASHES = {
 @pytest.fixture(params=["native", "NumPy"])
 def _made_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "NumPy":
-        monkeypatch.setattr(native, "library", lambda: None)
+        monkeypatch.setattr(calls, "library", lambda: None)
     elif native.library() is None:
         pytest.skip(f"the native core is {native.state()}")
 
@@ -175,7 +176,7 @@ def test_the_native_core_makes_what_numpy_makes(case: Any, antialias: bool) -> N
     image, size, window = case
     made = resample(image, size, window=window, antialias=antialias)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "library", lambda: None)
+        patch.setattr(calls, "library", lambda: None)
         assert (made == resample(image, size, window=window, antialias=antialias)).all()
 
 
