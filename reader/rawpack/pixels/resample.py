@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.native import calls
-from rawpack.pixels.resize import MAX_COVER_PIXELS, Bytes, Pixels, enlarge_part, scratch, to_size, transposed
+from rawpack.pixels.resize import MAX_COVER_PIXELS, Bytes, Pixels, enlarge_part, to_size, transposed
 
 Box = tuple[int, int, int, int]
 _MOST_BITS = 22
 """The most that p becomes: axes that shrink to less than 1/256 have weights of fewer than 15 bits."""
 _SINGLE_BITS = 16
 """The most bits p for which float32 holds a sum: 255 * 2**16 + 2**15 is less than 2**24."""
-_BAND = 6
+_BANDS = (2, 4, 6, 8)
 """Rows of the result in one product. More rows have more weights that are 0; fewer need more copies of source rows."""
-_FLOATS = 1 << 19
+_FLOATS = 1 << 20
 """Floats that are computed at a time, at least a band: as many as a cache holds."""
 
 
@@ -105,12 +105,12 @@ class Bands(NamedTuple):
     end: int
     """The source rows that are needed."""
     rows: NDArray[np.intp]
-    """(bands, used): the source rows that each band needs, counted from `begin`."""
+    """(bands * used,): the source rows that the bands need, band by band, counted from `begin`."""
     weights: NDArray[Any]
-    """(bands, _BAND, used), whole numbers: float32 where that holds the sums, else float64."""
+    """(bands, rows of the result, used), whole numbers: float32 where that holds the sums, else float64."""
     bits: int
     """The weights' unit is 2**-bits."""
-    count: int
+    length: int
     """Rows of the result; the last band may have more."""
 
 
@@ -125,21 +125,30 @@ def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
     numbers = ((parts << (bits + 1)) + whole) // (2 * whole)
     if old <= new or not antialias:
         numbers[:, 0] = (1 << bits) - numbers[:, 1]
-    count = len(first)
-    padding = -count % _BAND
-    first = np.pad(first, (0, padding), mode="edge").reshape(-1, _BAND)
-    numbers = np.pad(numbers, ((0, padding), (0, 0))).reshape(*first.shape, -1)
-    places = (first - first[:, :1])[..., None] + np.arange(numbers.shape[2])
+    count, taps = numbers.shape
+    band = min(_BANDS, key=lambda band: _cost(band, old / new, taps))
+    padding = -count % band
+    first = np.pad(first, (0, padding), mode="edge").reshape(-1, band)
+    numbers = np.pad(numbers, ((0, padding), (0, 0))).reshape(-1, band, taps)
+    places = (first - first[:, :1])[..., None] + np.arange(taps)
     weights = np.zeros((*first.shape, places.max() + 1), np.float32 if bits <= _SINGLE_BITS else np.float64)
     np.put_along_axis(weights, places, numbers, axis=2)
     weights = np.ascontiguousarray(weights[..., : np.flatnonzero(weights.any(axis=(0, 1)))[-1] + 1])
     rows = (first[:, :1] + np.arange(weights.shape[2])).clip(max=old - 1)
     begin = int(rows[0, 0])
-    return Bands(begin, int(rows[-1].max()) + 1, rows - begin, weights, bits, count)
+    return Bands(begin, int(rows[-1].max()) + 1, (rows - begin).reshape(-1), weights, bits, count)
 
 
-def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes) -> Bytes:
-    """The box of the resized image, in `out` or not."""
+def _cost(band: int, step: float, taps: int) -> float:
+    """What a row of the result costs in bands of so many, if the next row is made of source rows `step` further on.
+
+    Converting and loading a source row costs as much as multiplying and adding it four times.
+    """
+    return ((band - 1) * step + taps) * (4 + band) / band
+
+
+def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes | None) -> Bytes:
+    """The box of the resized image, in `out` if it is given and y is resized."""
     (height, width), (top, left, rows, columns) = image.shape[:2], box
     across = _bands(width, scaled[1], antialias, left, left + columns) if scaled[1] != width else None
     down = _bands(height, scaled[0], antialias, top, top + rows) if scaled[0] != height else None
@@ -151,23 +160,19 @@ def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, 
 
 
 def _down(image: Bytes, bands: Bands, out: Bytes | None = None) -> Bytes:
-    """The rows of these bands, in `out` if given, of an image that begins with their first source row."""
+    """The rows of these bands of an image that begins with their first source row, in `out` if given."""
     _, width, channels = image.shape
-    row, (number, _, used) = width * channels, bands.weights.shape
+    row, (number, band, used) = width * channels, bands.weights.shape
     if out is None:
-        out = np.empty((bands.count, width, channels), np.uint8)
-    source, target = image.reshape(len(image), row), out.reshape(bands.count, row)
-    step = max(1, _FLOATS // (row * (used + _BAND)))
-    dtype = bands.weights.dtype
-    floats = scratch(min(step, number) * row * (used + _BAND) * dtype.itemsize // 4).view(dtype)
+        out = np.empty((bands.length, width, channels), np.uint8)
+    source, target = image.reshape(-1, row), out.reshape(-1, row)
+    step = max(1, _FLOATS // (row * (used + band)))
     for begin in range(0, number, step):
-        weights, rows = bands.weights[begin : begin + step], bands.rows[begin : begin + step]
-        taken = floats[: rows.size * row].reshape(*rows.shape, row)
-        made = floats[rows.size * row :][: len(rows) * _BAND * row].reshape(len(rows), _BAND, row)
-        np.copyto(taken, source.take(rows, axis=0))
-        np.matmul(weights, taken, out=made)
-        part = target[begin * _BAND : (begin + step) * _BAND]
-        _round(made.reshape(-1, row)[: len(part)], bands.bits, part)
+        weights = bands.weights[begin : begin + step]
+        taken = source.take(bands.rows[begin * used : (begin + step) * used], axis=0).astype(weights.dtype)
+        sums = np.matmul(weights, taken.reshape(-1, used, row)).reshape(-1, row)
+        part = target[begin * band : (begin + step) * band]
+        _round(sums[: len(part)], bands.bits, part)
     return out
 
 

@@ -216,9 +216,9 @@ def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
     _, width, channels = image.shape
     image = image[bands[0].first - first : bands[-1].last - first]
     first, start, old, height = bands[0].first, bands[0].start, len(image), bands[-1].stop - bands[0].start
-    floats = scratch((old + height) * width * channels)
-    source = floats[: old * width * channels].reshape(old, width * channels)
-    made = floats[old * width * channels :][: height * width * channels].reshape(height, width * channels)
+    scratch = _scratch((old + height) * width * channels)
+    source = scratch[: old * width * channels].reshape(old, width * channels)
+    made = scratch[old * width * channels :][: height * width * channels].reshape(height, width * channels)
     np.copyto(source.reshape(image.shape), image)
     for band in bands:
         rows = source[band.first - first : band.last - first]
@@ -227,7 +227,7 @@ def _down(image: Bytes, bands: tuple[Band, ...], first: int) -> Bytes:
     return rounded.reshape(height, width, channels)  # type: ignore[no-any-return]
 
 
-def scratch(count: int) -> NDArray[np.float32]:
+def _scratch(count: int) -> NDArray[np.float32]:
     """This thread's own memory for floats: allocating it each time would take as long as the work."""
     kept: NDArray[np.float32] | None = getattr(_local, "floats", None)
     if kept is not None and len(kept) >= count:
@@ -238,7 +238,8 @@ def scratch(count: int) -> NDArray[np.float32]:
     return floats
 
 
-def transposed(image: Bytes) -> Bytes:
+def transposed(image: Pixels) -> Pixels:
+    """(W, H, C) of (H, W, C), contiguous."""
     if image.shape[2] > _MOST_CHANNELS:
         return np.ascontiguousarray(image.transpose(1, 0, 2))
     turned: Any = cv2.transpose(image)
