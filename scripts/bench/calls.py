@@ -70,12 +70,19 @@ def main() -> None:
         asked.json.write_text(json.dumps(counts, indent=1))
 
 
+def augment() -> list[Any]:
+    """Crop, flip and normalize."""
+    from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop
+
+    return [RandomResizedCrop(128), RandomHorizontalFlip(), Normalize(MEAN, STD)]
+
+
+AUGMENTED = Line("memmap, crops, flips, normalize", "memmap", 128, "sample", None, augment)
+
+
 def lines() -> list[Line]:
     """All lines."""
-    from rawpack.transforms import CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop
-
-    def augment() -> list[Any]:
-        return [RandomResizedCrop(128), RandomHorizontalFlip(), Normalize(MEAN, STD)]
+    from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
 
     return [
         Line("lmdb", "lmdb", 128, "sample", 8),
@@ -85,7 +92,7 @@ def lines() -> list[Line]:
             "lmdb, 256 px, crops and flips", "lmdb", 256, "sample", None,
             lambda: [RandomResizedCrop(224, interpolation="area"), RandomHorizontalFlip()],
         ),
-        Line("memmap, crops, flips, normalize", "memmap", 128, "sample", None, augment),
+        AUGMENTED,
         Line("memmap", "memmap", 128, "batch"),
         Line("hdf5", "hdf5", 128, "batch"),
         Line("memmap, 2 workers", "memmap", 128, "batch", 60, None, 2),
