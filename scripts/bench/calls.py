@@ -70,19 +70,12 @@ def main() -> None:
         asked.json.write_text(json.dumps(counts, indent=1))
 
 
-def augment() -> list[Any]:
-    """Crop, flip and normalize."""
-    from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop
-
-    return [RandomResizedCrop(128), RandomHorizontalFlip(), Normalize(MEAN, STD)]
-
-
-AUGMENTED = Line("memmap, crops, flips, normalize", "memmap", 128, "sample", None, augment)
-
-
 def lines() -> list[Line]:
     """All lines."""
-    from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
+    from rawpack.transforms import CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop
+
+    def augment() -> list[Any]:
+        return [RandomResizedCrop(128), RandomHorizontalFlip(), Normalize(MEAN, STD)]
 
     return [
         Line("lmdb", "lmdb", 128, "sample", 8),
@@ -92,7 +85,7 @@ def lines() -> list[Line]:
             "lmdb, 256 px, crops and flips", "lmdb", 256, "sample", None,
             lambda: [RandomResizedCrop(224, interpolation="area"), RandomHorizontalFlip()],
         ),
-        AUGMENTED,
+        Line("memmap, crops, flips, normalize", "memmap", 128, "sample", None, augment),
         Line("memmap", "memmap", 128, "batch"),
         Line("hdf5", "hdf5", 128, "batch"),
         Line("memmap, 2 workers", "memmap", 128, "batch", 60, None, 2),
@@ -107,12 +100,12 @@ def count(line: Line, settings: Settings) -> dict[str, Any]:
     data.make_store(settings, line.form)
     steps = None if line.steps is None else line.steps()
     with Reader(data.store_path(settings, line.form)) as reader:
-        batches = reader.batches(BATCH, shuffle=True, transform=steps, workers=line.workers, drop_last=True)
+        batches = reader.batches(settings.batch, shuffle=True, transform=steps, workers=line.workers, drop_last=True)
         for _ in range(_WARM):
             for _ in batches:
                 pass
         calls = min(counted(batches) for _ in range(_COUNTED))
-    each = BATCH if line.per == "sample" else 1
+    each = settings.batch if line.per == "sample" else 1
     return {"label": line.label, "per": line.per, "calls": calls / each, "bar": line.bar}
 
 

@@ -86,7 +86,7 @@ def main() -> None:
         rows: list[dict[str, Any]] = []
         stopped = False
         try:
-            for row in measure(table, missing, asked.rounds):
+            for row in measure(table, missing, min(asked.rounds, table.rounds or asked.rounds)):
                 rows.append(row)
         except KeyboardInterrupt:
             print(f"NOTE: stopped after {len(rows)} measurements of the next table\n")
@@ -178,7 +178,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "small videos": lambda: videos.videos(work, None, small_made),
         "cameras": lambda: videos.videos(work, None, cameras),
         "videos ten times": lambda: videos.linked(work, videos.videos(work, asked.videos, made), 10),
-        "counted": lambda: data.photos(work, asked.data, _COUNTED),
+        "counted": lambda: data.photos(work, asked.data, max(_COUNTED, asked.images // 4)),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

@@ -148,7 +148,6 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "Albumentations in rawpack's workers": partial(Store, "memmap", "Albumentations", needs=("albumentations",)),
     "cv2.resize of crops": partial(Limit, make_array, resize),
     "TurboLoader crops, normalize": partial(Peer, "turboloader", crop="random"),
-    "TurboLoader crops, from 0 to 1": partial(Peer, "turboloader", crop="random", variant="bare"),
     "fill memory": partial(Limit, lambda settings: None, fill),
     "calls": Calls,
     "numpy on the batch": NumpyBatch,

@@ -14,7 +14,7 @@ import numpy as np
 import data
 from contract import Epoch, Pixels, Settings, Subject
 from subjects.limits import TakeLoop
-from subjects.stores import MEAN, STD, channels_of, side_of
+from subjects.stores import MEAN, STD, channels_of, side_of, steps
 from systems.images import random_box, single_threaded
 
 _BATCHES = 4
@@ -99,14 +99,20 @@ def fill(number: int, of: int, settings: Settings) -> Iterator[int]:
 class Calls(Subject):
     """Calls of Python functions for a sample that is cropped, flipped and normalized, in the process that makes it."""
 
+    def prepare(self, settings: Settings) -> None:
+        data.make_store(settings, "memmap")
+
     def open(self, settings: Settings) -> None:
         self.settings = settings
 
     def epoch(self, n: int) -> Epoch:
         import calls
+        from rawpack.transforms import Normalize
 
+        transform = [*(steps("bilinear crops", self.settings) or ()), Normalize(*channels_of(self.settings))]
+        line = calls.Line("", "memmap", self.settings.shape[0], "sample", None, lambda: transform)
         began = time.perf_counter()
-        self.calls = calls.count(calls.AUGMENTED, self.settings)["calls"]
+        self.calls = calls.count(line, self.settings)["calls"]
         return Epoch(self.settings.batch, time.perf_counter() - began)
 
 
