@@ -119,7 +119,7 @@ def packs_here() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kept() -> Iterator[KeptChildren | None]:
+def kept_processes() -> Iterator[KeptChildren | None]:
     """The processes that tests hand on to each other, see `kept_children`; None where the packer is not installed."""
     if find_spec("rawpack_packer") is None or sys.platform != "linux":
         yield None
@@ -131,12 +131,12 @@ def kept() -> Iterator[KeptChildren | None]:
 
 
 @pytest.fixture(autouse=True)
-def children(request: pytest.FixtureRequest, kept: KeptChildren | None) -> Iterator[None]:
+def children(request: pytest.FixtureRequest, kept_processes: KeptChildren | None) -> Iterator[None]:
     """A test of `own_processes` starts its own, and finds none that others have started."""
-    if kept is None or request.node.get_closest_marker("own_processes") is None:
+    if kept_processes is None or request.node.get_closest_marker("own_processes") is None:
         yield
         return
-    with kept.nothing():
+    with kept_processes.nothing():
         yield
 
 
