@@ -152,6 +152,12 @@ class ByTable(Step):
         self._table = np.ascontiguousarray(ramp).view(self._carrier)
         self._tables = [np.ascontiguousarray(self._table[0, :, c]) for c in range(channels)]
         self._one_table = all(np.array_equal(table, self._tables[0]) for table in self._tables)
+        self.line = self._exact_line()
+        """(channels, 2): a scale and a shift, where bytes * scale + shift, computed in float64 and rounded to float32,
+        is what the tables say to the last bit; else None."""
+
+    def __repr__(self) -> str:
+        return ", ".join(map(repr, self.steps))
 
     def makes(self, spec: Spec) -> Spec:
         for step in self.steps:
@@ -191,18 +197,30 @@ class ByTable(Step):
 
     def tail(self) -> Tail | None:
         """As arithmetic; None where the table is no such function, up to its own rounding."""
-        shift: Array = np.zeros(self._table.shape[2])
+        if (line := self._line()) is None:
+            return None
+        scale, shift = line.T
+        error = np.abs(np.arange(256) * scale[:, None] + shift[:, None] - self.tables).max()
+        if error > 4 * np.finfo(self._dtype).eps * max(1, np.abs(self.tables).max()):
+            return None
+        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self.planar)
+
+    def _exact_line(self) -> NDArray[np.float64] | None:
+        if self._dtype != np.float32 or (line := self._line()) is None:
+            return None
+        values = (np.arange(256) * line[:, :1] + line[:, 1:]).astype(np.float32)
+        return line if values.tobytes() == self.tables.tobytes() else None
+
+    def _line(self) -> NDArray[np.float64] | None:
+        """(channels, 2): the scale and the shift that the steps are; None where they are something else."""
+        shift: Array = np.zeros(len(self.tables))
         scale: Array = shift + 1 / 255
         for step in self.steps:
             if type(step) is Normalize:
                 scale, shift = scale / step.std, (shift - step.mean) / step.std
             elif type(step) not in (ConvertImageDtype, ToCHW):
                 return None
-        table: Array = self._table.view(self._dtype)[0]
-        error = np.abs(np.arange(256)[:, None] * scale + shift - table).max()
-        if error > 4 * np.finfo(self._dtype).eps * max(1, np.abs(table).max()):
-            return None
-        return Tail(tuple(scale.tolist()), tuple(shift.tolist()), self._dtype.name, self.planar)
+        return np.ascontiguousarray(np.stack([scale, shift], axis=1))
 
 
 @dataclass(frozen=True)
