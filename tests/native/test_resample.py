@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from resampled import Case, noise, odd_cases, weights
 
-from rawpack.native import library
+from rawpack.native import state
 from rawpack.native.calls import IMAGE, resample
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the native core is not loaded here")
+pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
 HASH_OF_ODD_CASES = "51ac9cd855165f41812a51ec9ad526dd"
 BLOCK = noise(300_000)

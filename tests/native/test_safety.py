@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from resampled import Case, noise, odd_cases
 
-from rawpack.native import library
+from rawpack.native import library, state
 from rawpack.native.calls import IMAGE, resample
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the native core is not loaded here")
+pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
 SOURCES = Path(__file__).parents[2] / "reader" / "native"
 DRIVER = Path(__file__).parents[1] / "support" / "resample_driver.c"

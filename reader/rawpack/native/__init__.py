@@ -24,3 +24,8 @@ def library() -> ctypes.CDLL | None:
         if subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", str(made), str(source)], check=False).returncode:
             return None
         return ctypes.CDLL(str(made))
+
+
+def state() -> str:
+    """What the library uses, or "off: " and the reason."""
+    return "off: no compiler" if library() is None else "on"
