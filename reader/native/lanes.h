@@ -129,14 +129,10 @@ LANES static void lanes_row(const Axis *x, const Lanes *lanes, int32_t channels,
 }
 
 /* Along y: rows may be read up to 31 bytes past `bytes`, dst is not written past it. */
-LANES static void store_part(uint8_t *dst, Vec v, int32_t bytes) {
+LANES static inline void store_part(uint8_t *dst, Vec v, int32_t bytes) {
     uint8_t whole[32];
-    if (bytes >= 32) {
-        vec_store(dst, v);
-    } else {
-        vec_store(whole, v);
-        memcpy(dst, whole, (size_t)bytes);
-    }
+    vec_store(bytes < 32 ? whole : dst, v);
+    if (bytes < 32) memcpy(dst, whole, (size_t)bytes);
 }
 LANES static void column_of_two(const uint8_t *near, const uint8_t *far, int16_t share, int32_t bytes, uint8_t *dst) {
     const Vec shares = vec_all16(share), zero = vec_all16(0);

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from resampled import Case, noise, odd_cases
 
-from rawpack.native import library
+from rawpack.native import library, state
 from rawpack.native.calls import IMAGE, resample
 
-pytestmark = pytest.mark.skipif(library() is None, reason="the native core is not loaded here")
+pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
 SOURCES = Path(__file__).parents[2] / "reader" / "native"
 DRIVER = Path(__file__).parents[1] / "support" / "resample_driver.c"
@@ -150,6 +150,7 @@ BAD_IMAGES = [
     *(_set(name, value) for name in ("height", "width") for value in (0, -1, -HUGE - 1, 65537, HUGE, 41)),
     *(_set("box", value, index) for index in range(4) for value in (-1, -HUGE - 1, HUGE, 41)),
     *(_set("box", 0, index) for index in (2, 3)),
+    *(_set("box", value, index) for index, value in enumerate((3, 4, 39, 28))),  # by one
     *(_set("scaled", value, index) for index in (0, 1) for value in (0, -1, 65537, HUGE, -HUGE - 1)),
     *(_set("stride", value) for value in (-1, -90, 91, 2**40, 2**63 - 1, -(2**63))),
     *(_set("flips", value) for value in (-1, 4, HUGE)),

@@ -35,6 +35,12 @@ _BAD_SIZES, _NO_MEMORY = 1, 2
 _PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq11i4x"), struct.Struct("@PP8i")
 """As IMAGE and `_Result`, for one image."""
 
+_NUMBERS = slice(6, 17)  # the fields of 32 bits, in a row of them
+_LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3"
+_ANY = np.iinfo(np.int32)
+_LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0], np.int32)
+_MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3], np.int32)
+
 
 class _Result(ctypes.Structure):
     _fields_ = (
@@ -153,26 +159,21 @@ def _check_tables(out: NDArray[Any], tables: NDArray[Any] | None, channels: int)
 
 def _check_images(images: NDArray[np.void], channels: int) -> None:
     """ValueError for the first image that the C would refuse."""
-    sides = np.stack([images["height"], images["width"]], axis=1).astype(np.int64)
-    corner, size = images["box"][:, :2].astype(np.int64), images["box"][:, 2:].astype(np.int64)
-    _refuse((sides < 1) | (sides > LONGEST_SOURCE), images, f"sides must be from 1 to {LONGEST_SOURCE}")
-    _refuse((corner < 0) | (size < 1) | (corner + size > sides), images, "its box must lie within it")
-    scaled = images["scaled"]
-    _refuse((scaled < 1) | (scaled > LONGEST_SOURCE), images, f"it must be resized to 1 to {LONGEST_SOURCE}")
-    _refuse((images["flips"] < 0) | (images["flips"] > 3), images, "its flips must be 0 to 3")
-    # Divided, not multiplied: strides may be any number of 64 bits.
-    pixels, end = images["pixels"], images["end"]
-    readable = (end - pixels).view(np.int64) - sides[:, 1] * channels
-    _refuse((pixels == 0) | (end < pixels) | (readable < 0), images, "it ends beyond what may be read")
-    others = np.maximum(sides[:, 0] - 1, 1)
-    beyond = (images["stride"] > readable // others) & (sides[:, 0] > 1)
-    _refuse((images["stride"] < 0) | beyond, images, "its rows must follow each other, within what may be read")
+    numbers = images.view(np.int32).reshape(len(images), IMAGE.itemsize // 4)[:, _NUMBERS]
+    _refuse((numbers < _LEAST) | (numbers > _MOST), images, _LIMITS)
+    sides = numbers[:, :2]
+    _refuse(numbers[:, 2:4] + numbers[:, 4:6] > sides, images, "its box must lie within it")
+    # Divided, not multiplied: strides and addresses may be any numbers of 64 bits.
+    pixels, end, stride = images["pixels"], images["end"], images["stride"]
+    others = sides[:, 0] - 1
+    spare = (end - pixels).view(np.int64) - sides[:, 1] * channels
+    _refuse((pixels == 0) | (end < pixels) | (spare < 0), images, "it ends beyond what may be read")
+    beyond = (stride > spare // np.maximum(others, 1)) & (others > 0)
+    _refuse((stride < 0) | beyond, images, "its rows must follow each other, within what may be read")
 
 
 def _refuse(wrong: NDArray[np.bool_], images: NDArray[np.void], rule: str) -> None:
     if wrong.any():
         first = int(np.flatnonzero(wrong.reshape(len(images), -1).any(axis=1))[0])
-        values = {
-            name: images[first][name].tolist() for name in ("height", "width", "stride", "box", "scaled", "flips")
-        }
+        values = {name: images[first][name].tolist() for name in IMAGE.names or () if name not in ("pixels", "end")}
         raise ValueError(f"Image {first} of the call cannot be resampled: {rule}. {values}")
