@@ -27,10 +27,13 @@ _LANES = ("portable C", "AVX2", "NEON")
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The library, loaded once in a process; None where NumPy is used. Warns where nobody asked for that."""
+    """The library, loaded once in a process; None where NumPy is used. Warns where nobody asked for that.
+
+    Worker processes do not warn: whoever starts some for what the core would do calls this first.
+    """
     core, what = _opened()
-    if core is None and os.environ.get(_VARIABLE) != "0":
-        # Worker processes inherit it: they use what this process uses, and do not warn again.
+    if core is None and os.environ.get(_VARIABLE) not in ("0", "quiet"):
+        # Worker processes inherit it: they use what this process uses.
         os.environ[_VARIABLE] = "0"
         from rawpack.system.user import warn
 

@@ -217,8 +217,10 @@ def serve(sock: socket.socket, errors: int) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The environment variables of a child. Threads of numerical libraries would multiply with the workers."""
-    return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | dict(os.environ)
+    """The environment variables of a child. Threads of numerical libraries would multiply with the workers, and so
+    would the warning where the native core is missing."""
+    core = "0" if os.environ.get("RAWPACK_NATIVE") == "0" else "quiet"
+    return {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | dict(os.environ) | {"RAWPACK_NATIVE": core}
 
 
 def _duplicate(descriptor: int) -> int:
