@@ -198,6 +198,12 @@ LANES static void lanes_split(const uint8_t *row, int32_t width, uint8_t *const 
     plain_split(row + 3 * i, width - i, rest);
 }
 
+LANES static int32_t lanes_line(const uint8_t *bytes, int32_t count, const double *line, void *floats) {
+    int32_t i = 0;
+    for (; i + 8 <= count; i += 8) vec_line8(bytes + i, line[0], line[1], (uint8_t *)floats + 4 * (size_t)i);
+    return i;
+}
+
 /* A row reversed pixel by pixel, from the last of dst to the first: memory is fetched ahead of ascending reads. */
 LANES static void lanes_reverse(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst) {
     const Vec reverse = vec_load_two(REVERSE[channels == 3], REVERSE[channels == 3]);
@@ -206,4 +212,4 @@ LANES static void lanes_reverse(const uint8_t *src, int32_t width, int32_t chann
         vec_store_two(dst + left - 16, dst + left - 16 - step, vec_pick(vec_load_two(src, src + step), reverse));
     plain_reverse(src, left / channels, channels, dst);
 }
-static const Kernels LANES_KERNELS = {lanes_prepare, lanes_row, lanes_column, lanes_split, lanes_reverse};
+static const Kernels LANES_KERNELS = {lanes_prepare, lanes_row, lanes_column, lanes_split, lanes_line, lanes_reverse};

@@ -49,3 +49,15 @@ static inline Vec vec_shift32(Vec v, int bits) {
     int32x4_t by = vdupq_n_s32(-bits);
     return (Vec){of32(vshlq_s32(as32(v.low), by)), of32(vshlq_s32(as32(v.high), by))};
 }
+static inline float32x2_t line2(uint32x2_t v, double scale, double shift) {
+    float64x2_t product = vmulq_f64(vcvtq_f64_u64(vmovl_u32(v)), vdupq_n_f64(scale));
+    return vcvt_f32_f64(vaddq_f64(product, vdupq_n_f64(shift)));
+}
+static inline float32x4_t line4(uint32x4_t v, double scale, double shift) {
+    return vcombine_f32(line2(vget_low_u32(v), scale, shift), line2(vget_high_u32(v), scale, shift));
+}
+static inline void vec_line8(const uint8_t *bytes, double scale, double shift, void *floats) {
+    uint16x8_t v = vmovl_u8(vld1_u8(bytes));
+    vst1q_u8(floats, vreinterpretq_u8_f32(line4(vmovl_u16(vget_low_u16(v)), scale, shift)));
+    vst1q_u8((uint8_t *)floats + 16, vreinterpretq_u8_f32(line4(vmovl_u16(vget_high_u16(v)), scale, shift)));
+}

@@ -35,6 +35,7 @@ typedef struct {           /* one image and what is made of it */
 typedef struct {
     uint8_t *out;       /* (n, height, width, channels) or, planar, (n, channels, height, width), C order */
     const void *tables; /* (channels, 256) values of `itemsize` bytes; NULL: bytes as they are, itemsize 1 */
+    const double *lines; /* (channels, 2), a scale and a shift that give the same floats as `tables`; NULL: tables only */
     int32_t height, width, channels, itemsize;
     int32_t planar, antialias, fill;
     int32_t lanes; /* 0: plain C only */
@@ -67,6 +68,7 @@ typedef struct {
     void (*row)(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst);
     void (*column)(const Axis *y, int32_t i, const uint8_t *const *rows, int32_t bytes, uint8_t *dst);
     void (*split)(const uint8_t *row, int32_t width, uint8_t *const planes[3]);
+    int32_t (*line)(const uint8_t *bytes, int32_t count, const double *line, void *floats); /* returns how many */
     void (*reverse)(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst);
 } Kernels;
 
@@ -218,7 +220,7 @@ static void plain_reverse(const uint8_t *src, int32_t width, int32_t channels, u
         for (int32_t c = 0; c < channels; c++) *dst++ = pixel[c];
     }
 }
-static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row, plain_column, plain_split, plain_reverse};
+static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row, plain_column, plain_split, NULL, plain_reverse};
 
 #if defined(__x86_64__)
 #include "lanes_x86.h"
@@ -236,7 +238,7 @@ static int lanes_work(void) { return 0; }
 typedef struct { /* memory of a call */
     Axis x, y;
     Lanes lanes;
-    Buffer ring, rows, edge, row;
+    Buffer ring, rows, edge, row, planes;
 } Memory;
 typedef struct {
     const Kernels *kernels;
@@ -271,8 +273,8 @@ static int prepare(Memory *memory, Job *job) {
     job->rows = room(&memory->rows, ((size_t)job->ringed + 1) * sizeof *job->rows);
     size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)memory->lanes.reach;
     if (!job->ring || !job->rows || !room(&memory->edge, row > reach ? row : reach)) return NO_MEMORY;
-    if (!room(&memory->row, (size_t)result->width * (size_t)channels)) return NO_MEMORY;
-    return DONE;
+    size_t line = (size_t)result->width * (size_t)channels;
+    return room(&memory->row, line) && room(&memory->planes, line) ? DONE : NO_MEMORY;
 }
 
 /* Row y of the box, resized along x: the window of it. A copy writes nothing beside it. */
@@ -320,7 +322,7 @@ static inline void look_up(const uint8_t *bytes, int32_t count, int32_t step, co
 }
 
 /* A finished row of bytes becomes row y of the result. */
-static void put_row(const Job *job, const uint8_t *row, int32_t y) {
+static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t y) {
     const Result *result = job->result;
     int32_t width = result->width, channels = result->channels;
     size_t item = (size_t)result->itemsize, line = (size_t)width * item, plane = (size_t)result->height * line;
@@ -328,11 +330,20 @@ static void put_row(const Job *job, const uint8_t *row, int32_t y) {
     uint8_t *to[3], *first = job->out + (size_t)y * (size_t)width * apart;
     for (int32_t c = 0; c < channels; c++) to[c] = first + (size_t)c * (result->planar ? plane : item);
     if (!result->tables) job->kernels->split(row, width, to);
+    int32_t begin = 0; /* the pixels before it are done: computing is faster than looking up */
+    if (result->tables && result->lines && result->planar && job->kernels->line) {
+        uint8_t *bytes = memory->planes.bytes, *planes[3] = {bytes, bytes + width, bytes + 2 * (size_t)width};
+        if (channels == 3) job->kernels->split(row, width, planes);
+        for (int32_t c = 0; c < channels; c++)
+            begin = job->kernels->line(channels == 3 ? planes[c] : row, width, result->lines + 2 * c, to[c]);
+    }
     for (int32_t c = 0; result->tables && c < channels; c++) {
         const uint8_t *table = (const uint8_t *)result->tables + (size_t)c * 256 * item;
-        if (item == 1) look_up(row + c, width, channels, table, 1, to[c], apart);
-        if (item == 2) look_up(row + c, width, channels, table, 2, to[c], apart);
-        if (item == 4) look_up(row + c, width, channels, table, 4, to[c], apart);
+        const uint8_t *from = row + (size_t)begin * (size_t)channels + c;
+        uint8_t *rest = to[c] + (size_t)begin * apart;
+        if (item == 1) look_up(from, width - begin, channels, table, 1, rest, apart);
+        if (item == 2) look_up(from, width - begin, channels, table, 2, rest, apart);
+        if (item == 4) look_up(from, width - begin, channels, table, 4, rest, apart);
     }
 }
 
@@ -352,7 +363,7 @@ static void make_image(Memory *memory, Job *job) {
         } else {
             memset(row, result->fill, bytes);
         }
-        if (!direct) put_row(job, row, to);
+        if (!direct) put_row(memory, job, row, to);
     }
 }
 
@@ -362,7 +373,7 @@ static int is_sound_result(const Result *result) {
     int32_t item = result->itemsize;
     return result->out && is_within(result->height, 1, LONGEST_RESULT) && is_within(result->width, 1, LONGEST_RESULT) &&
            (result->channels == 1 || result->channels == 3) && (item == 1 || item == 2 || item == 4) &&
-           (result->tables || item == 1) && is_within(result->fill, 0, 255);
+           (result->tables || item == 1) && (!result->lines || item == 4) && is_within(result->fill, 0, 255);
 }
 static int is_sound_image(const Image *image, int32_t channels) {
     const int32_t *box = image->box;
@@ -381,7 +392,8 @@ static int is_sound_image(const Image *image, int32_t channels) {
 }
 static void discard(Memory *memory) {
     Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
-                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row};
+                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row,
+                         &memory->planes};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 

@@ -76,8 +76,8 @@ class Fused:
             k += 1
         fill = 0 if self.crop is None else int(self.crop.fill)
         antialias = getattr(self.resize, "antialias", True)
-        tables = None if self.table is None else self.table.tables
-        resample(images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables)
+        tables, lines = (None, None) if self.table is None else (self.table.tables, self.table.line)
+        resample(images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines)
 
     def _resize(self, images: Array, drawn: Drawn) -> NDArray[np.int32]:
         """Note what the first step drew. Returns the sizes (n, 2) that it makes."""
