@@ -191,23 +191,27 @@ static int plain_prepare(Axis *x, int32_t channels, Lanes *lanes) {
     return 1;
 }
 static void plain_row(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst) {
+    const int32_t count = x->count, pitch = x->pitch, bits = x->bits, *first = x->first, *used = x->used;
+    const int16_t *weights = x->weights;
     (void)lanes;
-    for (int32_t i = 0; i < x->count; i++) {
-        const int16_t *weights = x->weights + (size_t)i * (size_t)x->pitch;
+    for (int32_t i = 0; i < count; i++, weights += pitch) {
+        const uint8_t *pixel = src + first[i] * channels;
+        const int32_t end = used[i] * channels;
         for (int32_t c = 0; c < channels; c++) {
-            const uint8_t *pixel = src + (size_t)x->first[i] * (size_t)channels + c;
-            int32_t sum = 1 << (x->bits - 1);
-            for (int32_t k = 0; k < x->used[i]; k++, pixel += channels) sum += weights[k] * *pixel;
-            *dst++ = clipped(sum >> x->bits);
+            int32_t sum = 1 << (bits - 1), tap = 0;
+            for (int32_t k = c; k < end; k += channels) sum += weights[tap++] * pixel[k];
+            *dst++ = clipped(sum >> bits);
         }
     }
 }
 static void plain_column(const Axis *y, int32_t i, const uint8_t *const *rows, int32_t bytes, uint8_t *dst) {
     const int16_t *weights = y->weights + (size_t)i * (size_t)y->pitch;
+    const int32_t used = y->used[i], bits = y->bits, half = 1 << (bits - 1), near = weights[0], far = weights[1];
+    const uint8_t *restrict first = rows[0], *restrict second = rows[1];
     for (int32_t b = 0; b < bytes; b++) {
-        int32_t sum = 1 << (y->bits - 1);
-        for (int32_t k = 0; k < y->used[i]; k++) sum += weights[k] * rows[k][b];
-        dst[b] = clipped(sum >> y->bits);
+        int32_t sum = half + near * first[b] + far * second[b]; /* `used` is 2 or more */
+        for (int32_t k = 2; k < used; k++) sum += weights[k] * rows[k][b];
+        dst[b] = clipped(sum >> bits);
     }
 }
 static void plain_split(const uint8_t *row, int32_t width, uint8_t *const planes[3]) {

@@ -139,7 +139,7 @@ def _raise_for(code: int) -> None:
 
 def _shape(images: NDArray[np.void], out: NDArray[Any], planar: bool) -> tuple[int, int, int]:
     """Height, width, channels of out."""
-    if images.dtype != IMAGE or images.ndim != 1 or not images.flags.c_contiguous:
+    if images.dtype != IMAGE or images.ndim != 1 or not (images.flags.c_contiguous and images.flags.aligned):
         raise ValueError(f"images must be a contiguous array (n,) of IMAGE: {images.shape} of {images.dtype}")
     if out.ndim != 4 or len(out) != len(images):
         raise ValueError(f"out must have 4 axes, the first for {len(images)} images: {out.shape}")
