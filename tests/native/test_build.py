@@ -19,12 +19,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from folders import files_of
 from running import run_here
 
-from rawpack import native
+import rawpack_packer
+from rawpack import Reader, native
 from rawpack.system.child import environment
+from rawpack.transforms import CenterCrop, Lambda, RandomResizedCrop, Resize
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = """
@@ -339,6 +342,20 @@ def test_who_asked_for_numpy_gets_no_warning(fresh: pytest.MonkeyPatch) -> None:
         warnings.simplefilter("error")
         assert native.library() is None
     assert native.state() == "off: RAWPACK_NATIVE=0"
+
+
+def test_a_reader_warns_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And not its workers: where the transform resizes, and in no other reader."""
+    images = [np.full((9, 7, 3), i, np.uint8) for i in range(8)]
+    rawpack_packer.pack(images, tmp_path / "store", workers=0)
+    fresh.setattr(native, "LIBRARY", tmp_path / "core")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(Reader(tmp_path / "store").batches(4, transform=[Lambda(np.array)], workers=2))
+    with pytest.warns(RuntimeWarning, match="the native core is off: .* does not exist. NumPy") as caught:
+        for steps in ([Resize(5), CenterCrop(3)], [RandomResizedCrop(4)]):
+            list(Reader(tmp_path / "store").batches(4, transform=steps, workers=2))
+    assert len(caught) == 1
 
 
 def test_workers_do_not_warn(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rawpack.native.calls import IMAGE, resample
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
-HASH_OF_ODD_CASES = "51ac9cd855165f41812a51ec9ad526dd"
+HASH_OF_ODD_CASES = "884a2c8b21bbdbd55af7dc5905a181da"
 BLOCK = noise(300_000)
 
 

@@ -29,6 +29,7 @@ class Result(ctypes.Structure):
     _fields_ = (
         ("out", ctypes.c_void_p),
         ("tables", ctypes.c_void_p),
+        ("lines", ctypes.c_void_p),
         *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
         *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
     )
@@ -40,8 +41,9 @@ def _input_of(cases: Iterable[Case], lanes: bool) -> bytes:
     for case in cases:
         item = case.empty().itemsize
         flags = (*case.out, case.shape[2], item, case.planar, case.antialias, case.fill, lanes)
-        parts += [case.described(0).tobytes(), bytes(Result(0, int(case.tables is not None), *flags))]
-        parts += [case.pixels[: case.bytes].tobytes(), b"" if case.tables is None else case.tables.tobytes()]
+        given = (case.tables, case.lines)
+        parts += [case.described(0).tobytes(), bytes(Result(0, *(int(one is not None) for one in given), *flags))]
+        parts += [case.pixels[: case.bytes].tobytes(), *(one.tobytes() for one in given if one is not None)]
     return b"".join(parts)
 
 
@@ -167,7 +169,7 @@ def test_images_that_do_not_fit_are_refused(change: Callable[[Any], None]) -> No
     out = np.full((2, 20, 20, 3), 7, np.uint8)
     with pytest.raises(ValueError, match="Image 1 of the call"):
         resample(images, out)
-    result = Result(out.ctypes.data, None, 20, 20, 3, 1, 0, 1, 0, 1)
+    result = Result(out.ctypes.data, None, None, 20, 20, 3, 1, 0, 1, 0, 1)
     core = library()
     assert core is not None
     assert core.rawpack_resample(ctypes.c_int64(2), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result)) == 1
@@ -185,7 +187,7 @@ def test_images_that_do_not_fit_are_refused(change: Callable[[Any], None]) -> No
 )  # fmt: skip
 def test_results_that_do_not_fit_are_refused_in_c(field: str, value: int | None) -> None:
     out = np.full((1, 20, 20, 3), 7, np.uint8)
-    result = Result(out.ctypes.data, None, 20, 20, 3, 1, 0, 1, 0, 1)
+    result = Result(out.ctypes.data, None, None, 20, 20, 3, 1, 0, 1, 0, 1)
     setattr(result, field, value)
     image, core = _image(), library()
     assert core is not None
@@ -196,7 +198,7 @@ def test_results_that_do_not_fit_are_refused_in_c(field: str, value: int | None)
 
 def test_calls_without_images_or_result_are_refused_in_c() -> None:
     out, core, image = np.empty((1, 20, 20, 3), np.uint8), library(), _image()
-    result = Result(out.ctypes.data, None, 20, 20, 3, 1, 0, 1, 0, 1)
+    result = Result(out.ctypes.data, None, None, 20, 20, 3, 1, 0, 1, 0, 1)
     assert core is not None
     address = ctypes.c_void_p(image.ctypes.data)
     assert core.rawpack_resample(ctypes.c_int64(-1), address, ctypes.byref(result)) == 1

@@ -1,6 +1,6 @@
 /* Resamples cases from its input, each in memory of its exact size, so that a sanitizer finds what is read or written
- * beside it, and writes the results. A case: Image (pixels and end: offsets), Result (tables: whether there are any),
- * then the bytes of the pixels and of the tables. */
+ * beside it, and writes the results. A case: Image (pixels and end: offsets), Result (tables and lines: whether
+ * there are any), then the bytes of the pixels, of the tables and of the lines. */
 #include "resample.c"
 #include <stdio.h>
 
@@ -17,12 +17,13 @@ int main(void) {
         size_t values = (size_t)result.channels * (size_t)result.itemsize, bytes = (uintptr_t)image.end;
         size_t made = (size_t)result.height * (size_t)result.width * values;
         uint8_t *pixels = block(bytes), *tables = result.tables ? block(256 * values) : NULL;
+        double *lines = result.lines ? block(sizeof *lines * 2 * (size_t)result.channels) : NULL;
         image.pixels = pixels, image.end = pixels + bytes;
-        result.out = malloc(made), result.tables = tables;
+        result.out = malloc(made), result.tables = tables, result.lines = lines;
         int32_t code = result.out ? rawpack_resample(1, &image, &result) : NO_MEMORY;
         if (code) return code;
         fwrite(result.out, 1, made, stdout);
-        free(pixels), free(tables), free(result.out);
+        free(pixels), free(tables), free(lines), free(result.out);
     }
     return 0;
 }

@@ -32,6 +32,7 @@ class Case:
     antialias: bool
     fill: int
     tables: NDArray[Any] | None
+    lines: NDArray[np.float64] | None = None
 
     @property
     def bytes(self) -> int:
@@ -58,7 +59,7 @@ class Case:
         out = self.empty() if out is None else out
         image = self.described(self.pixels.ctypes.data if address is None else address)
         options = {"planar": self.planar, "antialias": self.antialias, "fill": self.fill, "tables": self.tables}
-        resample(image, out, lanes=lanes, **options)
+        resample(image, out, lanes=lanes, lines=self.lines, **options)
         return out
 
     def expected(self) -> NDArray[Any]:
@@ -161,10 +162,14 @@ def odd_cases(count: int, seed: int = 1) -> Iterator[Case]:
         if dtype is not None:  # whole numbers that this dtype holds exactly
             tables = (np.arange(256) * 31 % 251 + 1)[np.newaxis].repeat(channels, 0).astype(dtype)
             tables += np.arange(channels, dtype=dtype)[:, np.newaxis]
+        lines = None
+        if dtype is np.float32 and draws.below(2):
+            lines = np.stack([1 / np.arange(56.0, 56 + channels), np.arange(channels) - 2.12], axis=1)
+            tables = (np.arange(256) * lines[:, :1] + lines[:, 1:]).astype(np.float32)
         begin = draws.below(1000)
         pixels = block[begin : begin + sides[0] * stride]
         yield Case(
             pixels, stride, (sides[0], sides[1], channels), (corner[0], corner[1], size[0], size[1]),
             (scaled[0], scaled[1]), (at[0], at[1]), draws.below(4), (out[0], out[1]),
-            bool(draws.below(2)), bool(draws.below(2)), draws.below(256), tables,
+            bool(draws.below(2)), bool(draws.below(2)), draws.below(256), tables, lines,
         )  # fmt: skip

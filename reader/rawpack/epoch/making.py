@@ -167,6 +167,10 @@ class Making:
         from rawpack.workers.pool import WorkerPool
 
         spec, sent = self._spec, None
+        if settings.pipeline is not None:
+            from rawpack.transforms.fused import native_share
+
+            native_share(settings.pipeline)  # workers do not warn, and do as this process does
         if self._sends:
             from rawpack.epoch.sent import SentSteps
 

@@ -159,7 +159,6 @@ def resizes(pipeline: Pipeline) -> bool:
 
 
 def native_share(pipeline: Pipeline) -> str:
-    """How much of a transform the core does: "all", "part" or "none"."""
-    if native.library() is None:
-        return "none"
-    return "all" if all_fused(pipeline) else "part" if resizes(pipeline) else "none"
+    """How much of a transform the core does: "all", "part" or "none". Warns where it would, and is not there."""
+    share = "all" if all_fused(pipeline) else "part" if resizes(pipeline) else "none"
+    return share if share == "none" or native.library() is not None else "none"
