@@ -19,7 +19,8 @@ LANES static inline void vec_store_two(void *low, void *high, Vec v) { /* high a
 LANES static inline void vec_line8(const uint8_t *bytes, double scale, double shift, void *floats) {
     __m256d scales = _mm256_set1_pd(scale), shifts = _mm256_set1_pd(shift);
     __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
-    __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(v)), high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(v, 1));
+    __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(v)),
+            high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(v, 1));
     _mm_storeu_ps((float *)floats, _mm256_cvtpd_ps(_mm256_add_pd(_mm256_mul_pd(low, scales), shifts)));
     _mm_storeu_ps((float *)floats + 4, _mm256_cvtpd_ps(_mm256_add_pd(_mm256_mul_pd(high, scales), shifts)));
 }

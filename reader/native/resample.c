@@ -33,9 +33,9 @@ typedef struct {           /* one image and what is made of it */
     int32_t flips;     /* FLIP_X | FLIP_Y, of the result */
 } Image;
 typedef struct {
-    uint8_t *out;       /* (n, height, width, channels) or, planar, (n, channels, height, width), C order */
-    const void *tables; /* (channels, 256) values of `itemsize` bytes; NULL: bytes as they are, itemsize 1 */
-    const double *lines; /* (channels, 2), a scale and a shift that give the same floats as `tables`; NULL: tables only */
+    uint8_t *out;        /* (n, height, width, channels) or, planar, (n, channels, height, width), C order */
+    const void *tables;  /* (channels, 256) values of `itemsize` bytes; NULL: bytes as they are, itemsize 1 */
+    const double *lines; /* (channels, 2), a scale and a shift that give the floats of `tables`; NULL: there are none */
     int32_t height, width, channels, itemsize;
     int32_t planar, antialias, fill;
     int32_t lanes; /* 0: plain C only */
@@ -395,9 +395,9 @@ static int is_sound_image(const Image *image, int32_t channels) {
     return is_within(image->flips, 0, FLIP_X | FLIP_Y);
 }
 static void discard(Memory *memory) {
-    Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
-                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row,
-                         &memory->planes};
+    Buffer *buffers[] = {&memory->x.table,       &memory->y.table, &memory->lanes.offsets,
+                         &memory->lanes.weights, &memory->ring,    &memory->rows,
+                         &memory->edge,          &memory->row,     &memory->planes};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
