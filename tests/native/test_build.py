@@ -354,7 +354,7 @@ def test_a_reader_warns_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
         list(Reader(tmp_path / "store").batches(4, transform=[Lambda(np.array)], workers=2))
     store, recipes = Reader(tmp_path / "store"), ([Resize(5), CenterCrop(3)], [RandomResizedCrop(4)])
     with pytest.warns(RuntimeWarning, match="the native core is off: .* does not exist. NumPy") as caught:
-        assert all([list(store.batches(4, transform=steps, workers=2)) for steps in recipes])
+        assert all(list(store.batches(4, transform=steps, workers=2)) for steps in recipes)
     assert len(caught) == 1
 
 
