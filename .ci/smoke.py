@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,7 @@ HEAVY = ("click", "tqdm", "cv2", "torch")
 def main() -> None:
     check_top(Path(sys.argv[1]))
     check_imports()
+    check_native(Path(sys.argv[1]))
     with TemporaryDirectory() as folder:
         photos = Path(folder) / "photos"
         make_images(photos)
@@ -36,6 +38,15 @@ def check_imports() -> None:
     file, loaded = json.loads(subprocess.check_output([sys.executable, "-P", "-c", code]))
     expect(not loaded, f"import rawpack loads {', '.join(loaded)}")
     expect(Path(file).is_relative_to(sys.prefix), f"rawpack was imported from {file}")
+
+
+def check_native(wheel: Path) -> None:
+    """The native core is in the wheels of a platform, and works."""
+    variables = {name: value for name, value in os.environ.items() if name != "RAWPACK_NATIVE"}
+    code = "from rawpack import native; print(native.state())"
+    state = subprocess.check_output([sys.executable, "-P", "-c", code], env=variables, text=True).strip()
+    expect(state.startswith("off: ") == wheel.name.endswith("-any.whl"), f"{wheel.name}: the native core is {state}")
+    print(f"native core: {state}")
 
 
 def make_images(folder: Path) -> None:

@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from drawing import plots, results
-from drawing.benchmark import benchmark
+from drawing.benchmark import RECIPE, benchmark, recipe
 from drawing.figures import Result
 from drawing.pages import replace
 
@@ -52,8 +52,11 @@ def draw_benchmark(result: Result, out: Path | None) -> None:
     print(text)
     if out:
         plots.draw_growth(result, out / "growth.svg")
-        # A result of nothing but curves does not replace the rows of the others.
-        if any(not table["table"].startswith("growth") for table in result["tables"]):
+        names = [table["table"] for table in result["tables"]]
+        if any(name.startswith(RECIPE) for name in names):
+            replace(out / "performance.md", "recipe", recipe(result))
+        # A result of nothing but curves, or but these, does not replace the rows of the others.
+        if any(not name.startswith(("growth", RECIPE)) for name in names):
             replace(out / "performance.md", "bench", text)
 
 

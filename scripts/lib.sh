@@ -64,20 +64,21 @@ pip_install() {
 
 # make_venv FOLDER CHECKOUT EXTRAS [REQUIREMENTS]: a virtual environment with the checkout installed in editable mode, such
 # as with EXTRAS "[test]", after what the file REQUIREMENTS lists. One that was made for the same files is used as it is.
+# The native core is compiled in the checkout, again where its C or the flags have changed.
 make_venv() {
   local venv=$1 checkout=$2 extras=$3 requirements=${4:-} mark python
   # The folder too: scripts in an environment name it, and break when it moves.
   mark="$(cat "$checkout/pyproject.toml" ${requirements:+"$requirements"} | cksum) $(cd "$checkout" && pwd)"
-  if [ "$(cat "$venv/installed" 2>/dev/null)" = "$mark" ] && "$venv/bin/python" -c '' 2>/dev/null; then
-    return
+  if [ "$(cat "$venv/installed" 2>/dev/null)" != "$mark" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+    python=$(find_python)
+    say "installing into $venv with $("$python" --version): about half a minute"
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+    [ -z "$requirements" ] || pip_install "$venv" --requirement "$requirements"
+    pip_install "$venv" --editable "$checkout$extras"
+    echo "$mark" >"$venv/installed"
   fi
-  python=$(find_python)
-  say "installing into $venv with $("$python" --version): about half a minute"
-  rm -rf "$venv"
-  "$python" -m venv "$venv"
-  [ -z "$requirements" ] || pip_install "$venv" --requirement "$requirements"
-  pip_install "$venv" --editable "$checkout$extras"
-  echo "$mark" >"$venv/installed"
+  "$venv/bin/python" "$checkout/reader/native/build.py"
 }
 
 # install_tools VENV CHECKOUT: what builds and checks a release, as its scripts/release-tools.txt pins it.
@@ -85,12 +86,14 @@ install_tools() {
   pip_install "$1" --require-hashes --only-binary :all: --requirement "$2/scripts/release-tools.txt"
 }
 
-# build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheel of that sdist, into FOLDER, by an environment VENV
-# with the tools that SOURCE pins, hatchling too: an environment of its own would have the newest of the day.
+# build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheels of that sdist, into FOLDER, by an environment VENV
+# with the tools that SOURCE pins, hatchling too: an environment of its own would have the newest of the day. Where there
+# is a compiler, one wheel has the native core, for this platform; the other one is pure, for all others.
 build() {
   "$1" -m venv "$2"
   install_tools "$2" "$3"
-  "$2/bin/python" -m build --no-isolation --outdir "$4" "$3" >"$2/build.log" 2>&1 ||
-    { cat "$2/build.log" >&2; fail "the wheel could not be built"; }
+  { "$2/bin/python" -m build --no-isolation --outdir "$4" "$3" &&
+    RAWPACK_NATIVE_BUILD=never "$2/bin/python" -m build --no-isolation --outdir "$4" "$3"; } >"$2/build.log" 2>&1 ||
+    { cat "$2/build.log" >&2; fail "the wheels could not be built"; }
   (cd "$4" && ls)
 }

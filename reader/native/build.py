@@ -28,12 +28,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    BuildHookInterface = Any
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+    Hook = BuildHookInterface[Any]
 else:
     try:
-        from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+        from hatchling.builders.hooks.plugin.interface import BuildHookInterface as Hook
     except ImportError:  # the script needs none
-        BuildHookInterface = object
+        Hook = object
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE = FOLDER.parent / "rawpack" / "native"
@@ -133,11 +135,11 @@ def _wish() -> str:
     return wish
 
 
-class NativeCoreHook(BuildHookInterface):
+class NativeCoreHook(Hook):
     """Adds the library to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        self._folder = None
+        self._folder: TemporaryDirectory[str] | None = None
         wish = _wish()
         if wish == "never":
             return

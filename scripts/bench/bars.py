@@ -21,6 +21,7 @@ _SHOWN: dict[str, tuple[str, Callable[[float], str]]] = {
     "worker_bytes": ("memory of a worker", lambda value: f"{value / 1e6:.0f} MB"),
     "worker_private_bytes": ("memory that a worker shares with nobody", lambda value: f"{value / 1e6:.0f} MB"),
     "bytes_per_file": ("memory for each file", lambda value: f"{value:.0f} bytes"),
+    "calls": ("Python calls for a sample", lambda value: f"{value:.1f}"),
     "growth_bytes": ("growth of memory", lambda value: f"{value / 1e6:.2f} MB"),
 }
 """Quantity -> what it is called, and how it is written."""
@@ -85,7 +86,8 @@ class AtMost:
         what, values = f"{self.label}: {called}", list(own.values())
         if other is not None:
             base = by_round(rows, other, self.quantity)
-            pairs = [(value, base[k]) for k, value in own.items() if k in base]
+            # CPU time is counted in ticks: too short a measurement took none.
+            pairs = [(value, base[k]) for k, value in own.items() if k in base and (self.beyond or base[k])]
             what = f"{what}, {'more than' if self.beyond else 'as a share of'} {other}"
             values = [value - of if self.beyond else value / of for value, of in pairs]
             one = one if self.beyond else "{:.2f}".format

@@ -100,12 +100,12 @@ def count(line: Line, settings: Settings) -> dict[str, Any]:
     data.make_store(settings, line.form)
     steps = None if line.steps is None else line.steps()
     with Reader(data.store_path(settings, line.form)) as reader:
-        batches = reader.batches(BATCH, shuffle=True, transform=steps, workers=line.workers, drop_last=True)
+        batches = reader.batches(settings.batch, shuffle=True, transform=steps, workers=line.workers, drop_last=True)
         for _ in range(_WARM):
             for _ in batches:
                 pass
         calls = min(counted(batches) for _ in range(_COUNTED))
-    each = BATCH if line.per == "sample" else 1
+    each = settings.batch if line.per == "sample" else 1
     return {"label": line.label, "per": line.per, "calls": calls / each, "bar": line.bar}
 
 

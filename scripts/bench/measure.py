@@ -75,6 +75,7 @@ def measure(subject: Subject, settings: Settings) -> dict[str, Any]:
         "next_epoch_s": statistics.median(later) if later else None,
         "disk_bytes": epochs[-1].disk_bytes,
         "bytes_per_file": late["beside_bytes"] / epochs[-1].images if late["beside_bytes"] is not None else None,
+        "calls": getattr(subject, "calls", None),
         "growth_bytes": late["beside_bytes"] - early["beside_bytes"] if early else None,
         **late,
     }

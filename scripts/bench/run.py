@@ -59,10 +59,10 @@ _ONE_EPOCH = 1e-9
 _IMAGES = 16_000
 """An epoch of raw images of 224 px then takes a tenth of a second or more, of which its first batch is 3 to 4 ms. They
 are 2.4 GB, and lie in memory several times, once for each subject's own file."""
-_FEW = 64
+_FEW, _COUNTED = 64, 640
 DEFAULT = (
     "reading,copying,next-epoch,single,stores,small,cold,remote,"
-    "memory,start,epochs,giant,packing,passing,scan,tiny,augment"
+    "memory,start,epochs,giant,packing,passing,scan,tiny,augment,recipe"
 )
 
 
@@ -86,7 +86,7 @@ def main() -> None:
         rows: list[dict[str, Any]] = []
         stopped = False
         try:
-            for row in measure(table, missing, asked.rounds):
+            for row in measure(table, missing, min(asked.rounds, table.rounds or asked.rounds)):
                 rows.append(row)
         except KeyboardInterrupt:
             print(f"NOTE: stopped after {len(rows)} measurements of the next table\n")
@@ -178,6 +178,7 @@ def plan(asked: argparse.Namespace) -> list[Table]:
         "small videos": lambda: videos.videos(work, None, small_made),
         "cameras": lambda: videos.videos(work, None, cameras),
         "videos ten times": lambda: videos.linked(work, videos.videos(work, asked.videos, made), 10),
+        "counted": lambda: data.photos(work, asked.data, max(_COUNTED, asked.images // 4)),
         "none": lambda: Path(),
     }
     images = {name: str(make[name]()) for name in {table.images for table in chosen}}

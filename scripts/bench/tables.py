@@ -49,7 +49,7 @@ class Table:
     name: str
     images: Literal[
         "photos", "fewer photos", "small", "packing", "copies", "few", "tiny", "videos", "videos ten times",
-        "small videos", "cameras", "none",
+        "small videos", "cameras", "counted", "none",
     ]  # fmt: skip
     settings: Settings
     entries: tuple[Entry, ...]
@@ -57,6 +57,8 @@ class Table:
     """What is to hold beside the entries' own."""
     title: str = ""
     """Conditions that the settings do not say."""
+    rounds: int | None = None
+    """How many are enough, where these do not differ."""
 
 
 READING = (
@@ -228,6 +230,49 @@ AUGMENT_512 = (
     Entry("crops, lmdb", "FFCV crops, jpeg", 1.5),
     Entry("crops, lmdb, scaled decoding", "FFCV crops, jpeg", 2.3),
 )
+_RECIPE, _RECIPE_FLOATS = "bilinear crops, memmap", "bilinear crops, normalize, memmap"
+_IN_WORKERS, _TURBO = "Albumentations in rawpack's workers", "TurboLoader crops, normalize"
+_RESIZE = "cv2.resize of crops"
+
+
+def _recipe(photos: Settings) -> list[Table]:
+    """What is done to nearly all images that a network is trained with: a random-resized-crop, a flip, Normalize.
+    Bilinear with antialias, which is the default."""
+    alone = replace(photos, workers=0)
+    counted = replace(_larger(alone, 256), warm=False, seconds=1e-9)
+
+    def table(name: str, settings: Settings, entries: tuple[Entry, ...], *bars: Bar) -> Table:
+        return Table(f"recipe-{name}", "fewer photos", settings, entries, bars, "shuffled, warm")
+
+    def cpu(label: str, most: float, limit: str) -> Bar:
+        return AtMost(label, "cpu_s_per_1000", most, share_of=limit)
+
+    return [
+        table(
+            "256", _larger(photos, 256),
+            (Entry("FFCV crops, raw"), Entry(_RECIPE, "FFCV crops, raw"), Entry(_IN_WORKERS, _RECIPE)),
+            Faster(_RECIPE, ("FFCV crops, raw",), 6), Faster(_RECIPE, (_IN_WORKERS,), 2.5),
+        ),
+        table("alone", _larger(alone, 256), (Entry(_RESIZE), Entry(_RECIPE, _RESIZE)), cpu(_RECIPE, 0.8, _RESIZE)),
+        table(
+            "floats", _larger(photos, 256),
+            (Entry(_TURBO), Entry(_RECIPE_FLOATS, _TURBO)),
+            cpu(_RECIPE_FLOATS, 0.45, _TURBO),
+        ),
+        table(
+            "512", _larger(photos, 512), (Entry("FFCV crops, raw"), Entry(_RECIPE, "FFCV crops, raw")),
+            Faster(_RECIPE, ("FFCV crops, raw",), 5),
+        ),
+        table(
+            "normalize", alone, (Entry("fill memory"), Entry("normalize, memmap", "fill memory")),
+            cpu("normalize, memmap", 1.15, "fill memory"),
+        ),
+        Table(
+            "recipe-calls", "counted", counted, (Entry("calls"),), (AtMost("calls", "calls", 3),),
+            "under a profiler, which makes it slow", rounds=1,
+        ),
+    ]  # fmt: skip
+
 
 _JPEG_CPU = {"lmdb": 1.06, "center crop, lmdb": 1.12, "crops, lmdb": 1.34}
 """What decodes JPEG files, and its CPU time as a share of that of decoding the same files whole, at most."""
@@ -392,6 +437,7 @@ def tables(
             for workers in (0, 2)
         ),
         Table("augment-512", "fewer photos", _larger(photos, 512), AUGMENT_512, (), "shuffled, warm"),
+        *_recipe(photos),
         Table("clips", "videos", clips, CLIPS, CLIPS_BARS, "random clips, warm; images are frames"),
         Table(
             "videos-small",

@@ -9,30 +9,58 @@ from typing import Any
 from drawing.figures import Result, Row
 from drawing.results import markdown
 
+RECIPE = "recipe-"
+_VERDICT = ("found", "wanted", "result")
+
 
 def benchmark(bench: Result) -> str:
     """All rows of the benchmark with their limits, and when and where they were measured."""
-    parts = []
+    parts = [_where(bench)]
     for table in bench["tables"]:
         if not table["lines"]:
             continue
         cells = []
         for line in table["lines"]:
-            low, high = line["images_per_s"][1:]
-            rate = f"{line['images_per_s'][0]:,.0f}" + (f" ({low:,.0f} to {high:,.0f})" if low != high else "")
+            rate = _rate(line)
             bar = "" if line["bar"] is None else f"at least {line['bar']:.2f}, {'met' if line['passed'] else 'missed'}"
             times = "" if line["ratio"] is None else f"{line['ratio'][0]:.2f} of {line['against']}"
             cells.append((line["label"], rate, times, bar))
         text = markdown(("row", "images/s", "ratio", "target"), cells)
-        bars = [
-            (b["bar"], b["found"], b["wanted"], {True: "met", False: "missed", None: ""}[b["passed"]])
-            for b in table["bars"]
-        ]
-        if bars:
-            text += "\n\n" + markdown(("target", "found", "wanted", "result"), bars)
+        if table["bars"]:
+            text += "\n\n" + markdown(("target", *_VERDICT), [(b["bar"], *_verdict(b)) for b in table["bars"]])
         parts.append(f"### {table['table']}\n\n{_settings(table['rows'])}\n\n{text}")
         if table["left_out"]:
             parts.append("Left out, because not installed: " + "; ".join(table["left_out"]) + ".")
+    return "\n\n".join(parts)
+
+
+def recipe(bench: Result) -> str:
+    """The rows of the tables `recipe-...` in one table, and what they were compared with in another."""
+    tables = [table for table in bench["tables"] if table["table"].startswith(RECIPE)]
+    bars = [(_settings(table["rows"]), bar["bar"], *_verdict(bar)) for table in tables for bar in table["bars"]]
+    lines = [
+        (_settings(table["rows"]), line["label"], _rate(line), f"{line['cpu_s_per_1000'] * 1000:,.0f} µs")
+        for table in tables
+        for line in table["lines"]
+        if line["label"] != "calls"
+    ]
+    found = markdown(("measured with", "target", *_VERDICT), bars)
+    rates = markdown(("measured with", "row", "images/s", "CPU time an image"), lines)
+    return "\n\n".join([found, rates, _where(bench)])
+
+
+def _verdict(bar: Row) -> tuple[str, str, str]:
+    return bar["found"], bar["wanted"], {True: "met", False: "missed", None: ""}[bar["passed"]]
+
+
+def _rate(line: Row) -> str:
+    """The median of images/s, and the range where there is one."""
+    median, low, high = line["images_per_s"]
+    return f"{median:,.0f}" + (f" ({low:,.0f} to {high:,.0f})" if low != high else "")
+
+
+def _where(bench: Result) -> str:
+    """When, on what and with what it was measured."""
     row = next(row for table in bench["tables"] for row in table["rows"])
     machine = row["machine"]
     used: dict[str, str] = {}
@@ -44,7 +72,7 @@ def benchmark(bench: Result) -> str:
         f"Measured {bench.get('date', '')} on {machine['cpus']} CPUs ({machine['cpu']}, {machine['os']}), load at the "
         f"start {bench['load_at_start']:.1f}; {versions}. Made by `{bench.get('command', 'scripts/bench/run.py')}`."
     )
-    return "\n\n".join([textwrap.fill(where, 120, break_long_words=False, break_on_hyphens=False), *parts])
+    return textwrap.fill(where, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _settings(rows: list[Row]) -> str:

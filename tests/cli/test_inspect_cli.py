@@ -22,7 +22,7 @@ from pictures import encoded, picture, save
 from PIL import Image
 from running import FORMATS, Packed, Ran, pack, run_here
 
-from rawpack import Reader
+from rawpack import Reader, native
 from rawpack.disk import manifest as manifests
 from rawpack.errors import DamagedStoreError
 from rawpack_packer.text import size
@@ -473,9 +473,10 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     """`rawpack doctor` names version, decoders, the one that is used, CPUs, memory and packages; --json parses."""
     ran = run_cli("doctor")
     assert (ran.code, ran.err) == (0, "")
-    for words in ("jpeg decoders", "simplejpeg", ", used", "packages", "numpy", "GPU", "memory limit  "):
+    for words in ("jpeg decoders", "simplejpeg", ", used", "native core", "packages", "numpy", "GPU", "memory limit  "):
         assert words in ran.out
-    assert not re.search(r"_|bytes|does not work", ran.out.partition("packages")[0].replace("x86_64", ""))
+    names = re.compile("x86_64|RAWPACK_NATIVE")
+    assert not re.search(r"_|bytes|does not work", names.sub("", ran.out.partition("packages")[0]))
     told = json.loads(run_here("doctor", "--json").out)
     assert told["jpeg"]["used"] in {one["name"] for one in told["jpeg"]["decoders"] if one["works"]}
     assert told["packages"]["numpy"] == np.__version__
@@ -484,6 +485,7 @@ def test_doctor_tells_about_the_machine(run_cli: Callable[..., Ran]) -> None:
     assert f"  torch  {torch or 'not installed'}" in re.sub(" {2,}", "  ", ran.out)
     assert all(names for names in told["extras"].values())
     assert isinstance(told["gpu"], list)
+    assert told["native"]["used"] == native.state()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a script that runs")

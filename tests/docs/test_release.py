@@ -17,6 +17,8 @@ import pytest
 import release_ready
 from folders import files_of
 
+from rawpack import native
+
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 pytest.importorskip("hatchling", reason="builds need hatchling: scripts/test installs it")
@@ -177,17 +179,21 @@ JUNK = (
     "tests/__pycache__/x.pyc",
     "scripts/.ruff_cache/x",
     ".env",
+    "reader/rawpack/native/_core-0-linux-other.so",
 )
 
 
 def included() -> Iterator[Path]:
-    """Every file of the checkout that a release has: what pyproject.toml includes, but for caches."""
+    """Every file of the checkout that a release has: what pyproject.toml includes, but for caches and the library that
+    an editable installation compiled."""
     entries = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["sdist"]
     for entry in entries["include"]:
         top = ROOT / entry.lstrip("/")
         assert top.exists(), f"pyproject.toml includes {entry}, which is not there"
         for path in [top, *sorted(top.rglob("*"))]:
             inner = path.relative_to(top).parts
+            if path.name.startswith("_core-"):
+                continue
             if path.is_file() and not any(part == "__pycache__" or part.startswith(".") for part in inner):
                 yield path
 
@@ -218,10 +224,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
+def wheel_of(built: list[Path]) -> Path:
+    (wheel,) = built[0].glob(f"rawpack-{VERSION}-py3-none-*.whl")
+    return wheel
+
+
 def test_two_builds_give_the_same_bytes(built: list[Path]) -> None:
     """Whoever builds the commit can compare the sdist and the wheel with those that were published."""
     first, second = map(files_of, built)
-    assert sorted(first) == [f"rawpack-{VERSION}-py3-none-any.whl", f"rawpack-{VERSION}.tar.gz"]
+    assert sorted(first) == [wheel_of(built).name, f"rawpack-{VERSION}.tar.gz"]
     assert {name: data == second[name] for name, data in first.items()} == dict.fromkeys(first, True)
 
 
@@ -234,11 +245,14 @@ def test_the_sdist_has_what_builds_and_tests_and_nothing_else(built: list[Path])
 
 
 def test_the_wheel_has_both_packages_and_nothing_else(built: list[Path]) -> None:
-    """Modules, templates, and `py.typed` of both; besides these metadata and the license."""
-    with zipfile.ZipFile(built[0] / f"rawpack-{VERSION}-py3-none-any.whl") as wheel:
+    """Modules, templates, and `py.typed` of both; besides these metadata and the license, and the native core where
+    there is a compiler."""
+    with zipfile.ZipFile(wheel_of(built)) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name}
         licensed = [name for name in wheel.namelist() if name.endswith("licenses/LICENSE")]
     tops = (ROOT / "reader" / "rawpack", ROOT / "packer" / "rawpack_packer")
     files = [path for top in tops for path in top.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    assert names == {path.relative_to(ROOT).as_posix().partition("/")[2] for path in files}
+    python = {path.relative_to(ROOT).as_posix().partition("/")[2] for path in files if path.name[:6] != "_core-"}
+    pure = wheel_of(built).name.endswith("-py3-none-any.whl")
+    assert names == python | (set() if pure else {f"rawpack/native/{native.LIBRARY.name}"})
     assert len(licensed) == 1

@@ -67,6 +67,11 @@ def test_a_packing_worker_is_light() -> None:
     assert not loaded & {"h5py", "asyncio", "distributed", "ray", "click", "tqdm", "av", "matplotlib", "jinja2"}
 
 
+def test_packing_a_path_loads_nothing_of_networks() -> None:
+    """Every command loads the packer, and few have a URL."""
+    assert not loaded_by("import rawpack_packer.api") & {"asyncio", "ssl", "aiohttp", "fsspec"}
+
+
 def test_the_packer_uses_nothing_private_of_a_reader() -> None:
     """What it shows of a store, every program can ask of a `Reader`."""
     private = re.compile(r"\b\w*[rR]eader\._[a-z]\w*")

@@ -120,6 +120,26 @@ def test_transforms_are_held_against_bare_loops(measured: Measured) -> None:
         assert lines[label]["images_per_s"][0] > 0
 
 
+def test_the_recipe_is_drawn_in_a_section_of_its_own(tmp_path: Path) -> None:
+    """Crops against OpenCV's resizing alone, by CPU time, and calls of Python functions: the other rows stay."""
+    result = quickly(tmp_path, "recipe-alone,recipe-calls")
+    share, calls = (table_of(result, name)["bars"][0] for name in ("recipe-alone", "recipe-calls"))
+    assert share["bar"].endswith("as a share of cv2.resize of crops")
+    assert (share["wanted"], calls["wanted"]) == ("at most 0.80", "at most 3.0")
+    assert share["value"][0] > 0
+    assert calls["value"][0] >= 1
+    page = tmp_path / "performance.md"
+    page.write_text(
+        "<!-- recipe:begin --><!-- recipe:end -->\n<!-- bench:begin -->\nrows of a night\n<!-- bench:end -->"
+    )
+    command = [sys.executable, BENCH.parent / "draw.py", tmp_path / "out.json", "--out", tmp_path]
+    subprocess.run(command, env=environment(), capture_output=True, check=True)
+    drawn = page.read_text()
+    assert "rows of a night" in drawn
+    assert f"| {share['bar']} | {share['found']} | at most 0.80 |" in drawn
+    assert "| cv2.resize of crops |" in drawn.partition("<!-- recipe:end -->")[0]
+
+
 def test_clips_are_held_against_decoding_them_anew(tmp_path: Path) -> None:
     """The same random clips, with what the store of each format and the videos take of the disk; the bar is judged."""
     pytest.importorskip("av", reason="PyAV, which makes and decodes the videos, is not installed")

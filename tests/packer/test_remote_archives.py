@@ -216,7 +216,7 @@ def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:
         ran = run_here("plan", *quick, "--tmp", tmp_path / "tmp", url)
         assert (ran.code, ran.err) == (0, ""), ran
         told = json.loads(ran.out)
-        assert told["recommended"] == "memmap 16"
+        assert told["recommended"].startswith("memmap 16")  # compressed or not, as measured
         assert shlex.split(told["command"])[-2] == url
         assert not list((tmp_path / "tmp").iterdir())
     assert not any("train-002" in line for line in map(str, server.log))  # four of the six stand for all

@@ -165,7 +165,7 @@ def warm(dst: str, quiet: bool, cache: str | None, cache_bytes: str | None) -> N
 @click.command(cls=Subcommand)
 @json_option
 def doctor(as_json: bool) -> None:
-    """Show this machine's CPUs, memory, JPEG decoders and packages, and what can be packed with them.
+    """Show this machine's CPUs, memory, JPEG decoders, native core and packages, and what can be packed with them.
 
     \b
     Example:

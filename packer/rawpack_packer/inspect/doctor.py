@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import rawpack
+from rawpack import native
 from rawpack.errors import RawpackError
 from rawpack.jpeg import choice
 from rawpack.jpeg.decoder import JpegDecoder
@@ -46,6 +47,7 @@ class Examined(Shown, dict[str, Any]):
             Block(f"rawpack {self['rawpack']}"),
             Block("machine", [*facts, ("GPU", ", ".join(self["gpu"]) or "none found")]),
             Block("jpeg decoders" + (f" (RAWPACK_JPEG={override})" if override else ""), _decoders(**self["jpeg"])),
+            Block("native core", [_core(self["native"]["used"])]),
             Block("packages", [(name, version or "NOT INSTALLED") for name, version in self["packages"].items()]),
             Block("frameworks", [(name, version or "not installed") for name, version in self["frameworks"].items()]),
             Block("extras", [(name, _extra(name, found)) for name, found in self["extras"].items()]),
@@ -69,6 +71,12 @@ def _decoders(used: str, decoders: list[dict[str, Any]], regions: dict[str, Any]
     return [*rows, ("", used)] if used.startswith(_NONE) else rows
 
 
+def _core(used: str) -> tuple[str, str]:
+    if used.startswith("off: "):
+        return "not used", f"{used.removeprefix('off: ')}; NumPy makes the same pixels, more slowly"
+    return "used", used
+
+
 def _extra(name: str, found: Mapping[str, str | None]) -> str:
     if all(found.values()):
         return ", ".join(f"{package} {version}" for package, version in found.items())
@@ -90,8 +98,8 @@ def _shown(name: str, value: Any) -> str:
 
 
 def examine() -> Examined:
-    """JPEG decoders and which one is used, the machine, packages and extras with their versions, kinds of sources and
-    what they lack, GPUs."""
+    """JPEG decoders and which one is used, the native core, the machine, packages and extras with their versions, kinds
+    of sources and what they lack, GPUs."""
     try:
         chosen = choice.decoder().name
     except RawpackError as error:
@@ -109,6 +117,11 @@ def examine() -> Examined:
                     **_decoder(RegionDecoder.name, choice.open_regions()),
                     "used": choice.region_decoder() is not None,
                 },
+            },
+            "native": {
+                "used": native.state(),
+                "RAWPACK_NATIVE": os.environ.get("RAWPACK_NATIVE"),
+                "library": str(native.LIBRARY),
             },
             "packages": extras.pop("", {}),
             "frameworks": {

@@ -1,4 +1,4 @@
-"""The native core: finds the library that `reader/native` is compiled to, loads it, and checks its version.
+"""The native core: finds the library that `reader/native` is compiled to, loads it, checks its version.
 
 Where it cannot be used, NumPy makes the same pixels, more slowly: see `docs/explanation/native.md`.
 """
@@ -21,7 +21,6 @@ LIBRARY = Path(__file__).with_name(
 )
 """Machines that share a checkout have a library each."""
 _VARIABLE = "RAWPACK_NATIVE"
-_ASKED = f"off: {_VARIABLE}=0"
 _LANES = ("portable C", "AVX2", "NEON")
 """By what `rawpack_lanes` returns."""
 
@@ -30,13 +29,13 @@ _LANES = ("portable C", "AVX2", "NEON")
 def library() -> ctypes.CDLL | None:
     """The library, loaded once in a process; None where NumPy is used. Warns where nobody asked for that."""
     core, what = _opened()
-    if core is None and what != _ASKED:
+    if core is None and os.environ.get(_VARIABLE) != "0":
         # Worker processes inherit it: they use what this process uses, and do not warn again.
         os.environ[_VARIABLE] = "0"
         from rawpack.system.user import warn
 
         warn(
-            f"the native core is {what}. NumPy makes the same pixels instead, but resizing takes several times as long. "
+            f"the native core is {what}. NumPy makes the same pixels instead, but takes several times as long. "
             f"To build the core, install a C compiler and reinstall rawpack; {_VARIABLE}=0 turns off this warning"
         )
     return core
@@ -51,7 +50,7 @@ def state() -> str:
 def _opened() -> tuple[ctypes.CDLL | None, str]:
     """The library, and `state`."""
     if os.environ.get(_VARIABLE) == "0":
-        return None, _ASKED
+        return None, f"off: {_VARIABLE}=0"
     if not LIBRARY.exists():
         return None, f"off: {LIBRARY} does not exist"
     try:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,6 +53,8 @@ def bytes_from(host: Host) -> int:
 
 def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
     """Whether an error shows that a host cannot be reached, which never sent anything. seconds: of retries so far."""
+    import ssl  # here and below: the packer loads this module for paths as well
+
     if host in _answered:
         return False
     return any(
@@ -66,16 +66,22 @@ def is_lost(host: Host, error: BaseException, seconds: float) -> bool:
 
 
 def _speaks_no_tls(error: BaseException) -> bool:
+    import ssl
+
     return isinstance(error, ssl.SSLError) and any(one in str(error) for one in _NO_TLS)
 
 
 def is_of_connection(error: BaseException) -> bool:
     """Whether an error came before anything was received. Some errors of certificates are ValueErrors too."""
+    import ssl
+
     return any(isinstance(one, ConnectionError | ssl.SSLError | socket.gaierror) for one in causes(error))
 
 
 def why_lost(error: BaseException) -> str:
     """The reason in words, with what to do; "" for any other error."""
+    import ssl
+
     found = [*causes(error)]
     # aiohttp's errors say which host that was, which a URL of S3 does not.
     host, port = next(((one.host, one.port) for one in found if hasattr(one, "host") and hasattr(one, "port")), ("", 0))
@@ -109,6 +115,8 @@ def asked_to_wait(error: BaseException) -> float | None:
         if isinstance(after, str):
             if re.fullmatch(r"\s*\d{1,9}\s*", after):
                 return float(after)
+            from email.utils import parsedate_to_datetime
+
             with suppress(ValueError, TypeError):  # the other form is a date
                 return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
     return None

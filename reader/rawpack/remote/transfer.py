@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -257,6 +256,8 @@ class Remote:
         system, path = filesystem(join(self.url, name), self._options)
         with self._at_most(most):
             if system.async_impl:
+                import asyncio  # takes 20 ms, and the packer loads this module for paths as well
+
                 request = asyncio.wait_for(system._cat_file(path, start=start, end=stop), seconds)
                 data: bytes = asyncio.run_coroutine_threadsafe(request, system.loop).result(seconds + _LATE_S)
             else:

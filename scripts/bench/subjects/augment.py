@@ -1,19 +1,21 @@
-"""Bare loops of what transforms do: Albumentations' crops, normalizing in one loop of C, and numpy on whole batches."""
+"""Bare loops of what transforms do: Albumentations' crops, OpenCV's resizing alone, normalizing in one loop of C,
+filling memory, and numpy on whole batches; and the calls of Python functions that a sample takes."""
 
 from __future__ import annotations
 
 import ctypes
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 import data
-from contract import Pixels, Settings
+from contract import Epoch, Pixels, Settings, Subject
 from subjects.limits import TakeLoop
-from subjects.stores import MEAN, STD, channels_of, side_of
-from systems.images import single_threaded
+from subjects.stores import MEAN, STD, channels_of, side_of, steps
+from systems.images import random_box, single_threaded
 
 _BATCHES = 4
 """So many results lie in memory, as in a ring of slots: more than a cache holds."""
@@ -63,6 +65,55 @@ def fused_normalize(number: int, of: int, settings: Settings) -> Iterator[int]:
             )
             done += 1
             yield 1
+
+
+def resize(number: int, of: int, settings: Settings) -> Iterator[int]:
+    """`cv2.resize` alone, bilinear, of crops that were drawn before: see `Share`."""
+    import cv2
+
+    single_threaded()
+    side = side_of(settings)
+    rows, order = _shuffled(number, of, settings)
+    crops = []
+    for row in order:
+        top, left, height, width = random_box(*settings.shape[:2])
+        crops.append(rows[row, top : top + height, left : left + width])
+    out = np.ones((settings.batch, side, side, 3), np.uint8)
+    yield 0
+    while True:
+        for k, crop in enumerate(crops):
+            cv2.resize(crop, (side, side), out[k % len(out)])
+            yield 1
+
+
+def fill(number: int, of: int, settings: Settings) -> Iterator[int]:
+    """Memory for float32 (3, H, W), filled with a value: see `Share`."""
+    out = np.ones((settings.batch * _BATCHES // of, 3, *settings.shape[:2]), np.float32)
+    yield 0
+    while True:
+        for image in out:
+            image.fill(0.5)
+            yield 1
+
+
+class Calls(Subject):
+    """Calls of Python functions for a sample that is cropped, flipped and normalized, in the process that makes it."""
+
+    def prepare(self, settings: Settings) -> None:
+        data.make_store(settings, "memmap")
+
+    def open(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def epoch(self, n: int) -> Epoch:
+        import calls
+        from rawpack.transforms import Normalize
+
+        transform = [*(steps("bilinear crops", self.settings) or ()), Normalize(*channels_of(self.settings))]
+        line = calls.Line("", "memmap", self.settings.shape[0], "sample", None, lambda: transform)
+        began = time.perf_counter()
+        self.calls = calls.count(line, self.settings)["calls"]
+        return Epoch(self.settings.batch, time.perf_counter() - began)
 
 
 def _shuffled(number: int, of: int, settings: Settings) -> tuple[Pixels, list[int]]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import data
 from contract import Epoch, Pixels, Settings, Subject, consume
 from measuring.counters import total_bytes
-from subjects.stores import side_of
+from subjects.stores import as_bytes, side_of
 from systems.images import Source
 from systems.job import Job
 
@@ -23,6 +23,7 @@ _NEEDS = {
     "tensordict": ("torch", "tensordict"),
     "ffcv": ("torch", "ffcv", "cv2", "simplejpeg"),
     "litdata": ("torch", "litdata", "cv2", "simplejpeg"),
+    "turboloader": ("turboloader", "cv2", "simplejpeg"),
 }
 
 
@@ -49,7 +50,7 @@ class Peer(Subject):
 
     def _images(self, n: int) -> Iterator[Pixels]:
         for images, _ in self._batches(n):
-            yield images.numpy() if hasattr(images, "numpy") else images
+            yield as_bytes(images.numpy() if hasattr(images, "numpy") else images)
 
     def _pack(self, job: Job) -> int:
         """Into a new folder. Returns how many images."""

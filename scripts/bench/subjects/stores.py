@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 import data
 from contract import Epoch, Pixels, Settings, Subject, consume
@@ -19,7 +20,12 @@ _SIDE = 224
 _BATCHES_OF_ZEROS = 20
 _SAMPLES = 4096
 """In one epoch of single samples."""
-What = Literal["", "center", "center crop", "crops", "crops, scaled", "half", "normalize", "flip and normalize"]
+What = Literal[
+    "", "center", "center crop", "crops", "crops, scaled", "half", "normalize", "flip and normalize",
+    "bilinear crops", "bilinear crops, normalize", "Albumentations",
+]  # fmt: skip
+_THREADS_TOO = ("", "center", "bilinear crops", "bilinear crops, normalize")
+"""What the reader may choose to do in threads."""
 
 
 class Store(Subject):
@@ -27,11 +33,12 @@ class Store(Subject):
 
     def __init__(
         self, form: str, what: What = "", *, stored: int | None = None, shuffle: Literal["block"] | bool = True,
-        cold: bool = False,
+        cold: bool = False, needs: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        """what: a transform in the workers, which then are processes, but for `center`. stored: the side of the images
+        """what: a transform in the workers, which are processes, but for `_THREADS_TOO`. stored: the side of the images
         in the store, if it is another than that of the table. cold: from the disk."""
         self._form, self._what, self._stored, self._shuffle, self._cold = form, what, stored, shuffle, cold
+        self.needs = needs
 
     def prepare(self, settings: Settings) -> None:
         data.make_store(self._at_size(settings), self._form)
@@ -43,7 +50,7 @@ class Store(Subject):
         if self._cold:
             data.drop(data.shard_files(path))
         backend = settings.backend
-        if self._what not in ("", "center") and settings.workers != 0:
+        if self._what not in _THREADS_TOO and settings.workers != 0:
             backend = "process"
         self._batches = Reader(path).batches(
             settings.batch,
@@ -59,12 +66,16 @@ class Store(Subject):
 
     def _images(self) -> Iterator[Pixels]:
         for batch in self._batches:
-            image = batch["image"]
-            # The consumer looks at rows and columns of (n, H, W, C); bytes are enough to see that something came.
-            yield image.view("uint8").transpose(0, 2, 3, 1) if "normalize" in self._what else image
+            yield as_bytes(batch["image"])
 
     def _at_size(self, settings: Settings) -> Settings:
         return settings if self._stored is None else replace(settings, shape=(self._stored, self._stored, 3))
+
+
+def as_bytes(images: NDArray[Any]) -> Pixels:
+    """Floats (n, C, H, W) as bytes: the consumer looks at rows and columns of (n, H, W, C), and sees that something
+    came."""
+    return images if images.dtype == np.uint8 else images.view(np.uint8).transpose(0, 2, 3, 1)
 
 
 def side_of(settings: Settings) -> int:
@@ -78,7 +89,7 @@ def channels_of(settings: Settings) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 def steps(what: What, settings: Settings) -> list[Any] | None:
-    """The transform. `interpolation="area"` is what FFCV does: OpenCV's INTER_AREA."""
+    """The transform. `crops` are resized as by FFCV, with OpenCV's INTER_AREA; `bilinear crops` as by default."""
     from rawpack.transforms import CenterCrop, Normalize, RandomCrop, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 
     if not what:
@@ -89,12 +100,30 @@ def steps(what: What, settings: Settings) -> list[Any] | None:
         return [CenterCrop(side_of(settings))]
     if what == "half":
         return [RandomCrop(settings.shape[0] // 2)]
-    if "normalize" in what:
-        flips = [RandomHorizontalFlip()] if "flip" in what else []
-        return [*flips, Normalize(*channels_of(settings)), ToCHW()]
+    if what == "Albumentations":
+        return [albumentations_step(side_of(settings))]
+    if "bilinear" in what or "normalize" in what:
+        first = [RandomResizedCrop(side_of(settings))] if "crops" in what else []
+        flips = [RandomHorizontalFlip()] if "crops" in what or "flip" in what else []
+        last = [Normalize(*channels_of(settings)), ToCHW()] if "normalize" in what else []
+        return [*first, *flips, *last]
     scaled = 1.0 if what == "crops, scaled" else None
     crop = RandomResizedCrop(side_of(settings), interpolation="area", scaled_decode=scaled)
     return [crop, RandomHorizontalFlip()]
+
+
+def albumentations_step(side: int) -> Any:
+    """Albumentations' crop and flip as they are by default, in a step of ours that hands on the store's own memory."""
+    import albumentations as library
+
+    from rawpack.transforms import Lambda
+
+    class Crops(Lambda):
+        def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+            return self.lambd(image)
+
+    transform = library.Compose([library.RandomResizedCrop(size=(side, side)), library.HorizontalFlip(p=0.5)])
+    return Crops(lambda image: transform(image=image)["image"], shape=(side, side, 3))
 
 
 class Zeros(Subject):

@@ -1,0 +1,100 @@
+"""The native core's crops, resizes, flips and tables: the values that their definition gives, on every path."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from resampled import Case, noise, odd_cases
+
+from rawpack.native import library
+from rawpack.native.calls import IMAGE, resample
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the native core is not loaded here")
+
+HASH_OF_ODD_CASES = "51ac9cd855165f41812a51ec9ad526dd"
+BLOCK = noise(300_000)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Any image of up to 60 pixels a side, in any layout, and anything that is made of it."""
+    channels = draw(st.sampled_from([1, 3]))
+    sides = draw(st.tuples(st.integers(1, 60), st.integers(1, 60)))
+    size = [draw(st.integers(1, side)) for side in sides]
+    corner = [draw(st.integers(0, side - part)) for side, part in zip(sides, size, strict=True)]
+    scaled = [draw(st.one_of(st.just(part), st.integers(1, 70))) for part in size]
+    at, out = [0, 0], scaled
+    if draw(st.booleans()):
+        at = [draw(st.integers(-70, 80)) for _ in scaled]
+        out = [draw(st.integers(1, 50)) for _ in scaled]
+    stride = sides[1] * channels + draw(st.sampled_from([0, 1, 50]))
+    dtype = draw(st.sampled_from([None, np.uint8, np.float16, np.float32]))
+    tables = None if dtype is None else BLOCK[: 256 * channels].reshape(channels, 256).astype(dtype)
+    return Case(
+        BLOCK[draw(st.integers(0, 5000)) :], stride, (*sides, channels), (*corner, *size), tuple(scaled), tuple(at),
+        draw(st.integers(0, 3)), tuple(out), draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 255)),
+        tables,
+    )  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_every_path_gives_the_values_of_the_definition(case: Case) -> None:
+    """Vectors, plain C and a naive sum over the taps: the same bits, whatever shape, box, window, flip and layout."""
+    expected = case.expected()
+    for lanes in (True, False):
+        made = case.made(lanes)
+        assert made.dtype == expected.dtype
+        assert np.array_equal(made, expected), f"lanes={lanes}"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("size", "scaled"), [(1800, 7), (1500, 50), (900, 3), (1, 300), (2, 1), (301, 300), (40, 20)])
+def test_long_axes_of_many_bits(size: int, scaled: int, channels: int) -> None:
+    """Weights have up to 22 bits: far shrunk axes too have the values of the definition, along either axis."""
+    for shape, to in (((size, 5), (scaled, 6)), ((5, size), (6, scaled))):
+        box = (0, 0, *shape)
+        for antialias in (True, False):
+            case = Case(
+                BLOCK, shape[1] * channels, (*shape, channels), box, to, (0, 0), 0, to, False, antialias, 0, None
+            )
+            assert np.array_equal(case.made(True), case.expected())
+            assert np.array_equal(case.made(False), case.expected())
+
+
+@pytest.mark.parametrize("lanes", [True, False])
+def test_the_bits_of_thousands_of_odd_cases(lanes: bool) -> None:
+    """The same on every machine, with every compiler, now and in later versions."""
+    digest = hashlib.sha256()
+    for case in odd_cases(3000):
+        digest.update(case.made(lanes).tobytes())
+    assert digest.hexdigest()[:32] == HASH_OF_ODD_CASES
+
+
+def test_a_batch_is_its_images_one_by_one() -> None:
+    """Tables of axes that are kept from image to image do not change what is made of the next, nor do threads."""
+    pixels = noise(8 * 90 * 80 * 3)
+    images = np.zeros(96, IMAGE)
+    for i, image in enumerate(images):
+        image["pixels"] = pixels.ctypes.data + i % 8 * 90 * 80 * 3
+        image["end"], image["stride"] = pixels.ctypes.data + pixels.nbytes, 80 * 3
+        image["height"], image["width"] = 90, 80
+        image["box"] = [(0, 0, 64, 48), (5, 9, 64, 70), (0, 0, 48, 48), (1, 1, 20, 30), (9, 0, 48, 64)][i % 5]
+        image["scaled"] = [(48, 48), (48, 48), (48, 60)][i % 3]
+        image["at"], image["flips"] = [(0, 0), (3, -7)][i % 2], i // 7 % 4
+    alone = np.empty((96, 48, 48, 3), np.uint8)
+    for i in range(96):
+        resample(images[i : i + 1], alone[i : i + 1])
+    results = [np.zeros_like(alone) for _ in range(4)]
+    threads = [threading.Thread(target=resample, args=(images, out)) for out in results]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(out, alone) for out in results)
+    resample(images[:0], alone[:0])  # an empty batch

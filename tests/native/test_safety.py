@@ -1,0 +1,249 @@
+"""The native core reads and writes only what it is given, and refuses what does not fit: no input ends the process."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from resampled import Case, noise, odd_cases
+
+from rawpack.native import library
+from rawpack.native.calls import IMAGE, resample
+
+pytestmark = pytest.mark.skipif(library() is None, reason="the native core is not loaded here")
+
+SOURCES = Path(__file__).parents[2] / "reader" / "native"
+DRIVER = Path(__file__).parents[1] / "support" / "resample_driver.c"
+
+
+class Result(ctypes.Structure):
+    """As resample.c has it."""
+
+    _fields_ = (
+        ("out", ctypes.c_void_p),
+        ("tables", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
+        *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
+    )
+
+
+def _input_of(cases: Iterable[Case], lanes: bool) -> bytes:
+    """What resample_driver.c reads."""
+    parts = []
+    for case in cases:
+        item = case.empty().itemsize
+        flags = (*case.out, case.shape[2], item, case.planar, case.antialias, case.fill, lanes)
+        parts += [case.described(0).tobytes(), bytes(Result(0, int(case.tables is not None), *flags))]
+        parts += [case.pixels[: case.bytes].tobytes(), b"" if case.tables is None else case.tables.tobytes()]
+    return b"".join(parts)
+
+
+def _driver(folder: Path, compiler: str, *flags: str) -> Path:
+    """resample_driver.c, compiled; skips the test where this compiler or what it links is missing."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    made = folder / "driver"
+    command = [compiler, "-std=c11", "-ffp-contract=off", *flags, "-I", str(SOURCES), "-o", str(made), str(DRIVER)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode and "cannot find" in ran.stderr:
+        pytest.skip(f"{compiler} {' '.join(flags)}: {ran.stderr.strip().splitlines()[-1]}")
+    assert ran.returncode == 0, ran.stderr
+    return made
+
+
+def _same_as_the_library(command: list[str | Path], seed: int) -> None:
+    for lanes in (True, False):
+        cases = list(odd_cases(600, seed))
+        ran = subprocess.run(command, input=_input_of(cases, lanes), capture_output=True, check=False)
+        assert ran.returncode == 0, ran.stderr.decode()[:3000]
+        assert ran.stdout == b"".join(case.made(lanes).tobytes() for case in cases)
+
+
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+    """Every image ends where its memory ends."""
+    flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    _same_as_the_library([_driver(tmp_path, "gcc", *flags)], seed=2)
+
+
+def test_arm64_gives_the_same_bits(tmp_path: Path) -> None:
+    """NEON, and plain C of another compiler, under emulation."""
+    if shutil.which("qemu-aarch64") is None:
+        pytest.skip("qemu-aarch64 is not installed")
+    driver = _driver(tmp_path, "aarch64-linux-gnu-gcc", "-O2", "-static")
+    _same_as_the_library(["qemu-aarch64", driver], seed=3)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
+def test_no_warning(tmp_path: Path, compiler: str) -> None:
+    _driver(tmp_path, compiler, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c")
+
+
+_BESIDE_UNMAPPED = """
+import ctypes, mmap
+import numpy as np
+from resampled import odd_cases
+
+PAGE, SIZE = mmap.PAGESIZE, 512 * mmap.PAGESIZE
+protect = ctypes.CDLL(None, use_errno=True).mprotect
+protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+def between_unmapped_pages():
+    memory = mmap.mmap(-1, SIZE + 2 * PAGE)
+    whole = np.frombuffer(memory, np.uint8)
+    for page in (0, SIZE + PAGE):
+        assert protect(whole.ctypes.data + page, PAGE, 0) == 0
+    return whole[PAGE : PAGE + SIZE]
+
+source, target = between_unmapped_pages(), between_unmapped_pages()
+for case in odd_cases(600, seed=4):
+    expected = case.made(False)
+    for at in (0, SIZE - case.bytes):
+        source[at : at + case.bytes] = case.pixels[: case.bytes]
+        to = (SIZE - expected.nbytes) if at else 0
+        out = target[to : to + expected.nbytes].view(expected.dtype).reshape(expected.shape)
+        for lanes in (True, False):
+            out[:] = 0
+            case.made(lanes, out, source.ctypes.data + at)
+            assert np.array_equal(out, expected), case
+print("unharmed")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="mprotect")
+def test_images_and_results_beside_unmapped_pages() -> None:
+    """Reading or writing a byte before the first or after the last ends the child."""
+    environment = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
+    ran = subprocess.run([sys.executable, "-c", _BESIDE_UNMAPPED], capture_output=True, text=True, env=environment)
+    assert ran.stdout.strip() == "unharmed", f"exit code {ran.returncode}: {ran.stderr}"
+
+
+HUGE = 2**31 - 1
+PIXELS = noise(40 * 30 * 3)
+
+
+def _image() -> np.ndarray[Any, np.dtype[np.void]]:
+    image = np.zeros(1, IMAGE)
+    image["pixels"], image["end"], image["stride"] = PIXELS.ctypes.data, PIXELS.ctypes.data + PIXELS.nbytes, 30 * 3
+    image["height"], image["width"], image["box"], image["scaled"] = 40, 30, (2, 3, 38, 27), (20, 20)
+    return image
+
+
+def _set(name: str, value: Any, index: int | None = None) -> Callable[[Any], None]:
+    def change(image: Any) -> None:
+        if index is None:
+            image[name] = value
+        else:
+            image[name][0, index] = value
+
+    change.__name__ = f"{name}{'' if index is None else f'[{index}]'} = {value}"
+    return change
+
+
+BAD_IMAGES = [
+    *(_set(name, value) for name in ("height", "width") for value in (0, -1, -HUGE - 1, 65537, HUGE, 41)),
+    *(_set("box", value, index) for index in range(4) for value in (-1, -HUGE - 1, HUGE, 41)),
+    *(_set("box", 0, index) for index in (2, 3)),
+    *(_set("scaled", value, index) for index in (0, 1) for value in (0, -1, 65537, HUGE, -HUGE - 1)),
+    *(_set("stride", value) for value in (-1, -90, 91, 2**40, 2**63 - 1, -(2**63))),
+    *(_set("flips", value) for value in (-1, 4, HUGE)),
+    *(_set("end", value) for value in (0, 1, PIXELS.ctypes.data - 1, PIXELS.ctypes.data + PIXELS.nbytes - 1)),
+    *(_set("pixels", value) for value in (0, 2**64 - 1, PIXELS.ctypes.data + 1)),
+]
+
+
+@pytest.mark.parametrize("change", BAD_IMAGES, ids=map(str, range(len(BAD_IMAGES))))
+def test_images_that_do_not_fit_are_refused(change: Callable[[Any], None]) -> None:
+    """In Python by ValueError that names the image, in C by a code, before anything is written."""
+    images = np.concatenate([_image(), _image()])
+    change(images[1:])
+    out = np.full((2, 20, 20, 3), 7, np.uint8)
+    with pytest.raises(ValueError, match="Image 1 of the call"):
+        resample(images, out)
+    result = Result(out.ctypes.data, None, 20, 20, 3, 1, 0, 1, 0, 1)
+    core = library()
+    assert core is not None
+    assert core.rawpack_resample(ctypes.c_int64(2), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result)) == 1
+    assert (out == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((name, value) for name in ("height", "width") for value in (0, -1, 16385, HUGE, -HUGE - 1)),
+        *(("channels", value) for value in (0, 2, 4, -1, HUGE)),
+        *(("itemsize", value) for value in (0, 3, 4, 8, -1)),  # 4: without tables
+        ("fill", -1), ("fill", 256), ("out", None),
+    ],
+)  # fmt: skip
+def test_results_that_do_not_fit_are_refused_in_c(field: str, value: int | None) -> None:
+    out = np.full((1, 20, 20, 3), 7, np.uint8)
+    result = Result(out.ctypes.data, None, 20, 20, 3, 1, 0, 1, 0, 1)
+    setattr(result, field, value)
+    image, core = _image(), library()
+    assert core is not None
+    call = core.rawpack_resample
+    assert call(ctypes.c_int64(1), ctypes.c_void_p(image.ctypes.data), ctypes.byref(result)) == 1
+    assert (out == 7).all()
+
+
+def test_calls_without_images_or_result_are_refused_in_c() -> None:
+    out, core, image = np.empty((1, 20, 20, 3), np.uint8), library(), _image()
+    result = Result(out.ctypes.data, None, 20, 20, 3, 1, 0, 1, 0, 1)
+    assert core is not None
+    address = ctypes.c_void_p(image.ctypes.data)
+    assert core.rawpack_resample(ctypes.c_int64(-1), address, ctypes.byref(result)) == 1
+    assert core.rawpack_resample(ctypes.c_int64(1), None, ctypes.byref(result)) == 1
+    assert core.rawpack_resample(ctypes.c_int64(1), address, None) == 1
+    assert core.rawpack_resample(ctypes.c_int64(0), None, ctypes.byref(result)) == 0
+
+
+READ_ONLY = np.empty((1, 20, 20, 3), np.uint8)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "message"),
+    [
+        (np.empty((2, 20, 20, 3), np.uint8), {}, "out must have 4 axes, the first for 1 images"),
+        (np.empty((1, 20, 20), np.uint8), {}, "4 axes"),
+        (np.empty((1, 20, 20, 2), np.uint8), {}, "1 or 3 channels, not 2"),
+        (np.empty((1, 20, 20, 3), np.uint8), {"planar": True}, "1 or 3 channels, not 20"),
+        (np.empty((1, 20, 40, 3), np.uint8)[:, :, ::2], {}, "C-contiguous"),
+        (READ_ONLY, {}, "writable"),
+        (np.empty((1, 0, 20, 3), np.uint8), {}, "sides from 1 to 16384"),
+        (np.empty((1, 20, 16385, 1), np.uint8), {}, "sides from 1 to 16384"),
+        (np.empty((1, 20, 20, 3), np.float32), {}, "Without tables, out must be uint8"),
+        (np.empty((1, 20, 20, 3), np.float32), {"tables": np.empty((3, 256))}, "of float32: .* of float64"),
+        (np.empty((1, 20, 20, 3), np.float64), {"tables": np.empty((3, 256))}, "1, 2 or 4 bytes"),
+        (np.empty((1, 20, 20, 3), np.uint8), {"tables": np.empty((1, 256), np.uint8)}, r"tables must be \(3, 256\)"),
+        (np.empty((1, 20, 20, 3), np.uint8), {"tables": np.empty((3, 512), np.uint8)[:, ::2]}, "tables must be C-cont"),
+        (np.empty((1, 20, 20, 3), np.uint8), {"fill": 256}, "fill is a byte"),
+        (np.empty((1, 20, 20, 3), np.uint8), {"fill": -1}, "fill is a byte"),
+    ],
+)
+def test_results_that_do_not_fit_are_refused(out: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        resample(_image(), out, **options)
+
+
+def test_descriptions_of_another_layout_are_refused() -> None:
+    out = np.empty((1, 20, 20, 3), np.uint8)
+    for images in (_image().view(np.uint8), _image()[0], np.concatenate([_image()] * 4)[::2]):
+        with pytest.raises(ValueError, match="images must be a contiguous array"):
+            resample(images, out)
+
+
+def test_windows_far_beside_the_image_are_filled() -> None:
+    """Any number of 32 bits is a place: what is not within the image is `fill`."""
+    for at in ((-HUGE - 1, 0), (0, -HUGE - 1), (HUGE, HUGE), (0, HUGE), (-20, 0), (20, 0), (-HUGE, 3)):
+        image, out = _image(), np.zeros((1, 20, 20, 3), np.uint8)
+        image["at"] = at
+        resample(image, out, fill=9)
+        assert (out == 9).all(), at
