@@ -165,10 +165,10 @@ def _down(image: Bytes, bands: Bands, out: Bytes) -> Bytes:
         weights = bands.weights[begin : begin + step]
         rows = bands.rows[begin * used : (begin + step) * used]
         part = target[begin * _BAND : (begin + step) * _BAND]
-        taken = _kept.array("taken", (len(rows), row))
-        source.take(rows, axis=0, out=taken, mode="clip")  # another mode would copy them once more
-        floats = _kept.array("floats", (len(weights), used, row), weights.dtype)
-        np.copyto(floats, taken.reshape(floats.shape))
+        taken = _kept.array("taken", (len(weights), used, row))
+        source.take(rows, axis=0, out=taken.reshape(-1, row), mode="clip")  # another mode would copy them once more
+        floats = _kept.array("floats", taken.shape, weights.dtype)
+        floats[...] = taken
         sums = _kept.array("sums", (len(weights), _BAND, row), weights.dtype)
         np.matmul(weights, floats, out=sums)
         _round(sums.reshape(-1, row)[: len(part)], bands.bits, part)
@@ -180,7 +180,7 @@ def _transpose(image: Bytes, out: Bytes) -> Bytes:
         np.copyto(out, image.transpose(1, 0, 2))
         return out
     turned: Any = cv2.transpose(image, dst=out)
-    return out if np.may_share_memory(turned, out) else turned.reshape(out.shape)
+    return out if turned is out or np.may_share_memory(turned, out) else turned.reshape(out.shape)
 
 
 class _Kept(threading.local):
@@ -208,7 +208,7 @@ def _round(sums: NDArray[Any], bits: int, out: Bytes) -> None:
     if bits < _SINGLE_BITS:
         # OpenCV rounds a half to the even number: half a unit more is none, and float32 still holds it.
         rounded = cv2.convertScaleAbs(sums, dst=out, alpha=2.0**-bits, beta=2.0 ** -(bits + 1))
-        if not np.may_share_memory(rounded, out):
+        if rounded is not out and not np.may_share_memory(rounded, out):
             np.copyto(out, rounded)
         return
     sums += 2.0 ** (bits - 1)
