@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cache
 from math import floor
@@ -201,6 +202,38 @@ def test_any_strides_will_do(order: str) -> None:
     }
     view = views[order]
     assert (resample(view, (11, 40)) == resample(np.ascontiguousarray(view), (11, 40))).all()
+
+
+@pytest.mark.usefixtures("_made_by")
+@pytest.mark.parametrize("size", [(11, 40), (11, 30), (20, 40)])
+def test_the_given_array_may_have_gaps(size: tuple[int, int]) -> None:
+    """Also where only one axis is resized; nothing beside it is written to."""
+    image, larger = noise(20, 30), np.full((60, 60, 3), 7, np.uint8)
+    out = larger[5 : 5 + size[0], 9 : 9 + size[1]]
+    assert resample(image, size, out=out) is out
+    assert (out == by_definition(image, size, antialias=True)).all()
+    out[...] = 7
+    assert (larger == 7).all()
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+def test_large_images_are_made_in_parts(antialias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A band at a time, as where a cache holds no more: the same pixels."""
+    monkeypatch.setattr(calls, "library", lambda: None)
+    monkeypatch.setattr("rawpack.pixels.resample._FLOATS", 1)
+    image = noise(50, 40)
+    for size in ((23, 17), (90, 9), (6, 81)):
+        assert (resample(image, size, antialias=antialias) == by_definition(image, size, antialias)).all()
+
+
+def test_threads_do_not_share_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several at a time, of different shapes, make what one makes."""
+    monkeypatch.setattr(calls, "library", lambda: None)
+    images = [noise(30 + 3 * n, 90 - 2 * n) for n in range(16)] * 4
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda image: resample(image, (64, 48)), images))
+    for image, made in zip(images, together, strict=True):
+        assert (made == resample(image, (64, 48))).all()
 
 
 def test_what_keeps_its_size_is_not_copied() -> None:

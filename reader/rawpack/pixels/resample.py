@@ -16,6 +16,8 @@ Imported only where images are resized, because it loads OpenCV.
 
 from __future__ import annotations
 
+import math
+import threading
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,10 +33,11 @@ _MOST_BITS = 22
 """The most that p becomes: axes that shrink to less than 1/256 have weights of fewer than 15 bits."""
 _SINGLE_BITS = 16
 """The most bits p for which float32 holds a sum: 255 * 2**16 + 2**15 is less than 2**24."""
-_BANDS = (2, 4, 6, 8)
+_BAND = 4
 """Rows of the result in one product. More rows have more weights that are 0; fewer need more copies of source rows."""
 _FLOATS = 1 << 20
 """Floats that are computed at a time, at least a band: as many as a cache holds."""
+_MOST_KEPT_BYTES = 8 << 20
 
 
 def resample(
@@ -62,11 +65,10 @@ def resample(
     if image.dtype != np.uint8:
         made = _in_floats(image, scaled, box, antialias)
     else:
-        if out is None:
-            out = np.empty((height, width, image.shape[2]), np.uint8)
-        if calls.resample_one(image, scaled, box, out, antialias=antialias):
-            return out
-        made = _in_bytes(image, scaled, box, antialias, out)
+        fits = out is not None and out.flags.c_contiguous
+        made = out if out is not None and fits else np.empty((height, width, image.shape[2]), np.uint8)
+        if not calls.resample_one(image, scaled, box, made, antialias=antialias):
+            _in_bytes(image, scaled, box, antialias, made)
     if out is None or made is out:
         return made
     np.copyto(out, made)
@@ -107,7 +109,7 @@ class Bands(NamedTuple):
     rows: NDArray[np.intp]
     """(bands * used,): the source rows that the bands need, band by band, counted from `begin`."""
     weights: NDArray[Any]
-    """(bands, rows of the result, used), whole numbers: float32 where that holds the sums, else float64."""
+    """(bands, _BAND, used), whole numbers: float32 where that holds the sums, else float64."""
     bits: int
     """The weights' unit is 2**-bits."""
     length: int
@@ -126,10 +128,9 @@ def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
     if old <= new or not antialias:
         numbers[:, 0] = (1 << bits) - numbers[:, 1]
     count, taps = numbers.shape
-    band = min(_BANDS, key=lambda band: _cost(band, old / new, taps))
-    padding = -count % band
-    first = np.pad(first, (0, padding), mode="edge").reshape(-1, band)
-    numbers = np.pad(numbers, ((0, padding), (0, 0))).reshape(-1, band, taps)
+    padding = -count % _BAND
+    first = np.pad(first, (0, padding), mode="edge").reshape(-1, _BAND)
+    numbers = np.pad(numbers, ((0, padding), (0, 0))).reshape(-1, _BAND, taps)
     places = (first - first[:, :1])[..., None] + np.arange(taps)
     weights = np.zeros((*first.shape, places.max() + 1), np.float32 if bits <= _SINGLE_BITS else np.float64)
     np.put_along_axis(weights, places, numbers, axis=2)
@@ -139,41 +140,67 @@ def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
     return Bands(begin, int(rows[-1].max()) + 1, (rows - begin).reshape(-1), weights, bits, count)
 
 
-def _cost(band: int, step: float, taps: int) -> float:
-    """What a row of the result costs in bands of so many, if the next row is made of source rows `step` further on.
-
-    Converting and loading a source row costs as much as multiplying and adding it four times.
-    """
-    return ((band - 1) * step + taps) * (4 + band) / band
-
-
-def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes | None) -> Bytes:
-    """The box of the resized image, in `out` if it is given and y is resized."""
+def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes) -> Bytes:
+    """The box of the resized image, in `out`."""
     (height, width), (top, left, rows, columns) = image.shape[:2], box
     across = _bands(width, scaled[1], antialias, left, left + columns) if scaled[1] != width else None
     down = _bands(height, scaled[0], antialias, top, top + rows) if scaled[0] != height else None
     image = image[down.begin : down.end] if down else image[top : top + rows]
     image = image[:, across.begin : across.end] if across else image[:, left : left + columns]
     if across:
-        image = transposed(_down(transposed(image), across))
+        height, width, channels = image.shape
+        turned = _transpose(image, _kept.array("turned", (width, height, channels)))
+        made = _down(turned, across, _kept.array("made", (columns, height, channels)))
+        turned_back = _kept.array("turned", (height, columns, channels)) if down else out
+        image = _transpose(made, turned_back)
     return _down(image, down, out) if down else image
 
 
-def _down(image: Bytes, bands: Bands, out: Bytes | None = None) -> Bytes:
-    """The rows of these bands of an image that begins with their first source row, in `out` if given."""
-    _, width, channels = image.shape
-    row, (number, band, used) = width * channels, bands.weights.shape
-    if out is None:
-        out = np.empty((bands.length, width, channels), np.uint8)
+def _down(image: Bytes, bands: Bands, out: Bytes) -> Bytes:
+    """The rows of these bands of an image that begins with their first source row, in `out`."""
+    row, (number, _, used) = image.shape[1] * image.shape[2], bands.weights.shape
     source, target = image.reshape(-1, row), out.reshape(-1, row)
-    step = max(1, _FLOATS // (row * (used + band)))
+    step = max(1, _FLOATS // (row * (used + _BAND)))
     for begin in range(0, number, step):
         weights = bands.weights[begin : begin + step]
-        taken = source.take(bands.rows[begin * used : (begin + step) * used], axis=0).astype(weights.dtype)
-        sums = np.matmul(weights, taken.reshape(-1, used, row)).reshape(-1, row)
-        part = target[begin * band : (begin + step) * band]
-        _round(sums[: len(part)], bands.bits, part)
+        rows = bands.rows[begin * used : (begin + step) * used]
+        part = target[begin * _BAND : (begin + step) * _BAND]
+        taken = _kept.array("taken", (len(weights), used, row))
+        source.take(rows, axis=0, out=taken.reshape(-1, row), mode="clip")  # another mode would copy them once more
+        floats = _kept.array("floats", taken.shape, weights.dtype)
+        floats[...] = taken
+        sums = _kept.array("sums", (len(weights), _BAND, row), weights.dtype)
+        np.matmul(weights, floats, out=sums)
+        _round(sums.reshape(-1, row)[: len(part)], bands.bits, part)
     return out
+
+
+def _transpose(image: Bytes, out: Bytes) -> Bytes:
+    if image.shape[2] > 4:  # OpenCV does not transpose all of those
+        np.copyto(out, image.transpose(1, 0, 2))
+        return out
+    turned: Any = cv2.transpose(image, dst=out)
+    return out if turned is out or np.may_share_memory(turned, out) else turned.reshape(out.shape)
+
+
+class _Kept(threading.local):
+    """This thread's own memory: pages that the system makes anew for each image would take as long as the work."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[str, Bytes] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: Any = np.uint8) -> NDArray[Any]:
+        """An array with anything in it, until the next of that name."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        kept = self._bytes.get(name)
+        if kept is None or kept.size < size:
+            kept = np.empty(size, np.uint8)
+            if size <= _MOST_KEPT_BYTES:
+                self._bytes[name] = kept
+        return np.ndarray(shape, dtype, kept)
+
+
+_kept = _Kept()
 
 
 def _round(sums: NDArray[Any], bits: int, out: Bytes) -> None:
@@ -181,7 +208,7 @@ def _round(sums: NDArray[Any], bits: int, out: Bytes) -> None:
     if bits < _SINGLE_BITS:
         # OpenCV rounds a half to the even number: half a unit more is none, and float32 still holds it.
         rounded = cv2.convertScaleAbs(sums, dst=out, alpha=2.0**-bits, beta=2.0 ** -(bits + 1))
-        if not np.may_share_memory(rounded, out):
+        if rounded is not out and not np.may_share_memory(rounded, out):
             np.copyto(out, rounded)
         return
     sums += 2.0 ** (bits - 1)
