@@ -351,14 +351,27 @@ static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t 
     }
 }
 
+/* Whether rows of the result, before tables, are rows of the image as they are. */
+static int is_as_stored(const Memory *memory, const Job *job) {
+    const Axis *x = &memory->x, *y = &memory->y;
+    return is_copied(x) && is_copied(y) && !x->span.flip && x->count == job->result->width &&
+           y->count == job->result->height;
+}
+
 static void make_image(Memory *memory, Job *job) {
     const Result *result = job->result;
     const Span *x = &memory->x.span, *y = &memory->y.span;
     int32_t channels = result->channels, direct = !result->tables && !(result->planar && channels > 1);
     size_t bytes = (size_t)result->width * (size_t)channels;
     size_t left = (size_t)(x->flip ? result->width - x->count - x->left : x->left) * (size_t)channels;
+    int stored = !direct && is_as_stored(memory, job);
     for (int32_t k = 0; k < result->height; k++) { /* in the order of the box's rows */
         int32_t to = job->image->flips & FLIP_Y ? result->height - 1 - k : k, i = k - y->left;
+        if (stored) {
+            const uint8_t *row = job->first + (y->from + k) * job->image->stride + (int64_t)x->from * channels;
+            put_row(memory, job, row, to);
+            continue;
+        }
         uint8_t *row = direct ? job->out + (size_t)to * bytes : memory->row.bytes;
         if (i >= 0 && i < y->count) {
             memset(row, result->fill, left);
