@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from reading import WAYS, without_core
 
 import rawpack_packer
-from rawpack import Reader, native
+from rawpack import Reader, WorkerError, native
+from rawpack.store.stores import Stores
 from rawpack.transforms import (
     CenterCrop,
     ConvertImageDtype,
@@ -149,6 +151,19 @@ def test_images_of_their_own_sizes(tmp_path: Path, channels: int, layout: Any, c
         assert (set(calls) == {"image"}) == (native.library() is not None)
         calls.clear()
         np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *RECIPES[name]]), made)
+
+
+@needs_core
+def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size is compared before each slice, also between the looks at all files."""
+    path = pack([{"image": np.full((64, 64, 3), i, np.uint8)} for i in range(16)], tmp_path / "s")
+    monkeypatch.setattr(Stores, "look_at_files", lambda *_, **__: None)
+    iterator = iter(Reader(path).batches(4, transform=RECIPES["crop"], workers=0))
+    next(iterator)
+    (shard,) = path.glob("shard-*")
+    os.truncate(shard, shard.stat().st_size // 2)
+    with pytest.raises(WorkerError, match="bytes now, but had"):
+        list(iterator)
 
 
 @pytest.mark.parametrize(

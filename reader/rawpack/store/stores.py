@@ -191,8 +191,10 @@ class Stores:
             reader.read_into(local, out, at)
 
     def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
-        """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read."""
+        """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read. Raises
+        DamagedStoreError where a shard that has one of them was cut short since it was mapped."""
         gather = self._gather(name)
+        self._look_at_shards(name, rows)
         if gather is not None:
             sizes = np.full((len(rows), 2), self.fields[name].stored_shape[:2], np.int32)
             return InMapping(*gather.addresses(rows), sizes, gather)
@@ -314,6 +316,12 @@ class Stores:
         store, number = self._shards[bisect_right(self._firsts, row) - 1]
         store.look(number, name)
 
+    def _look_at_shards(self, name: str, rows: NDArray[np.int64]) -> None:
+        """`look` for all shards that have one of these samples."""
+        for shard in parts_of(self._shard_ends, rows):
+            store, number = self._shards[shard]
+            store.look(number, name)
+
     def shapes(self, name: str) -> NDArray[np.int32]:
         """The shapes of all samples of an image or mask field, (n, axes)."""
         for folder in self.columns.folders:
@@ -341,9 +349,7 @@ class Stores:
         field = self.fields[name]
         self.columns.look(name, rows)
         if field.in_shards:
-            for shard in parts_of(self._shard_ends, rows):
-                store, number = self._shards[shard]
-                store.look(number, name)
+            self._look_at_shards(name, rows)
         if field.kind == "text":
             return self.columns.text(name, rows)
         if field.kind == "ragged":
