@@ -191,8 +191,10 @@ class Stores:
             reader.read_into(local, out, at)
 
     def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
-        """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read. Raises
-        DamagedStoreError where a shard that has one of them was cut short since it was mapped."""
+        """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read.
+
+        Raises DamagedStoreError where a shard that has one of them was cut short since it was mapped.
+        """
         gather = self._gather(name)
         self._look_at_shards(name, rows)
         if gather is not None:

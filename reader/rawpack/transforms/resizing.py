@@ -70,8 +70,8 @@ class Resize(_Resizing):
         """size: (height, width), or the length of the shorter side; the longer one then keeps the aspect ratio.
         max_size: with one length, the most that the longer side may become; the shorter one then becomes less.
 
-        interpolation: "bilinear" is torchvision's, to the bit for uint8. antialias: average pixels along axes that shrink:
-        "bilinear" by torchvision's triangle, others by areas before they interpolate; not for "nearest". False
+        interpolation: "bilinear" is torchvision's, to the bit for uint8. antialias: average pixels along axes that
+        shrink: "bilinear" by torchvision's triangle, others by areas before they interpolate; not for "nearest". False
         interpolates there too, which is faster and causes aliasing. "area" is OpenCV's INTER_AREA, which averages only
         where both axes shrink. fields: the images and masks; None for all.
         """
