@@ -37,7 +37,7 @@ _FLIPS: dict[type[Step], int] = {RandomHorizontalFlip: 1, RandomVerticalFlip: 2}
 
 @dataclass(frozen=True)
 class Fused:
-    """The steps of a plan by what they do; each with its number."""
+    """The steps of a plan by what they do, in this order."""
 
     resize: RandomResizedCrop | Resize | Fit | None
     crop: CenterCrop | RandomCrop | None
