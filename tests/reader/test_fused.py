@@ -10,6 +10,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from clip_frames import FIELDS, Frames
 from numpy.typing import NDArray
 from reading import WAYS, without_core
 
@@ -94,7 +95,7 @@ def pixels(reader: Reader, steps: list[Any], **options: Any) -> NDArray[Any]:
     """The images of an epoch, by row."""
     batches = reader.batches(8, transform=steps, shuffle=True, **{"workers": 0, **options})
     batches.set_epoch(0)  # each call reads the same one
-    made = [(batch["index"], batch["image"].copy()) for batch in batches]
+    made = [(batch["index"].reshape(len(batch["index"]), -1)[:, 0], batch["image"].copy()) for batch in batches]
     return np.concatenate([images for _, images in made])[np.argsort(np.concatenate([rows for rows, _ in made]))]
 
 
@@ -128,12 +129,22 @@ def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, beside: str, w
     np.testing.assert_array_equal(alone, pixels(reader, steps, fields=["image"]))
 
 
-def test_a_clip_and_a_view_have_the_same_pixels(store: Path) -> None:
-    """Of what is drawn by no random number."""
+def test_a_view_has_the_same_pixels(store: Path) -> None:
+    """Each one, where nothing is drawn."""
     reader, steps = Reader(store), [Resize((24, 17)), ToCHW()]
     alone = pixels(reader, steps, fields=["image"])
     views = pixels(reader, [Views(2, steps)], fields=["image"])
     np.testing.assert_array_equal(views, np.stack([alone, alone], 1))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_frame_of_a_clip_has_the_same_pixels(tmp_path: Path, way: str) -> None:
+    """As the image of its sample; what is drawn is the same, too."""
+    rawpack_packer.pack(Frames([range(9), range(7)]), tmp_path / "s", fields=FIELDS, workers=0)
+    reader, steps = Reader(tmp_path / "s"), [RandomResizedCrop((7, 9)), RandomHorizontalFlip(), ToCHW()]
+    alone = pixels(reader, steps, fields=["image"])
+    clips = pixels(reader.clips(offsets={"image": [0.0, 0.0]}), steps, fields=["image"], **WAYS[way])
+    np.testing.assert_array_equal(clips, np.stack([alone, alone], 1))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
