@@ -278,8 +278,8 @@ def test_the_box_of_a_crop(segmented: Path, step: CropStep, way: str) -> None:
 
 @pytest.mark.parametrize("scaled", [None, 1.0])
 def test_the_box_of_a_random_resized_crop(segmented: Path, scaled: float | None) -> None:
-    """The part in the box, resized by OpenCV, is the plain batch; a box that is decoded at a smaller scale is the same
-    box."""
+    """The part in the box, resized by OpenCV, is the plain batch within a level; a box that is decoded at a smaller
+    scale is the same box."""
     step = RandomResizedCrop((24, 20), interpolation="bilinear", antialias=False)
     asked: dict[str, Any] = {"fields": ["image"], "workers": 0, **SHUFFLED}
     plain = Reader(segmented).batches(5, transform=[step], **asked)
@@ -287,7 +287,7 @@ def test_the_box_of_a_random_resized_crop(segmented: Path, scaled: float | None)
     seen: list[list[int]] = []
     for given, batch in zip(plain, encoded, strict=True):
         for file, box, pixels in zip(batch["image"], batch["boxes"], given["image"], strict=True):
-            np.testing.assert_array_equal(cv2.resize(cut(file, box), (20, 24)), pixels)
+            assert np.abs(cv2.resize(cut(file, box), (20, 24)).astype(int) - pixels).max() <= 1
             seen.append(box.tolist())
     smaller = RandomResizedCrop((4, 4), scaled_decode=scaled)
     again = Reader(segmented).batches(5, transform=[smaller], decode=False, **asked)
