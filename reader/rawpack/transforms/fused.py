@@ -63,7 +63,8 @@ class Fused:
         images: Array = np.zeros(len(out), IMAGE)
         images["pixels"], images["end"] = mapped.addresses, mapped.ends
         images["height"], images["width"] = mapped.sizes.T
-        images["stride"] = images["width"].astype(np.int64) * (plan.field.shape[2] or 1)
+        images["planes"] = plan.field.planar
+        images["stride"] = images["width"].astype(np.int64) * (1 if plan.field.planar else plan.field.shape[2] or 1)
         images["box"][:, 2:] = images["scaled"] = mapped.sizes
         sizes, k = mapped.sizes, 0
         if self.resize is not None:
@@ -107,7 +108,7 @@ class Fused:
 def fused(plan: FieldPlan) -> Fused | None:
     """How the core runs a plan; None where it does not, or not as a whole."""
     field, before, steps = plan.field, plan.specs[0], list(plan.steps)
-    if plan.frames is not None or field.exact or field.planar or not field.codec.in_place or field.kind != "image":
+    if plan.frames is not None or field.exact or not field.codec.in_place or field.kind != "image":
         return None
     if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
         return None
