@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 from planes import bytes_of
 from resampled import Case, noise, odd_cases, planar_cases
 
-from rawpack.native import library, state
+from rawpack.native import calls, library, state
 from rawpack.native.calls import IMAGE, resample, rgb_of_planes
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
@@ -222,6 +223,8 @@ def test_one_image_of_planes_that_does_not_fit_is_refused() -> None:
             rgb_of_planes(stored, (40, 30), (1, 1, 9, 8), np.ascontiguousarray(other))
     assert not rgb_of_planes(stored, (40, 30), (1, 1, 9, 8), out[::-1])
     assert not rgb_of_planes(stored, (70_000, 1), (0, 0, 9, 8), out)
+    with mock.patch.object(calls, "library", return_value=mock.Mock(rawpack_lanes=lambda: 0)):
+        assert not rgb_of_planes(stored, (40, 30), (1, 1, 9, 8), out)
     assert (out == 7).all()
 
 

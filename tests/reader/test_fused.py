@@ -206,15 +206,21 @@ def test_planes_do_not_depend_on_who_converts_them(tmp_path: Path, way: str) -> 
         np.testing.assert_array_equal(pixels(planar, steps, **WAYS[way]), pixels(rgb, steps))
 
 
-@pytest.mark.parametrize("first", ["planes", "rgb"])
-def test_stores_of_planes_and_of_pixels_read_as_one(tmp_path: Path, first: str) -> None:
-    """Whichever comes first, each is read as it is stored."""
+@pytest.mark.parametrize("other", ["rgb", "zstd", "gzip"])
+def test_stores_of_planes_and_others_read_as_one(tmp_path: Path, other: str) -> None:
+    """Whichever comes first, each is read as it is stored, and is gone when the next ones are."""
     planar, rgb = twins(tmp_path, [(41, 53)] * 7)
-    stores = [planar, rgb] if first == "planes" else [rgb, planar]
+    beside = rgb
+    if other != "rgb":
+        random = np.random.default_rng(7)  # as in `twins`
+        source: Samples = [{"image": random.integers(0, 256, (41, 53, 3), np.uint8)} for _ in range(7)]
+        options = {"compression": other, "format": "hdf5" if other == "gzip" else "memmap"}
+        beside = pack(source, tmp_path / other, color="ycgco420", **options)
     for name in ("crop", "recipe"):
         with without_core():
             expected = pixels(Reader([rgb, rgb]), RECIPES[name])
-        np.testing.assert_array_equal(pixels(Reader(stores), RECIPES[name]), expected)
+        for stores in ([planar, beside], [beside, planar]):
+            np.testing.assert_array_equal(pixels(Reader(stores), RECIPES[name]), expected)
 
 
 @needs_core

@@ -133,11 +133,12 @@ def rgb_of_planes(
     """Write the box (y, x, height, width) of planes of YCgCo 4:2:0 (n,), of an image of `size` (height, width), to out,
     (height, width, 3), as RGB.
 
-    Returns False, and does nothing, without the core, where out is not in C order, or where sides are too long. Raises
-    ValueError where the planes are not of that size, or the box is not within it; MemoryError, RuntimeError.
+    Returns False, and does nothing, without the core or its vectors (NumPy is faster than plain C), where out is not in
+    C order, or where sides are too long. Raises ValueError where the planes are not of that size, or the box is not
+    within it; MemoryError, RuntimeError.
     """
     core = library()
-    if core is None or not (out.flags.c_contiguous and out.flags.writeable):
+    if core is None or not core.rawpack_lanes() or not (out.flags.c_contiguous and out.flags.writeable):
         return False
     if max(size) > LONGEST_SOURCE or max(box[2:]) > LONGEST_RESULT:
         return False

@@ -44,9 +44,9 @@ def planes_of(stored: Bytes, size: tuple[int, int]) -> tuple[Bytes, Bytes]:
 def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: Bytes | None = None) -> Bytes:
     """The RGB pixels (h, w, 3) of a stored sample (n,), or of its part `box` (y, x, h, w): exactly the pixels of the
     whole image. In `out` where it is given. Any number of threads may call this."""
-    top, left, height, width = part = box or (0, 0, *size)
+    top, left, height, width = box or (0, 0, *size)
     made = np.empty((height, width, 3), np.uint8) if out is None else out
-    if calls.rgb_of_planes(stored, size, part, made):
+    if calls.rgb_of_planes(stored, size, (top, left, height, width), made):
         return made
     luma, chroma = planes_of(stored, size)
     # The filter needs one more row and column of chroma on each side, where there are any.
@@ -55,9 +55,8 @@ def to_rgb(stored: Bytes, size: tuple[int, int], box: Box | None = None, out: By
     step = max(2, _TOGETHER // width)
     for y in range(top, top + height, step):
         end, above = min(y + step, top + height), max(0, (y - 1) // 2)
-        _convert(
-            luma[y:end], chroma[:, above : end // 2 + 1], (y - 2 * above, left - 2 * first), made[y - top : end - top]
-        )
+        part = chroma[:, above : end // 2 + 1]
+        _convert(luma[y:end], part, (y - 2 * above, left - 2 * first), made[y - top : end - top])
     return made
 
 
