@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.native import library
-from rawpack.pixels.geometry import planar_bytes
 
 IMAGE = np.dtype(
     [
@@ -142,12 +141,14 @@ def rgb_of_planes(
         return False
     if max(size) > LONGEST_SOURCE or max(box[2:]) > LONGEST_RESULT:
         return False
-    if stored.shape != (planar_bytes(size),) or stored.dtype != np.uint8 or not stored.flags.c_contiguous:
-        raise ValueError(f"planes of {size[0]}x{size[1]} are {planar_bytes(size)} bytes: {stored.shape} {stored.dtype}")
+    height, width = size
+    count = height * width + 2 * -(-height // 2) * -(-width // 2)
+    if stored.shape != (count,) or stored.dtype != np.uint8 or not stored.flags.c_contiguous:
+        raise ValueError(f"planes of {height}x{width} are {count} bytes, in a row: {stored.shape} of {stored.dtype}")
     if out.shape != (*box[2:], 3) or out.dtype != np.uint8:
         raise ValueError(f"out must be uint8 {(*box[2:], 3)}: {out.dtype} {out.shape}")
     first = stored.__array_interface__["data"][0]
-    record = _PACKED_IMAGE.pack(first, first + len(stored), size[1], *size, *box, *box[2:], 0, 0, 0, 1)
+    record = _PACKED_IMAGE.pack(first, first + count, width, height, width, *box, *box[2:], 0, 0, 0, 1)
     _make_one(core, record, out, antialias=False)
     return True
 
