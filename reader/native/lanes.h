@@ -212,4 +212,39 @@ LANES static void lanes_reverse(const uint8_t *src, int32_t width, int32_t chann
         vec_store_two(dst + left - 16, dst + left - 16 - step, vec_pick(vec_load_two(src, src + step), reverse));
     plain_reverse(src, left / channels, channels, dst);
 }
-static const Kernels LANES_KERNELS = {lanes_prepare, lanes_row, lanes_column, lanes_split, lanes_line, lanes_reverse};
+
+LANES static inline Vec between(const uint8_t *near, const uint8_t *far) { /* as `enlarged` */
+    Vec v = vec_load(near);
+    return vec_add8(vec_sub8(v, vec_quarter8(v)), vec_quarter8(vec_load(far)));
+}
+LANES static void lanes_widen(const uint8_t *src, int32_t count, uint8_t *dst) {
+    for (int32_t i = 0; i < count; i += 32, dst += 64) {
+        Vec even = between(src + i, src + i - 1), odd = between(src + i, src + i + 1);
+        vec_store_two(dst, dst + 32, vec_mix_low(even, odd));
+        vec_store_two(dst + 16, dst + 48, vec_mix_high(even, odd));
+    }
+}
+/* Where 16 bytes of channel c go in 48: from JOIN + 2 - c. */
+static const uint8_t JOIN[50] = {N, N, 0, N, N, 1, N, N,  2, N, N,  3, N, N,  4, N, N,  5, N, N,  6, N, N,  7, N,
+                                 N, 8, N, N, 9, N, N, 10, N, N, 11, N, N, 12, N, N, 13, N, N, 14, N, N, 15, N, N};
+LANES static void lanes_rgb(const uint8_t *luma, const uint8_t *const chroma[4], int32_t width, uint8_t *dst) {
+    const Vec middle = vec_all16((int16_t)0x8080); /* bytes are signed where sums saturate */
+    if (width < 32) plain_rgb(luma, chroma, width, dst);
+    for (int32_t next = 0; next < width && width >= 32; next += 32) {
+        int32_t i = next < width - 32 ? next : width - 32; /* the last ones overlap those before */
+        Vec green = vec_add8(between(chroma[0] + i, chroma[1] + i), middle);
+        Vec orange = vec_add8(between(chroma[2] + i, chroma[3] + i), middle);
+        Vec gray = vec_add8(vec_load(luma + i), middle), mean = vec_subs8(gray, green);
+        const Vec rgb[3] = {vec_adds8(mean, orange), vec_adds8(gray, green), vec_subs8(mean, orange)};
+        for (int32_t v = 0; v < 3; v++) {
+            Vec made = vec_all16(0);
+            for (int32_t c = 0; c < 3; c++) {
+                const uint8_t *places = JOIN + 2 - c + 16 * v;
+                made = vec_or(made, vec_pick(rgb[c], vec_load_two(places, places)));
+            }
+            vec_store_two(dst + 3 * i + 16 * v, dst + 3 * i + 48 + 16 * v, vec_add8(made, middle));
+        }
+    }
+}
+static const Kernels LANES_KERNELS = {lanes_prepare, lanes_row,     lanes_column, lanes_split,
+                                      lanes_line,    lanes_reverse, lanes_widen,  lanes_rgb};

@@ -17,6 +17,8 @@ static inline int16x8_t as16(Lane v) { return vreinterpretq_s16_u8(v); }
 static inline int32x4_t as32(Lane v) { return vreinterpretq_s32_u8(v); }
 static inline Lane of16(int16x8_t v) { return vreinterpretq_u8_s16(v); }
 static inline Lane of32(int32x4_t v) { return vreinterpretq_u8_s32(v); }
+static inline Lane adds8(Lane a, Lane b) { return (Lane)vqaddq_s8((int8x16_t)a, (int8x16_t)b); }
+static inline Lane subs8(Lane a, Lane b) { return (Lane)vqsubq_s8((int8x16_t)a, (int8x16_t)b); }
 static inline Lane add16(Lane a, Lane b) { return of16(vaddq_s16(as16(a), as16(b))); }
 static inline Lane sub16(Lane a, Lane b) { return of16(vsubq_s16(as16(a), as16(b))); }
 static inline Lane scale16(Lane a, Lane b) { return of16(vqrdmulhq_s16(as16(a), as16(b))); }
@@ -35,6 +37,10 @@ IN_BOTH_LANES(vec_or, vorrq_u8)
 IN_BOTH_LANES(vec_pick, vqtbl1q_u8)
 IN_BOTH_LANES(vec_mix_low, vzip1q_u8)
 IN_BOTH_LANES(vec_mix_high, vzip2q_u8)
+IN_BOTH_LANES(vec_add8, vaddq_u8)
+IN_BOTH_LANES(vec_sub8, vsubq_u8)
+IN_BOTH_LANES(vec_adds8, adds8)
+IN_BOTH_LANES(vec_subs8, subs8)
 IN_BOTH_LANES(vec_add16, add16)
 IN_BOTH_LANES(vec_sub16, sub16)
 IN_BOTH_LANES(vec_scale16, scale16)
@@ -43,6 +49,7 @@ IN_BOTH_LANES(vec_add32, add32)
 IN_BOTH_LANES(vec_sums32, sums32)
 IN_BOTH_LANES(vec_pack32, pack32)
 IN_BOTH_LANES(vec_pack16, pack16)
+static inline Vec vec_quarter8(Vec v) { return (Vec){vshrq_n_u8(v.low, 2), vshrq_n_u8(v.high, 2)}; }
 static inline Vec vec_all16(int16_t x) { return (Vec){of16(vdupq_n_s16(x)), of16(vdupq_n_s16(x))}; }
 static inline Vec vec_all32(int32_t x) { return (Vec){of32(vdupq_n_s32(x)), of32(vdupq_n_s32(x))}; }
 static inline Vec vec_shift32(Vec v, int bits) {

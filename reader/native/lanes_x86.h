@@ -32,6 +32,13 @@ LANES static inline Vec vec_pick(Vec v, Vec which) { return _mm256_shuffle_epi8(
 /* Each lane: bytes of a and b in turn, from its first or its second half. */
 LANES static inline Vec vec_mix_low(Vec a, Vec b) { return _mm256_unpacklo_epi8(a, b); }
 LANES static inline Vec vec_mix_high(Vec a, Vec b) { return _mm256_unpackhi_epi8(a, b); }
+LANES static inline Vec vec_add8(Vec a, Vec b) { return _mm256_add_epi8(a, b); }
+LANES static inline Vec vec_sub8(Vec a, Vec b) { return _mm256_sub_epi8(a, b); }
+/* Signed and saturated. */
+LANES static inline Vec vec_adds8(Vec a, Vec b) { return _mm256_adds_epi8(a, b); }
+LANES static inline Vec vec_subs8(Vec a, Vec b) { return _mm256_subs_epi8(a, b); }
+/* Unsigned bytes / 4 */
+LANES static inline Vec vec_quarter8(Vec v) { return _mm256_and_si256(_mm256_srli_epi16(v, 2), _mm256_set1_epi8(63)); }
 LANES static inline Vec vec_add16(Vec a, Vec b) { return _mm256_add_epi16(a, b); }
 LANES static inline Vec vec_sub16(Vec a, Vec b) { return _mm256_sub_epi16(a, b); }
 /* (a * b + 2^14) >> 15 */

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define PUBLIC __attribute__((visibility("default")))
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 enum { DONE = 0, BAD_SIZES = 1, NO_MEMORY = 2 };
 enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, MOST_BITS = 22 };
 enum { FLIP_X = 1, FLIP_Y = 2 };
@@ -25,12 +25,13 @@ enum { FLIP_X = 1, FLIP_Y = 2 };
 typedef struct {           /* one image and what is made of it */
     const uint8_t *pixels; /* of the image's first row */
     const uint8_t *end;    /* the first byte that must not be read: the end of the mapping */
-    int64_t stride;        /* bytes from row to row */
+    int64_t stride;        /* bytes from row to row, of Y if these are planes */
     int32_t height, width;
     int32_t box[4];    /* y, x, height, width: the part that is used, within the image */
     int32_t scaled[2]; /* height, width that this part is resized to */
     int32_t at[2];     /* y, x of the result's first pixel in the resized part; outside of it is `fill` */
     int32_t flips;     /* FLIP_X | FLIP_Y, of the result */
+    int32_t planes;    /* 1: Y, Cg, Co of YCgCo 4:2:0 without gaps, which become RGB; 0: pixels */
 } Image;
 typedef struct {
     uint8_t *out;        /* (n, height, width, channels) or, planar, (n, channels, height, width), C order */
@@ -70,6 +71,8 @@ typedef struct {
     void (*split)(const uint8_t *row, int32_t width, uint8_t *const planes[3]);
     int32_t (*line)(const uint8_t *bytes, int32_t count, const double *line, void *floats); /* returns how many */
     void (*reverse)(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst);
+    void (*widen)(const uint8_t *src, int32_t count, uint8_t *dst);
+    void (*rgb)(const uint8_t *luma, const uint8_t *const chroma[4], int32_t width, uint8_t *dst);
 } Kernels;
 
 static void *room(Buffer *buffer, size_t bytes) {
@@ -159,6 +162,7 @@ static void fill_triangles(Axis *axis) {
 }
 
 static int is_copied(const Axis *axis) { return axis->span.in == axis->span.out; }
+static int is_whole(const Axis *axis) { return is_copied(axis) && axis->count == axis->span.in && !axis->span.flip; }
 static int prepare_axis(Axis *axis, const Span *span) {
     size_t count = (size_t)span->count;
     int64_t most = span->triangle ? 2 * (int64_t)span->in / span->out + 1 : 2;
@@ -224,7 +228,23 @@ static void plain_reverse(const uint8_t *src, int32_t width, int32_t channels, u
         for (int32_t c = 0; c < channels; c++) *dst++ = pixel[c];
     }
 }
-static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row, plain_column, plain_split, NULL, plain_reverse};
+/* A value of chroma becomes two along each axis, each by the neighbor on its side. No byte overflows, and it makes no
+ * difference whether bytes count from 0 or from -128. */
+static uint8_t enlarged(int32_t near, int32_t far) { return (uint8_t)(near - near / 4 + far / 4); }
+/* Along x. The row has a value more on each side; vectors write up to 62 bytes too many. */
+static void plain_widen(const uint8_t *src, int32_t count, uint8_t *dst) {
+    for (int32_t i = 0; i < 2 * count; i++) dst[i] = enlarged(src[i / 2], src[i / 2 + (i % 2 ? 1 : -1)]);
+}
+/* chroma: wide rows of Cg, the nearer and the farther one, then those of Co */
+static void plain_rgb(const uint8_t *luma, const uint8_t *const chroma[4], int32_t width, uint8_t *dst) {
+    for (int32_t i = 0; i < width; i++, dst += 3) {
+        int32_t green = enlarged(chroma[0][i], chroma[1][i]) - 128, orange = enlarged(chroma[2][i], chroma[3][i]) - 128;
+        int32_t mean = clipped(luma[i] - green); /* of red and blue */
+        dst[0] = clipped(mean + orange), dst[1] = clipped(luma[i] + green), dst[2] = clipped(mean - orange);
+    }
+}
+static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row,     plain_column, plain_split,
+                                      NULL,          plain_reverse, plain_widen,  plain_rgb};
 
 #if defined(__x86_64__)
 #include "lanes_x86.h"
@@ -242,20 +262,45 @@ static int lanes_work(void) { return 0; }
 typedef struct { /* memory of a call */
     Axis x, y;
     Lanes lanes;
-    Buffer ring, rows, edge, row, planes;
+    Buffer ring, rows, edge, row, planes, chroma;
 } Memory;
 typedef struct {
     const Kernels *kernels;
     const Image *image;
     const Result *result;
     uint8_t *out;         /* of this image */
-    const uint8_t *first; /* of the box */
+    const uint8_t *first; /* of the box; its Y if these are planes */
     uint8_t *ring;        /* rows that were resized along x, row y of the box in place y % ringed */
     const uint8_t **rows; /* those that a row of the result is made from */
     size_t pitch;         /* bytes from row to row of the ring */
     int32_t ringed, next; /* rows of the ring; the row of the box that comes next */
     int32_t bytes;        /* of a row of the window */
+    int32_t wide[2];      /* the rows of chroma that are enlarged along x: the last even one and the last odd one */
+    size_t wide_pitch;    /* bytes of each, of Cg or of Co */
 } Job;
+
+/* Row `row` of Cg, enlarged along x; that of Co is a pitch behind it. */
+static const uint8_t *wide_chroma(Memory *memory, Job *job, int32_t row) {
+    int64_t height = job->image->height, width = job->image->width, rows = (height + 1) / 2, count = (width + 1) / 2;
+    const uint8_t *src = job->image->pixels + height * width + row * count;
+    uint8_t *all = memory->chroma.bytes, *wide = all + (size_t)(row % 2 * 2 + 1) * job->wide_pitch, *copy = all + 1;
+    for (size_t plane = 0; plane < 2 && job->wide[row % 2] != row; plane++, src += rows * count) {
+        memcpy(copy, src, (size_t)count);
+        copy[-1] = copy[0], copy[count] = copy[count - 1];
+        job->kernels->widen(copy, (int32_t)count, wide + plane * job->wide_pitch);
+    }
+    job->wide[row % 2] = row;
+    return wide;
+}
+/* RGB of row y of a box of planes, and nothing beside it. */
+static const uint8_t *make_rgb(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
+    const int32_t *box = job->image->box, whole = box[0] + y, near = whole / 2, last = (job->image->height - 1) / 2;
+    const int32_t far = whole % 2 ? near + (near < last) : near - (near > 0);
+    const uint8_t *first = wide_chroma(memory, job, near) + box[1], *second = wide_chroma(memory, job, far) + box[1];
+    const uint8_t *const chroma[4] = {first, second, first + job->wide_pitch, second + job->wide_pitch};
+    job->kernels->rgb(job->first + y * job->image->stride, chroma, box[3], dst);
+    return dst;
+}
 
 static int prepare(Memory *memory, Job *job) {
     Axis *x = &memory->x, *y = &memory->y;
@@ -278,14 +323,19 @@ static int prepare(Memory *memory, Job *job) {
     size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)memory->lanes.reach;
     if (!job->ring || !job->rows || !room(&memory->edge, row > reach ? row : reach)) return NO_MEMORY;
     size_t line = (size_t)result->width * (size_t)channels;
+    job->wide[0] = job->wide[1] = -1;
+    job->wide_pitch = ((size_t)job->image->width + 191) / 64 * 64; /* of an even width, and 63 bytes */
+    if (job->image->planes && !room(&memory->chroma, 5 * job->wide_pitch)) return NO_MEMORY;
     return room(&memory->row, line) && room(&memory->planes, line) ? DONE : NO_MEMORY;
 }
 
 /* Row y of the box, resized along x: the window of it. A copy writes nothing beside it. */
-static void make_row(Memory *memory, const Job *job, int32_t y, uint8_t *dst) {
+static void make_row(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
     const Axis *x = &memory->x;
     const uint8_t *src = job->first + (int64_t)y * job->image->stride;
     int32_t channels = job->result->channels;
+    if (job->image->planes) src = make_rgb(memory, job, y, is_whole(x) ? dst : memory->edge.bytes);
+    if (src == dst) return;
     if (is_copied(x)) {
         src += (size_t)x->span.from * (size_t)channels;
         if (x->span.flip)
@@ -294,7 +344,7 @@ static void make_row(Memory *memory, const Job *job, int32_t y, uint8_t *dst) {
             memcpy(dst, src, (size_t)job->bytes);
         return;
     }
-    if (memory->lanes.reach > job->image->end - src)
+    if (!job->image->planes && memory->lanes.reach > job->image->end - src)
         src = memcpy(memory->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
     job->kernels->row(x, &memory->lanes, channels, src, dst);
 }
@@ -355,7 +405,7 @@ static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t 
 static int is_as_stored(const Memory *memory, const Job *job) {
     const Axis *x = &memory->x, *y = &memory->y;
     return is_copied(x) && is_copied(y) && !x->span.flip && x->count == job->result->width &&
-           y->count == job->result->height;
+           y->count == job->result->height && !job->image->planes;
 }
 
 static void make_image(Memory *memory, Job *job) {
@@ -398,6 +448,11 @@ static int is_sound_image(const Image *image, int32_t channels) {
     if (!image->pixels || (uintptr_t)image->end < (uintptr_t)image->pixels || image->stride < 0) return 0;
     uint64_t readable = (uint64_t)((uintptr_t)image->end - (uintptr_t)image->pixels);
     uint64_t row = (uint64_t)image->width * (uint64_t)channels, others = (uint64_t)image->height - 1;
+    if (image->planes) {
+        uint64_t chroma = 2 * (others / 2 + 1) * (((uint64_t)image->width + 1) / 2);
+        if (image->planes != 1 || channels != 3 || image->stride != image->width || chroma > readable) return 0;
+        row = (uint64_t)image->width, readable -= chroma;
+    }
     if (row > readable || readable > INT64_MAX) return 0;
     if (others && (uint64_t)image->stride > (readable - row) / others) return 0;
     for (int axis = 0; axis < 2; axis++) {
@@ -408,9 +463,9 @@ static int is_sound_image(const Image *image, int32_t channels) {
     return is_within(image->flips, 0, FLIP_X | FLIP_Y);
 }
 static void discard(Memory *memory) {
-    Buffer *buffers[] = {&memory->x.table,       &memory->y.table, &memory->lanes.offsets,
-                         &memory->lanes.weights, &memory->ring,    &memory->rows,
-                         &memory->edge,          &memory->row,     &memory->planes};
+    Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
+                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row,
+                         &memory->planes,  &memory->chroma};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
@@ -429,7 +484,8 @@ PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *re
     int code = DONE;
     for (int64_t i = 0; i < n && code == DONE; i++) {
         const Image *image = job.image = &images[i];
-        job.first = image->pixels + image->box[0] * image->stride + (int64_t)image->box[1] * result->channels;
+        job.first = image->pixels + image->box[0] * image->stride;
+        job.first += (int64_t)image->box[1] * (image->planes ? 1 : result->channels);
         job.out = result->out + (size_t)i * bytes;
         code = prepare(&memory, &job);
         if (code == DONE) make_image(&memory, &job);

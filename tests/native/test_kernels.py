@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resampled import Case, noise, odd_cases, weights
+from resampled import Case, noise, odd_cases, planar_cases, weights
 
 from rawpack.native import state
 from rawpack.native.calls import IMAGE, resample
@@ -17,6 +18,7 @@ from rawpack.native.calls import IMAGE, resample
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
 HASH_OF_ODD_CASES = "884a2c8b21bbdbd55af7dc5905a181da"
+HASH_OF_PLANAR_CASES = "d65ee3075f99dd5ca2e371f00bdf3c06"
 BLOCK = noise(300_000)
 
 
@@ -32,13 +34,14 @@ def cases(draw: st.DrawFn) -> Case:
     if draw(st.booleans()):
         at = [draw(st.integers(-70, 80)) for _ in scaled]
         out = [draw(st.integers(1, 50)) for _ in scaled]
-    stride = sides[1] * channels + draw(st.sampled_from([0, 1, 50]))
+    planes = channels == 3 and draw(st.booleans())
+    stride = sides[1] if planes else sides[1] * channels + draw(st.sampled_from([0, 1, 50]))
     dtype = draw(st.sampled_from([None, np.uint8, np.float16, np.float32]))
     tables = None if dtype is None else BLOCK[: 256 * channels].reshape(channels, 256).astype(dtype)
     return Case(
         BLOCK[draw(st.integers(0, 5000)) :], stride, (*sides, channels), (*corner, *size), tuple(scaled), tuple(at),
         draw(st.integers(0, 3)), tuple(out), draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 255)),
-        tables,
+        tables, planes=planes,
     )  # fmt: skip
 
 
@@ -95,13 +98,14 @@ def test_a_window_of_an_axis_enlarged_to_20000() -> None:
         assert np.array_equal(case.made(True), case.made(False))
 
 
+@pytest.mark.parametrize(("cases", "expected"), [(odd_cases, HASH_OF_ODD_CASES), (planar_cases, HASH_OF_PLANAR_CASES)])
 @pytest.mark.parametrize("lanes", [True, False])
-def test_the_bits_of_thousands_of_odd_cases(lanes: bool) -> None:
+def test_the_bits_of_thousands_of_odd_cases(cases: Callable[[int], Iterator[Case]], expected: str, lanes: bool) -> None:
     """The same on every machine, with every compiler, now and in later versions."""
     digest = hashlib.sha256()
-    for case in odd_cases(3000):
+    for case in cases(3000):
         digest.update(case.made(lanes).tobytes())
-    assert digest.hexdigest()[:32] == HASH_OF_ODD_CASES
+    assert digest.hexdigest()[:32] == expected
 
 
 def test_a_batch_is_its_images_one_by_one() -> None:

@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
-from resampled import Case, noise, odd_cases
+from planes import bytes_of
+from resampled import Case, noise, odd_cases, planar_cases
 
-from rawpack.native import library, state
-from rawpack.native.calls import IMAGE, resample
+from rawpack.native import calls, library, state
+from rawpack.native.calls import IMAGE, resample, rgb_of_planes
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
@@ -62,7 +65,7 @@ def _driver(folder: Path, compiler: str, *flags: str) -> Path:
 
 def _same_as_the_library(command: list[str | Path], seed: int) -> None:
     for lanes in (True, False):
-        cases = list(odd_cases(600, seed))
+        cases = [*odd_cases(600, seed), *planar_cases(600, seed)]
         ran = subprocess.run(command, input=_input_of(cases, lanes), capture_output=True, check=False)
         assert ran.returncode == 0, ran.stderr.decode()[:3000]
         assert ran.stdout == b"".join(case.made(lanes).tobytes() for case in cases)
@@ -90,7 +93,7 @@ def test_no_warning(tmp_path: Path, compiler: str) -> None:
 _BESIDE_UNMAPPED = """
 import ctypes, mmap
 import numpy as np
-from resampled import odd_cases
+from resampled import odd_cases, planar_cases
 
 PAGE, SIZE = mmap.PAGESIZE, 512 * mmap.PAGESIZE
 protect = ctypes.CDLL(None, use_errno=True).mprotect
@@ -104,7 +107,7 @@ def between_unmapped_pages():
     return whole[PAGE : PAGE + SIZE]
 
 source, target = between_unmapped_pages(), between_unmapped_pages()
-for case in odd_cases(600, seed=4):
+for case in (*odd_cases(600, seed=4), *planar_cases(600, seed=4)):
     expected = case.made(False)
     for at in (0, SIZE - case.bytes):
         source[at : at + case.bytes] = case.pixels[: case.bytes]
@@ -173,6 +176,55 @@ def test_images_that_do_not_fit_are_refused(change: Callable[[Any], None]) -> No
     core = library()
     assert core is not None
     assert core.rawpack_resample(ctypes.c_int64(2), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result)) == 1
+    assert (out == 7).all()
+
+
+def _planes() -> np.ndarray[Any, np.dtype[np.void]]:
+    image = _image()
+    image["planes"], image["stride"], image["end"] = 1, 30, PIXELS.ctypes.data + bytes_of(40, 30)
+    return image
+
+
+BAD_PLANES = [
+    *(_set("planes", value) for value in (-1, 2, HUGE)),
+    *(_set("stride", value) for value in (0, 29, 31, 90, -30)),
+    *(_set("end", PIXELS.ctypes.data + value) for value in (0, 1, 40 * 30, bytes_of(40, 30) - 1)),
+    *(_set(name, value) for name, value in (("height", 41), ("width", 31), ("width", 65536))),
+]
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize("change", [lambda _: None, *BAD_PLANES], ids=range(len(BAD_PLANES) + 1))
+def test_planes_that_do_not_fit_are_refused(change: Callable[[Any], None], channels: int) -> None:
+    """As other images are, and where they are to become gray."""
+    images, out = np.concatenate([_planes(), _planes()]), np.full((2, 20, 20, channels), 7, np.uint8)
+    change(images[1:])
+    fits = channels == 3 and change not in BAD_PLANES
+    with nullcontext() if fits else pytest.raises(ValueError, match=r"Image \d of the call"):
+        resample(images, out)
+    result, core = Result(out.ctypes.data, None, None, 20, 20, channels, 1, 0, 1, 0, 1), library()
+    assert core is not None
+    code = core.rawpack_resample(ctypes.c_int64(2), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
+    assert code == (0 if fits else 1)
+    assert fits or (out == 7).all()
+
+
+def test_one_image_of_planes_that_does_not_fit_is_refused() -> None:
+    """Or left to NumPy, where the core does not do it."""
+    stored, out = PIXELS[: bytes_of(40, 30)], np.full((9, 8, 3), 7, np.uint8)
+    for planes in (stored[:-1], PIXELS, stored[::-1], stored.view(np.int8), stored.reshape(1, -1)):
+        with pytest.raises(ValueError, match="planes of 40x30 are 1800 bytes"):
+            rgb_of_planes(planes, (40, 30), (1, 1, 9, 8), out)
+    for box in ((32, 1, 9, 8), (1, 23, 9, 8), (-1, 0, 9, 8), (0, -1, 9, 8)):
+        with pytest.raises(ValueError, match="refused the sizes"):
+            rgb_of_planes(stored, (40, 30), box, out)
+    for other in (out[:8], out.astype(np.int8), out[..., 0]):
+        with pytest.raises(ValueError, match="out must be uint8"):
+            rgb_of_planes(stored, (40, 30), (1, 1, 9, 8), np.ascontiguousarray(other))
+    assert not rgb_of_planes(stored, (40, 30), (1, 1, 9, 8), out[::-1])
+    assert not rgb_of_planes(stored, (70_000, 1), (0, 0, 9, 8), out)
+    with mock.patch.object(calls, "library", return_value=mock.Mock(rawpack_lanes=lambda: 0)):
+        assert not rgb_of_planes(stored, (40, 30), (1, 1, 9, 8), out)
     assert (out == 7).all()
 
 

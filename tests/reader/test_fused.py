@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from clip_frames import FIELDS, Frames
 from numpy.typing import NDArray
+from planes import rgb_of
 from reading import WAYS, without_core
 
 import rawpack_packer
@@ -154,7 +155,7 @@ def test_images_of_their_own_sizes(tmp_path: Path, channels: int, layout: Any, c
     random = np.random.default_rng(6)
     sizes = [(1, 1), (1, 90), (70, 1), (33, 40), (24, 24), (5, 200), (131, 17)]
     images = [random.integers(0, 256, (*size, channels), np.uint8) for size in sizes]
-    reader = Reader(pack([{"image": image} for image in images], tmp_path / "s", format=layout))
+    reader = Reader(pack([{"image": image} for image in images], tmp_path / "s", format=layout, size="keep"))
     for name in ("recipe", "crop", "cover", "padded"):
         if channels == 1 and name == "recipe":
             continue
@@ -162,6 +163,75 @@ def test_images_of_their_own_sizes(tmp_path: Path, channels: int, layout: Any, c
         assert (set(calls) == {"image"}) == (native.library() is not None)
         calls.clear()
         np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *RECIPES[name]]), made)
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "memmap": {},
+    "hdf5": {"format": "hdf5"},
+    "chunked": {"format": "hdf5", "chunk": 4},
+}
+
+
+def twins(folder: Path, sizes: list[tuple[int, int]], **options: Any) -> tuple[Path, Path]:
+    """Two stores of the same pixels: as planes, and as the RGB that the formula makes of these."""
+    random, shards = np.random.default_rng(7), {"shard_size": 1, "size": "keep"}
+    samples: Samples = [{"image": random.integers(0, 256, (*size, 3), np.uint8)} for size in sizes]
+    planar = pack(samples, folder / "planes", color="ycgco420", **shards, **options)
+    stored = [Reader(planar)._library.reader_of("image", i) for i in range(len(sizes))]
+    planes = [reader.stored(row) for reader, row in stored]
+    made: Samples = [
+        {"image": rgb_of(*it).astype(np.uint8)} for it in zip(planes, *zip(*sizes, strict=True), strict=True)
+    ]
+    return planar, pack(made, folder / "rgb", **shards)
+
+
+@pytest.mark.parametrize(
+    ("layout", "size"),
+    [*((layout, size) for layout in LAYOUTS for size in ((41, 53), (64, 96))), ("memmap", None), ("hdf5", None)],
+)
+def test_planes_are_the_same_as_their_rgb(
+    tmp_path: Path, layout: str, size: tuple[int, int] | None, calls: list[str]
+) -> None:
+    """Every recipe makes of planes, with the core and without, what NumPy makes of the pixels of the formula; also of
+    images of their own sizes (None)."""
+    own = [(1, 1), (1, 90), (70, 1), (33, 40), (24, 24), (5, 200), (131, 17), (2, 3)]
+    planar, rgb = (Reader(path) for path in twins(tmp_path, own if size is None else [size] * 11, **LAYOUTS[layout]))
+    for name, steps in RECIPES.items():
+        if size is None and name in ("planes", "random place", "values", "longer side"):
+            continue
+        with without_core():
+            expected = pixels(rgb, steps)
+            np.testing.assert_array_equal(pixels(planar, steps), expected)
+        assert calls == []
+        np.testing.assert_array_equal(pixels(planar, steps), expected)
+        assert (set(calls) == {"image"}) == (native.library() is not None)
+        calls.clear()
+        np.testing.assert_array_equal(pixels(planar, [Lambda(as_it_is), *steps]), expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_planes_do_not_depend_on_who_converts_them(tmp_path: Path, way: str) -> None:
+    """Whole, in boxes, and resized."""
+    planar, rgb = (Reader(path) for path in twins(tmp_path, [(41, 53)] * 21))
+    for steps in (None, [CenterCrop((21, 30))], RECIPES["crop"], RECIPES["recipe"]):
+        np.testing.assert_array_equal(pixels(planar, steps, **WAYS[way]), pixels(rgb, steps))
+
+
+@pytest.mark.parametrize("other", ["rgb", "zstd", "gzip"])
+def test_stores_of_planes_and_others_read_as_one(tmp_path: Path, other: str) -> None:
+    """Whichever comes first, each is read as it is stored, and is gone when the next ones are."""
+    planar, rgb = twins(tmp_path, [(41, 53)] * 7)
+    beside = rgb
+    if other != "rgb":
+        random = np.random.default_rng(7)  # as in `twins`
+        source: Samples = [{"image": random.integers(0, 256, (41, 53, 3), np.uint8)} for _ in range(7)]
+        options = {"compression": other, "format": "hdf5" if other == "gzip" else "memmap"}
+        beside = pack(source, tmp_path / other, color="ycgco420", **options)
+    for name in ("crop", "recipe"):
+        with without_core():
+            expected = pixels(Reader([rgb, rgb]), RECIPES[name])
+        for stores in ([planar, beside], [beside, planar]):
+            np.testing.assert_array_equal(pixels(Reader(stores), RECIPES[name]), expected)
 
 
 @needs_core

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from planes import bytes_of, rgb_of
 
 from rawpack.native.calls import IMAGE, resample
 
@@ -33,18 +34,21 @@ class Case:
     fill: int
     tables: NDArray[Any] | None
     lines: NDArray[np.float64] | None = None
+    planes: bool = False  # `pixels` are planes of YCgCo 4:2:0 of that shape
 
     @property
     def bytes(self) -> int:
         """From the first pixel to the last."""
         height, width, channels = self.shape
+        if self.planes:
+            return bytes_of(height, width)
         return (height - 1) * self.stride + width * channels
 
     def described(self, address: int) -> NDArray[np.void]:
         """(1,) of IMAGE, the pixels at this address, of which nothing after the last may be read."""
         image = np.zeros(1, IMAGE)
         image["pixels"], image["end"], image["stride"] = address, address + self.bytes, self.stride
-        image["height"], image["width"] = self.shape[:2]
+        image["height"], image["width"], image["planes"] = *self.shape[:2], self.planes
         image["box"], image["scaled"], image["at"], image["flips"] = self.box, self.scaled, self.at, self.flips
         return image
 
@@ -65,9 +69,12 @@ class Case:
     def expected(self) -> NDArray[Any]:
         """The definition's result, of the shape of `made`."""
         height, width, channels = self.shape
-        rows = [self.pixels[y * self.stride :][: width * channels] for y in range(height)]
+        if self.planes:
+            whole = rgb_of(self.pixels[: self.bytes], height, width).astype(np.uint8)
+        else:
+            whole = np.stack([self.pixels[y * self.stride :][: width * channels] for y in range(height)])
         y, x, h, w = self.box
-        part = np.stack(rows).reshape(self.shape)[y : y + h, x : x + w]
+        part = whole.reshape(self.shape)[y : y + h, x : x + w]
         part = _resized(part, 1, self.scaled[1], self.antialias)
         part = _resized(part, 0, self.scaled[0], self.antialias)
         window = np.full((*self.out, channels), self.fill, np.uint8)
@@ -173,3 +180,10 @@ def odd_cases(count: int, seed: int = 1) -> Iterator[Case]:
             (scaled[0], scaled[1]), (at[0], at[1]), draws.below(4), (out[0], out[1]),
             bool(draws.below(2)), bool(draws.below(2)), draws.below(256), tables, lines,
         )  # fmt: skip
+
+
+def planar_cases(count: int, seed: int = 1) -> Iterator[Case]:
+    """The cases of `count` that have 3 channels, with planes instead of pixels."""
+    for case in odd_cases(count, seed):
+        if case.shape[2] == 3:
+            yield replace(case, stride=case.shape[1], planes=True)

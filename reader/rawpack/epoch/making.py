@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack import native
 from rawpack.ahead.readahead import OwnReads
 from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.choose.settings import Settings, copied, packed, sides
@@ -171,6 +172,9 @@ class Making:
             from rawpack.transforms.fused import native_share
 
             native_share(settings.pipeline)  # workers do not warn, and do as this process does
+        stored = [self._library.fields.get(name) for name in settings.fields if name not in settings.planes]
+        if any(field is not None and field.planar for field in stored):
+            native.library()  # the same: they convert planes
         if self._sends:
             from rawpack.epoch.sent import SentSteps
 

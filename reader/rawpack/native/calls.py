@@ -19,27 +19,28 @@ IMAGE = np.dtype(
     [
         ("pixels", np.uintp),  # address of the image's first row
         ("end", np.uintp),  # address of the first byte that must not be read: the end of the mapping
-        ("stride", np.int64),  # bytes from row to row
+        ("stride", np.int64),  # bytes from row to row, of Y if these are planes
         ("height", np.int32),
         ("width", np.int32),
         ("box", np.int32, 4),  # y, x, height, width: the part that is used, within the image
         ("scaled", np.int32, 2),  # height, width that this part is resized to
         ("at", np.int32, 2),  # y, x of the result's first pixel in the resized part; outside of it is `fill`
         ("flips", np.int32),  # 1 left and right, 2 top and bottom, of the result
+        ("planes", np.int32),  # 1: Y, Cg, Co of YCgCo 4:2:0 without gaps, read as RGB; 0: pixels
     ],
     align=True,
 )
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY = 1, 2
-_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq11i4x"), struct.Struct("@PPP8i")
+_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq12i"), struct.Struct("@PPP8i")
 """As IMAGE and `_Result`, for one image."""
 
-_NUMBERS = slice(6, 17)  # the fields of 32 bits, in a row of them
-_LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3"
+_NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
+_LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
 _ANY = np.iinfo(np.int32)
-_LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0], np.int32)
-_MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3], np.int32)
+_LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0, 0], np.int32)
+_MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3, 1], np.int32)
 
 
 class _Result(ctypes.Structure):
@@ -65,7 +66,7 @@ def resample(
 ) -> None:
     """Crop, resize, flip and convert n images of bytes into out; docs/explanation/native.md has the definition.
 
-    images: (n,) of IMAGE, of 1 or 3 channels, all as many as out.
+    images: (n,) of IMAGE, of 1 or 3 channels, all as many as out; planes count as 3.
     out: (n, height, width, channels), or (n, channels, height, width) if planar; C-contiguous; 1, 2 or 4 bytes a value.
     tables: (channels, 256) of out's dtype, the value that each byte becomes; None: out is uint8, bytes as they are.
     lines: (channels, 2), a scale and a shift of bytes that, in float64 and rounded, give the very float32 values of
@@ -120,11 +121,43 @@ def resample_one(
         return False
     first = image.__array_interface__["data"][0]
     end = first + (height - 1) * stride + width * channels
-    record = _PACKED_IMAGE.pack(first, end, stride, height, width, 0, 0, height, width, *scaled, *window[:2], 0)
-    out_at = out.__array_interface__["data"][0]
-    result = _PACKED_RESULT.pack(out_at, 0, 0, *window[2:], channels, 1, 0, antialias, 0, 1)
-    _raise_for(core.rawpack_resample(ctypes.c_int64(1), record, result))
+    record = _PACKED_IMAGE.pack(first, end, stride, height, width, 0, 0, height, width, *scaled, *window[:2], 0, 0)
+    _make_one(core, record, out, antialias)
     return True
+
+
+def rgb_of_planes(
+    stored: NDArray[np.uint8], size: tuple[int, int], box: tuple[int, int, int, int], out: NDArray[np.uint8]
+) -> bool:
+    """Write the box (y, x, height, width) of planes of YCgCo 4:2:0 (n,), of an image of `size` (height, width), to out,
+    (height, width, 3), as RGB.
+
+    Returns False, and does nothing, without the core or its vectors (NumPy is faster than plain C), where out is not in
+    C order, or where sides are too long. Raises ValueError where the planes are not of that size, or the box is not
+    within it; MemoryError, RuntimeError.
+    """
+    core = library()
+    if core is None or not core.rawpack_lanes() or not (out.flags.c_contiguous and out.flags.writeable):
+        return False
+    if max(size) > LONGEST_SOURCE or max(box[2:]) > LONGEST_RESULT:
+        return False
+    height, width = size
+    count = height * width + 2 * -(-height // 2) * -(-width // 2)
+    if stored.shape != (count,) or stored.dtype != np.uint8 or not stored.flags.c_contiguous:
+        raise ValueError(f"planes of {height}x{width} are {count} bytes, in a row: {stored.shape} of {stored.dtype}")
+    if out.shape != (*box[2:], 3) or out.dtype != np.uint8:
+        raise ValueError(f"out must be uint8 {(*box[2:], 3)}: {out.dtype} {out.shape}")
+    first = stored.__array_interface__["data"][0]
+    record = _PACKED_IMAGE.pack(first, first + count, width, height, width, *box, *box[2:], 0, 0, 0, 1)
+    _make_one(core, record, out, antialias=False)
+    return True
+
+
+def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialias: bool) -> None:
+    """Make out, (height, width, C), of an image as IMAGE has it."""
+    address = out.__array_interface__["data"][0]
+    result = _PACKED_RESULT.pack(address, 0, 0, *out.shape, 1, 0, antialias, 0, 1)
+    _raise_for(core.rawpack_resample(ctypes.c_int64(1), record, result))
 
 
 def _raise_for(code: int) -> None:
@@ -173,9 +206,11 @@ def _check_images(images: NDArray[np.void], channels: int) -> None:
     sides = numbers[:, :2]
     _refuse(numbers[:, 2:4] + numbers[:, 4:6] > sides, images, "its box must lie within it")
     # Divided, not multiplied: strides and addresses may be any numbers of 64 bits.
-    pixels, end, stride = images["pixels"], images["end"], images["stride"]
-    others = sides[:, 0] - 1
-    spare = (end - pixels).view(np.int64) - sides[:, 1] * channels
+    pixels, end, stride, planes = (images[name] for name in ("pixels", "end", "stride", "planes"))
+    others, halves = sides[:, 0] - 1, (sides.astype(np.int64) + 1) // 2
+    _refuse((planes == 1) & ((stride != sides[:, 1]) | (channels != 3)), images, "planes have no gaps, and make RGB")
+    chroma = planes * 2 * halves[:, 0] * halves[:, 1]
+    spare = (end - pixels).view(np.int64) - chroma - sides[:, 1] * np.where(planes, 1, channels)
     _refuse((pixels == 0) | (end < pixels) | (spare < 0), images, "it ends beyond what may be read")
     beyond = (stride > spare // np.maximum(others, 1)) & (others > 0)
     _refuse((stride < 0) | beyond, images, "its rows must follow each other, within what may be read")

@@ -43,16 +43,18 @@ it."""
 
 
 class InMapping(NamedTuple):
-    """Where the pixels of several samples are in memory, row after row without gaps."""
+    """Where the pixels, or planes, of several samples are in memory, row after row without gaps."""
 
     addresses: NDArray[np.uint64]
-    """(n,): of the first pixel of each."""
+    """(n,): of the first byte of each."""
     ends: NDArray[np.uint64] | np.uint64
     """(n,), or one for all: the address before which memory may be read."""
     sizes: NDArray[np.int32]
     """(n, 2): height and width of each."""
     kept: object
     """What keeps the memory mapped: hold it while the addresses are used."""
+    planar: bool = False
+    """Whether these are planes of YCgCo 4:2:0."""
 
 
 class Stores:
@@ -191,19 +193,22 @@ class Stores:
             reader.read_into(local, out, at)
 
     def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
-        """Where the pixels of image field `name` of samples `rows` are, for a field that is stored as it is read.
+        """Where the pixels, or planes, of image field `name` of samples `rows` are, where its codec is in place.
 
         Raises DamagedStoreError where a shard that has one of them was cut short since it was mapped.
         """
-        gather = self._gather(name)
+        planar = all(store.fields[name].planar for store in self.stores)
+        gather = self._gather(name, planar)
         self._look_at_shards(name, rows)
         if gather is not None:
-            sizes = np.full((len(rows), 2), self.fields[name].stored_shape[:2], np.int32)
-            return InMapping(*gather.addresses(rows), sizes, gather)
-        images = [reader.read(at) for reader, at in self.located(name, rows)]
+            sizes = np.full((len(rows), 2), self.fields[name].shape[:2], np.int32)
+            return InMapping(*gather.addresses(rows), sizes, gather, planar)
+        located = self.located(name, rows)
+        images = [planes_of(reader, at) if planar else reader.read(at) for reader, at in located]
         addresses = np.array([image.ctypes.data for image in images], np.uint64)
         ends = addresses + np.array([image.nbytes for image in images], np.uint64)
-        return InMapping(addresses, ends, np.array([image.shape[:2] for image in images], np.int32), images)
+        shapes = [reader.shape(at)[:2] for reader, at in located] if planar else [image.shape[:2] for image in images]
+        return InMapping(addresses, ends, np.array(shapes, np.int32), images, planar)
 
     def read_planes(self, name: str, rows: NDArray[np.int64], out: Array) -> None:
         """Fill out[i], (bytes of a sample,), with the planes of sample rows[i] as they are stored."""

@@ -1,8 +1,8 @@
 """Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
 
 These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
-table. Everything else is done step by step (`images.py`), with the same pixels, and the core resizes one image at a
-time.
+table. Planes become RGB on the way, row by row. Everything else is done step by step (`images.py`), with the same
+pixels, and the core resizes or converts one image at a time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Fused:
         images: Array = np.zeros(len(out), IMAGE)
         images["pixels"], images["end"] = mapped.addresses, mapped.ends
         images["height"], images["width"] = mapped.sizes.T
-        images["stride"] = images["width"].astype(np.int64) * (plan.field.shape[2] or 1)
+        images["planes"] = mapped.planar
+        images["stride"] = images["width"].astype(np.int64) * (1 if mapped.planar else plan.field.shape[2] or 1)
         images["box"][:, 2:] = images["scaled"] = mapped.sizes
         sizes, k = mapped.sizes, 0
         if self.resize is not None:
@@ -107,7 +108,7 @@ class Fused:
 def fused(plan: FieldPlan) -> Fused | None:
     """How the core runs a plan; None where it does not, or not as a whole."""
     field, before, steps = plan.field, plan.specs[0], list(plan.steps)
-    if plan.frames is not None or field.exact or field.planar or not field.codec.in_place or field.kind != "image":
+    if plan.frames is not None or field.exact or not field.codec.in_place or field.kind != "image":
         return None
     if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
         return None

@@ -49,15 +49,16 @@ class PlanarRows:
         shape = self.shape(row)
         size = shape[0], shape[1]
         stored = self.planes(row)
-        if len(stored) != planar_bytes(size) or min(size) < 1:
-            raise DamagedStoreError(f"row {row} of the shard has {len(stored)} bytes; its shape {shape} does not fit")
         if box is not None:
             check_box(box, size)
         return yuv420.to_rgb(stored, size, box, out)
 
     def planes(self, row: int, /) -> NDArray[np.uint8]:
-        """The planes of a sample, one after another."""
-        return self._planes.stored(row)
+        """The planes of a sample, one after another. Raises DamagedStoreError where its shape does not fit."""
+        stored, shape = self._planes.stored(row), self.shape(row)
+        if len(stored) != planar_bytes((shape[0], shape[1])) or min(shape) < 1:
+            raise DamagedStoreError(f"row {row} of the shard has {len(stored)} bytes; its shape {shape} does not fit")
+        return stored
 
     def readahead(self, rows: Rows, /) -> None:
         self._planes.readahead(rows)

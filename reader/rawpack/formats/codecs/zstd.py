@@ -106,7 +106,7 @@ class ZstdPlanes(PlanarRows):
         if min(height, width) < 1:
             raise DamagedStoreError(f"row {row} of the shard has an image of {height}x{width}")
         size = height, width
-        return undone_planes(decompress(super().planes(row), planar_bytes(size), row), size)
+        return undone_planes(decompress(self._planes.stored(row), planar_bytes(size), row), size)
 
 
 def undone_planes(stored: Bytes, size: tuple[int, int]) -> Bytes:
