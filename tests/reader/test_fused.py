@@ -114,6 +114,25 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
     assert calls == []
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [RandomHorizontalFlip(1), RandomCrop((41, 53), padding=4)],
+        [RandomCrop((41, 53), padding=4), RandomCrop((41, 53), padding=4)],
+        [RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop((41, 53), padding=2), RandomVerticalFlip(1)],
+        [Resize((30, 30)), CenterCrop(20), Resize((30, 30))],
+        [Fit(30), CenterCrop(20), RandomResizedCrop(30)],
+        [Resize((30, 30), "bicubic"), CenterCrop(20), Resize((30, 30), "bicubic")],
+    ],
+    ids=repr,
+)
+def test_a_step_gets_what_the_one_before_made(store: Path, steps: list[Any]) -> None:
+    """Several steps with the same result share the memory for it, and none overwrites what it has yet to read."""
+    copying = [step for one in steps for step in (one, Lambda(np.copy))]
+    made, expected = (pixels(Reader(store), list_of, fields=["image"]) for list_of in (steps, copying))
+    np.testing.assert_array_equal(made, expected)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("beside", ["mask", "boxes", "other", "step"])
 def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, beside: str, way: str) -> None:

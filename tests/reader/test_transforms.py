@@ -28,6 +28,7 @@ from rawpack.transforms import (
     OneHot,
     Random,
     RandomCrop,
+    RandomErasing,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
@@ -593,3 +594,31 @@ def test_a_view_with_gaps_will_do() -> None:
     whole = np.ascontiguousarray(part)
     for step in (RandomResizedCrop(24), Resize((30, 70)), ColorJitter(0.4, 0.4, 0.4, 0.1), RandomHorizontalFlip(1)):
         np.testing.assert_array_equal(done(step, part, 3)[0], done(step, whole, 3)[0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        RandomCrop(24, padding=9),
+        CenterCrop(24),
+        RandomResizedCrop(24),
+        Resize((24, 24)),
+        *(Resize((24, 24), name) for name in ("bicubic", "lanczos", "nearest", "area")),
+        Fit(24),
+        RandomHorizontalFlip(1),
+        RandomVerticalFlip(1),
+        RandomErasing(1),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("part", ["all", "corner", "center", "mirrored"])
+def test_the_memory_of_the_result_may_hold_the_image(step: Step, part: str, dtype: str) -> None:
+    """As where the step before has the same result, and a crop between them is a view of it."""
+    memory: NDArray[Any] = scene(24, 24).astype(dtype)
+    places = {"all": memory, "corner": memory[:15, :17], "center": memory[3:20, 4:20], "mirrored": memory[::-1, ::-1]}
+    image = places[part]
+    copied, drawn = image.copy(), step.draw(Random(5), *image.shape[:2])
+    expected = step.apply(copied, drawn)
+    out = memory if expected.shape == memory.shape else None
+    np.testing.assert_array_equal(step.apply(image, drawn, out), expected)
