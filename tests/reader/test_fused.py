@@ -184,6 +184,26 @@ def test_stats_say_how_much_the_core_does(store: Path, steps: Any, share: str) -
     assert batches.stats()["native"] == (share if native.library() is not None else "none")
 
 
+@needs_core
+@pytest.mark.parametrize(
+    ("image", "fields", "share"),
+    [
+        (np.zeros((20, 30, 4), np.uint8), ["image"], "none"),
+        (np.zeros((20, 30, 3), np.uint16), ["image"], "none"),
+        (np.zeros((20, 30, 3), np.uint8), ["mask"], "none"),
+        (np.zeros((20, 30, 3), np.uint8), ["image", "mask"], "part"),
+    ],
+)
+def test_the_core_has_no_share_in_what_it_does_not_take(
+    tmp_path: Path, image: Any, fields: list[str], share: str
+) -> None:
+    """So nobody without it is warned in vain."""
+    sample = {"image": image, "mask": np.zeros((20, 30), np.uint8)}
+    reader = Reader(pack([sample], tmp_path / "s", fields={"mask": "mask"}))
+    for steps in ([Resize((8, 9))], [Views(2, [Resize((8, 9))])]):
+        assert reader.batches(1, fields=fields, transform=steps, workers=0).stats()["native"] == share
+
+
 def test_a_state_of_other_pixels_is_told(store: Path) -> None:
     """A state from before resizing changed is loaded, with a warning where images are resized."""
     reader = Reader(store)

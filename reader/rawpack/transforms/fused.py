@@ -22,7 +22,7 @@ from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResi
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.randomness import Randoms
 from rawpack.transforms.resizing import BILINEAR, Fit, Resize
-from rawpack.transforms.step import Array, Drawn, Step
+from rawpack.transforms.step import Array, Drawn, Spec, Step
 from rawpack.transforms.values import ByTable, ToCHW
 
 if TYPE_CHECKING:
@@ -149,16 +149,27 @@ def all_fused(pipeline: Pipeline) -> bool:
 
 
 def resizes(pipeline: Pipeline) -> bool:
-    """Whether any image is resized: by the core, one at a time, where not all is fused."""
+    """Whether any image is resized bilinearly."""
+    return bool(_resized(pipeline))
+
+
+def _resized(pipeline: Pipeline) -> list[Spec]:
+    """The images that are resized bilinearly, as they are before that."""
     from rawpack.transforms.views import FieldViews
 
-    steps = [step for plan in pipeline.plans.values() for step in plan.steps]
-    steps += [inner for step in steps if isinstance(step, FieldViews) for inner in step.steps]
+    plans = [plan for plan in pipeline.plans.values() if not plan.field.exact]
+    plans += [step.plan for plan in plans for step in plan.steps if isinstance(step, FieldViews)]
     kinds = RandomResizedCrop, Resize, Fit
-    return any(isinstance(step, kinds) and getattr(step, "interpolation", "bilinear") in BILINEAR for step in steps)
+    return [
+        spec
+        for plan in plans
+        for step, spec in zip(plan.steps, plan.specs, strict=False)
+        if isinstance(step, kinds) and getattr(step, "interpolation", "bilinear") in BILINEAR
+    ]
 
 
 def native_share(pipeline: Pipeline) -> str:
     """How much of a transform the core does: "all", "part" or "none". Warns where it would, and is not there."""
-    share = "all" if all_fused(pipeline) else "part" if resizes(pipeline) else "none"
+    one_by_one = any(spec.dtype == "uint8" and spec.shape[-1] in _CHANNELS for spec in _resized(pipeline))
+    share = "all" if all_fused(pipeline) else "part" if one_by_one else "none"
     return share if share == "none" or native.library() is not None else "none"
