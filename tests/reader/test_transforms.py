@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -433,6 +434,31 @@ def test_pointwise_steps_join_into_one_table(place: int) -> None:
     image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3) * 5
     expected = ((image / 255).astype(np.float32) - np.array(MEAN)) / np.array(STD)
     np.testing.assert_allclose(table.apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("declared", "returned"), [("uint8", "float64"), ("float32", "float64"), ("float32", "<f2")])
+def test_a_table_is_of_the_declared_dtype(declared: str, returned: str) -> None:
+    """Bytes of another dtype are not taken for values; those of another byte order are turned."""
+
+    class Own(Step):
+        pointwise = True
+
+        def __init__(self, dtype: str) -> None:
+            self.dtype = dtype
+
+        def makes(self, spec: Spec) -> Spec:
+            return replace(spec, dtype=declared)
+
+        def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+            return (image + 3).astype(self.dtype)
+
+    specs = [Spec((4, 5, 3), "uint8", "HWC"), Spec((4, 5, 3), declared, "HWC")]
+    with pytest.raises(UsageError, match=f"made {np.dtype(returned)} of bytes, where {declared} was expected"):
+        by_tables([Own(returned)], specs)
+    image = scene(4, 5)
+    for order in "<>":
+        (table,) = by_tables([Own(np.dtype(declared).newbyteorder(order).str)], specs)
+        np.testing.assert_array_equal(table.apply(image, None), (image + 3).astype(declared))
 
 
 def test_planes_are_looked_up_in_little_memory() -> None:
