@@ -109,6 +109,8 @@ def fused(plan: FieldPlan) -> Fused | None:
     field, before, steps = plan.field, plan.specs[0], list(plan.steps)
     if plan.frames is not None or field.exact or field.planar or not field.codec.in_place or field.kind != "image":
         return None
+    if any(share.times != 1 for share in plan.shares):
+        return None
     if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
         return None
     if not plan.result.fixed or max((n or 0 for n in plan.result.shape), default=0) > LONGEST_RESULT:
