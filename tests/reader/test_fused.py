@@ -118,6 +118,25 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
     assert calls == []
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [RandomHorizontalFlip(1), RandomCrop((41, 53), padding=4)],
+        [RandomCrop((41, 53), padding=4), RandomCrop((41, 53), padding=4)],
+        [RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop((41, 53), padding=2), RandomVerticalFlip(1)],
+        [Resize((30, 30)), CenterCrop(20), Resize((30, 30))],
+        [Fit(30), CenterCrop(20), RandomResizedCrop(30)],
+        [Resize((30, 30), "bicubic"), CenterCrop(20), Resize((30, 30), "bicubic")],
+    ],
+    ids=repr,
+)
+def test_a_step_gets_what_the_one_before_made(store: Path, steps: list[Any]) -> None:
+    """Several steps with the same result share the memory for it, and none overwrites what it has yet to read."""
+    copying = [step for one in steps for step in (one, Lambda(np.copy))]
+    made, expected = (pixels(Reader(store), list_of, fields=["image"]) for list_of in (steps, copying))
+    np.testing.assert_array_equal(made, expected)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("beside", ["mask", "boxes", "other", "step"])
 def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, beside: str, way: str) -> None:
@@ -259,6 +278,26 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pyte
 def test_stats_say_how_much_the_core_does(store: Path, steps: Any, share: str) -> None:
     batches = Reader(store).batches(8, fields=["image"], transform=steps, workers=0)
     assert batches.stats()["native"] == (share if native.library() is not None else "none")
+
+
+@needs_core
+@pytest.mark.parametrize(
+    ("image", "fields", "share"),
+    [
+        (np.zeros((20, 30, 4), np.uint8), ["image"], "none"),
+        (np.zeros((20, 30, 3), np.uint16), ["image"], "none"),
+        (np.zeros((20, 30, 3), np.uint8), ["mask"], "none"),
+        (np.zeros((20, 30, 3), np.uint8), ["image", "mask"], "part"),
+    ],
+)
+def test_the_core_has_no_share_in_what_it_does_not_take(
+    tmp_path: Path, image: Any, fields: list[str], share: str
+) -> None:
+    """So nobody without it is warned in vain."""
+    sample = {"image": image, "mask": np.zeros((20, 30), np.uint8)}
+    reader = Reader(pack([sample], tmp_path / "s", fields={"mask": "mask"}))
+    for steps in ([Resize((8, 9))], [Views(2, [Resize((8, 9))])]):
+        assert reader.batches(1, fields=fields, transform=steps, workers=0).stats()["native"] == share
 
 
 def test_a_state_of_other_pixels_is_told(store: Path) -> None:

@@ -204,6 +204,15 @@ def test_any_strides_will_do(order: str) -> None:
     assert (resample(view, (11, 40)) == resample(np.ascontiguousarray(view), (11, 40))).all()
 
 
+@pytest.mark.parametrize(("height", "width"), [(1, 30), (20, 1), (1, 1)])
+@pytest.mark.parametrize("y", [1, -1])
+@pytest.mark.parametrize("x", [1, -1])
+def test_an_axis_of_one_pixel_may_have_any_stride(height: int, width: int, y: int, x: int) -> None:
+    """NumPy keeps the negative strides of a flip where there is nothing to turn, and calls that contiguous."""
+    image = noise(height, width)
+    assert (resample(image[::y, ::x], (11, 40)) == resample(image[::y, ::x].copy(), (11, 40))).all()
+
+
 @pytest.mark.usefixtures("_made_by")
 @pytest.mark.parametrize("size", [(11, 40), (11, 30), (20, 40)])
 def test_the_given_array_may_have_gaps(size: tuple[int, int]) -> None:

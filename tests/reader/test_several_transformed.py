@@ -201,6 +201,30 @@ def test_boxes_of_the_larger_image_move_with_it(tmp_path: Path) -> None:
     assert seen
 
 
+@pytest.mark.parametrize("keep", [False, True], ids=["one size", "many sizes"])
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [RandomCrop(12, padding=3)],
+        [CenterCrop(20)],
+        [Resize((20, 24)), RandomHorizontalFlip()],
+        [RandomResizedCrop(16), ToCHW()],
+        [Fit(16), RandomCrop(12)],
+    ],
+    ids=repr,
+)
+def test_an_image_beside_boxes_is_made_as_if_theirs_were_in_the_batch(
+    packed: Callable[..., Path], steps: list[Any], keep: bool
+) -> None:
+    """Also where it is several times as large, and the only image."""
+    whole = batches(packed(keep=keep), steps, fields=["image", "big", "gray", "boxes"])
+    for name in ("big", "gray"):
+        for batch, wanted in zip(batches(packed(keep=keep), steps, fields=[name, "boxes"]), whole, strict=True):
+            np.testing.assert_array_equal(batch[name], wanted[name])
+            for boxes, same in zip(batch["boxes"], wanted["boxes"], strict=True):
+                np.testing.assert_array_equal(boxes, same)
+
+
 # ---------------------------------------------------------------------------------------------- resized
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -28,6 +29,7 @@ from rawpack.transforms import (
     OneHot,
     Random,
     RandomCrop,
+    RandomErasing,
     RandomHorizontalFlip,
     RandomResizedCrop,
     RandomVerticalFlip,
@@ -434,6 +436,31 @@ def test_pointwise_steps_join_into_one_table(place: int) -> None:
     np.testing.assert_allclose(table.apply(image, None), expected.transpose(2, 0, 1), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(("declared", "returned"), [("uint8", "float64"), ("float32", "float64"), ("float32", "<f2")])
+def test_a_table_is_of_the_declared_dtype(declared: str, returned: str) -> None:
+    """Bytes of another dtype are not taken for values; those of another byte order are turned."""
+
+    class Own(Step):
+        pointwise = True
+
+        def __init__(self, dtype: str) -> None:
+            self.dtype = dtype
+
+        def makes(self, spec: Spec) -> Spec:
+            return replace(spec, dtype=declared)
+
+        def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+            return (image + 3).astype(self.dtype)
+
+    specs = [Spec((4, 5, 3), "uint8", "HWC"), Spec((4, 5, 3), declared, "HWC")]
+    with pytest.raises(UsageError, match=f"made {np.dtype(returned)} of bytes, where {declared} was expected"):
+        by_tables([Own(returned)], specs)
+    image = scene(4, 5)
+    for order in "<>":
+        (table,) = by_tables([Own(np.dtype(declared).newbyteorder(order).str)], specs)
+        np.testing.assert_array_equal(table.apply(image, None), (image + 3).astype(declared))
+
+
 def test_planes_are_looked_up_in_little_memory() -> None:
     """A large image is looked up in parts: no more memory is taken than fits into a processor's cache."""
     image = np.random.default_rng(0).integers(0, 256, (1300, 1700, 3)).astype(np.uint8)
@@ -593,3 +620,31 @@ def test_a_view_with_gaps_will_do() -> None:
     whole = np.ascontiguousarray(part)
     for step in (RandomResizedCrop(24), Resize((30, 70)), ColorJitter(0.4, 0.4, 0.4, 0.1), RandomHorizontalFlip(1)):
         np.testing.assert_array_equal(done(step, part, 3)[0], done(step, whole, 3)[0])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        RandomCrop(24, padding=9),
+        CenterCrop(24),
+        RandomResizedCrop(24),
+        Resize((24, 24)),
+        *(Resize((24, 24), name) for name in ("bicubic", "lanczos", "nearest", "area")),
+        Fit(24),
+        RandomHorizontalFlip(1),
+        RandomVerticalFlip(1),
+        RandomErasing(1),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("part", ["all", "corner", "center", "mirrored"])
+def test_the_memory_of_the_result_may_hold_the_image(step: Step, part: str, dtype: str) -> None:
+    """As where the step before has the same result, and a crop between them is a view of it."""
+    memory: NDArray[Any] = scene(24, 24).astype(dtype)
+    places = {"all": memory, "corner": memory[:15, :17], "center": memory[3:20, 4:20], "mirrored": memory[::-1, ::-1]}
+    image = places[part]
+    copied, drawn = image.copy(), step.draw(Random(5), *image.shape[:2])
+    expected = step.apply(copied, drawn)
+    out = memory if expected.shape == memory.shape else None
+    np.testing.assert_array_equal(step.apply(image, drawn, out), expected)

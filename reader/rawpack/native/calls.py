@@ -113,7 +113,9 @@ def resample_one(
     core, (height, width, channels), (stride, *within) = library(), image.shape, image.strides
     if core is None or channels not in (1, 3) or image.dtype != np.uint8 or out.dtype != np.uint8:
         return False
-    if within != [channels, 1] or (height > 1 and stride < width * channels):
+    if height == 1:
+        stride = width * channels  # NumPy's may be any number, such as a negative one after a flip
+    if within != [channels, 1] or stride < width * channels:
         return False
     if out.shape != (*window[2:], channels) or not out.flags.c_contiguous or not out.flags.writeable:
         return False

@@ -15,7 +15,7 @@ from rawpack.pixels.geometry import crop_box
 from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import resizable, resized
-from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, scaled_pixels
+from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, apart, scaled_pixels
 
 _ATTEMPTS = 10
 
@@ -69,6 +69,7 @@ class _FixedCrop(CropStep):
     def _padded(self, part: Array, at: tuple[int, int], out: Array | None, fill: float) -> Array:
         if part.shape[:2] == self.size and at == (0, 0):
             return part
+        out = apart(out, part)
         if out is None:
             out = np.empty((*self.size, part.shape[2]), part.dtype)
         out[...] = fill

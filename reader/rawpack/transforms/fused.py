@@ -22,7 +22,7 @@ from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResi
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.randomness import Randoms
 from rawpack.transforms.resizing import BILINEAR, Fit, Resize
-from rawpack.transforms.step import Array, Drawn, Step
+from rawpack.transforms.step import Array, Drawn, Spec, Step
 from rawpack.transforms.values import ByTable, ToCHW
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def fused(plan: FieldPlan) -> Fused | None:
     field, before, steps = plan.field, plan.specs[0], list(plan.steps)
     if plan.frames is not None or field.exact or not field.codec.in_place or field.kind != "image":
         return None
+    if any(share.times != 1 for share in plan.shares):
+        return None
     if before.dtype != "uint8" or len(before.shape) != 3 or before.shape[2] not in _CHANNELS:
         return None
     if not plan.result.fixed or max((n or 0 for n in plan.result.shape), default=0) > LONGEST_RESULT:
@@ -150,16 +152,27 @@ def all_fused(pipeline: Pipeline) -> bool:
 
 
 def resizes(pipeline: Pipeline) -> bool:
-    """Whether any image is resized: by the core, one at a time, where not all is fused."""
+    """Whether any image is resized bilinearly."""
+    return bool(_resized(pipeline))
+
+
+def _resized(pipeline: Pipeline) -> list[Spec]:
+    """The images that are resized bilinearly, as they are before that."""
     from rawpack.transforms.views import FieldViews
 
-    steps = [step for plan in pipeline.plans.values() for step in plan.steps]
-    steps += [inner for step in steps if isinstance(step, FieldViews) for inner in step.steps]
+    plans = [plan for plan in pipeline.plans.values() if not plan.field.exact]
+    plans += [step.plan for plan in plans for step in plan.steps if isinstance(step, FieldViews)]
     kinds = RandomResizedCrop, Resize, Fit
-    return any(isinstance(step, kinds) and getattr(step, "interpolation", "bilinear") in BILINEAR for step in steps)
+    return [
+        spec
+        for plan in plans
+        for step, spec in zip(plan.steps, plan.specs, strict=False)
+        if isinstance(step, kinds) and getattr(step, "interpolation", "bilinear") in BILINEAR
+    ]
 
 
 def native_share(pipeline: Pipeline) -> str:
     """How much of a transform the core does: "all", "part" or "none". Warns where it would, and is not there."""
-    share = "all" if all_fused(pipeline) else "part" if resizes(pipeline) else "none"
+    one_by_one = any(spec.dtype == "uint8" and spec.shape[-1] in _CHANNELS for spec in _resized(pipeline))
+    share = "all" if all_fused(pipeline) else "part" if one_by_one else "none"
     return share if share == "none" or native.library() is not None else "none"

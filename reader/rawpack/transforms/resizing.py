@@ -11,7 +11,7 @@ from rawpack.errors import UsageError
 from rawpack.pixels.geometry import RESIZABLE, covering
 from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, scaled_pixels
+from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, apart, scaled_pixels
 
 BILINEAR = ("linear", "bilinear")
 
@@ -27,6 +27,7 @@ def resized(
     image: Array, size: tuple[int, int], interpolation: Interpolation, antialias: bool, out: Array | None = None
 ) -> Array:
     """The image (H, W, C) resized to (height, width); into `out`, if given. Itself where it has that size."""
+    out = apart(out, image)
     if interpolation in BILINEAR:
         from rawpack.pixels.resample import resample
 
@@ -153,7 +154,7 @@ class Fit(_Resizing):
         from rawpack.pixels.resample import resample
 
         scaled, window = covering(image.shape[:2], self.size, self._times)
-        return resample(image, scaled, window=window, out=out)
+        return resample(image, scaled, window=window, out=apart(out, image))
 
     def apply_mask(self, mask: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.pixels.resize import fit_nearest

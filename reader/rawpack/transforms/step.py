@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
@@ -206,6 +207,11 @@ def read_only(image: Array) -> Array:
     view = image.view()
     view.flags.writeable = False
     return view
+
+
+def apart(out: Array | None, image: Array) -> Array | None:
+    """`out`, or None where the image lies in that memory: for steps that read pixels after they have written others."""
+    return None if out is not None and np.may_share_memory(out, image) else out
 
 
 def _on_read_only(method: Callable[..., Array], image: Array, drawn: Any, out: Array | None = None) -> Array:

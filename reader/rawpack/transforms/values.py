@@ -145,6 +145,12 @@ class ByTable(Step):
         if made.layout == "CHW":
             ramp = ramp.transpose(1, 2, 0)
         self._dtype, self.planar = np.dtype(made.dtype), made.layout == "CHW"
+        if not np.can_cast(ramp.dtype, self._dtype, "equiv"):
+            raise UsageError(
+                f"{self!r} made {ramp.dtype} of bytes, where {self._dtype} was expected: declare the result of a step "
+                "of your own with makes()"
+            )
+        ramp = ramp.astype(self._dtype, copy=False)  # another byte order
         # OpenCV has no tables of some dtypes, such as float16: it moves another one of the same size.
         self._carrier = np.dtype({2: np.uint16, 8: np.float64}.get(self._dtype.itemsize, self._dtype))
         self.tables: Array = np.ascontiguousarray(ramp[0].T)

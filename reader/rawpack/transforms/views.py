@@ -56,8 +56,7 @@ class FieldViews(Step):
     own, so that what one field skips shifts nothing of another's."""
 
     def __init__(self, views: Views, plan: FieldPlan, name: str) -> None:
-        self._views, self._plan, self._name = views, plan, name
-        self.steps = plan.steps
+        self._views, self.plan, self._name = views, plan, name
 
     def __repr__(self) -> str:
         return repr(self._views)
@@ -66,7 +65,7 @@ class FieldViews(Step):
         return random.integer(_KEYS)
 
     def apply(self, image: Array, drawn: int, out: Array | None = None) -> Array:
-        plan, image = self._plan, read_only(image)  # each view begins with it
+        plan, image = self.plan, read_only(image)  # each view begins with it
         if out is None:
             out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
         for view in range(self._views.n):
@@ -83,16 +82,16 @@ class FieldViews(Step):
 
     def _drawn(self, key: int, view: int, k: int, image: Array) -> Any:
         """What step k draws for a view, where it gets this image."""
-        share = self._plan.shares[k]
+        share = self.plan.shares[k]
         if not draws(share.step):
             return None
-        given = self._plan.specs[k]
+        given = self.plan.specs[k]
         if share.checked and share.beside and given.fixed and image.shape != given.shape:
             raise UsageError(
                 f"{self._name!r} is {image.shape} before {share.step!r}, where {given.shape} was expected: declare the "
                 "result of a function with shape=, so that other images of the sample can move with it"
             )
         height, width = sides(image.shape, given.layout)
-        random = Random(mix((mix(key) + (view << 32) + self._plan.numbers[k]) & WORD))
+        random = Random(mix((mix(key) + (view << 32) + self.plan.numbers[k]) & WORD))
         place = share.step.draw(random, height // share.times, width // share.times)
         return place if share.times == 1 else share.step.magnified(place, share.times)
