@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -278,6 +280,57 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pyte
 def test_stats_say_how_much_the_core_does(store: Path, steps: Any, share: str) -> None:
     batches = Reader(store).batches(8, fields=["image"], transform=steps, workers=0)
     assert batches.stats()["native"] == (share if native.library() is not None else "none")
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "value"),
+    [
+        (RandomResizedCrop(24), "interpolation", "nearest"),
+        (RandomResizedCrop(24), "antialias", False),
+        (RandomResizedCrop(24), "scale", (0.9, 1.0)),
+        (Resize((24, 20)), "interpolation", "bicubic"),
+        (RandomCrop(60, pad_if_needed=True), "fill", 9),
+        (RandomHorizontalFlip(0), "p", 1),
+    ],
+    ids=str,
+)
+def test_an_attribute_changed_between_epochs_counts(store: Path, step: Any, name: str, value: Any) -> None:
+    """In one call as step by step."""
+    steps = copy.deepcopy([[step], [Lambda(as_it_is), step]])
+    both = [Reader(store).batches(8, fields=["image"], transform=one, workers=0) for one in steps]
+    first = [batch["image"].copy() for batch in both[0]]
+    setattr(steps[0][-1], name, value)
+    setattr(steps[1][-1], name, value)
+    both[1].set_epoch(1)
+    made, expected = ([batch["image"].copy() for batch in batches] for batches in both)
+    np.testing.assert_array_equal(np.concatenate(made), np.concatenate(expected))
+    assert not np.array_equal(np.concatenate(made), np.concatenate(first))
+
+
+@pytest.mark.parametrize("core", [True, False])
+@pytest.mark.parametrize(
+    ("steps", "changed", "size"),
+    [
+        ([RandomResizedCrop(24), RandomHorizontalFlip()], 0, (32, 32)),
+        ([Resize((24, 24)), ToCHW()], 0, (20, 20)),
+        ([Resize(24)], 0, 20),
+        ([Fit(24)], 0, (32, 32)),
+        ([Resize(30), CenterCrop(24)], 1, (28, 28)),
+        ([RandomCrop(24)], 0, (28, 28)),
+    ],
+    ids=repr,
+)
+def test_a_size_changed_between_epochs_is_an_error(
+    store: Path, steps: list[Any], changed: int, size: Any, core: bool
+) -> None:
+    """The memory for batches has the size from before: no image is put in a corner of it."""
+    steps = copy.deepcopy(steps)
+    with nullcontext() if core else without_core():
+        batches = Reader(store).batches(8, fields=["image"], transform=steps, workers=0)
+        assert next(iter(batches))
+        steps[changed].size = size
+        with pytest.raises(WorkerError, match="was expected"):
+            next(iter(batches))
 
 
 @needs_core

@@ -56,12 +56,14 @@ def resample(
     uint16 and float32 get the same triangle in floats, and OpenCV's INTER_LINEAR for two taps, without a promise of
     bits. A value that is not finite spreads no further than its taps.
 
-    Only the window is computed. Returns it in `out`, (height, width, C) in C order, if given, else as a new array; but
-    where nothing is resized, the image itself, or a view of it.
+    Only the window is computed. Returns it in `out`, (height, width, C), if that is given and has this shape and the
+    image's dtype, else as a new array; but where nothing is resized, the image itself, or a view of it.
     """
     top, left, height, width = box = window or (0, 0, *scaled)
     if image.shape[:2] == scaled:
         return image if window is None else image[top : top + height, left : left + width]
+    if out is not None and (out.shape != (height, width, image.shape[2]) or out.dtype != image.dtype):
+        out = None
     if image.dtype != np.uint8:
         made = _in_floats(image, scaled, box, antialias)
     else:

@@ -20,7 +20,7 @@ from rawpack.pixels.geometry import covering
 from rawpack.store.stores import InMapping
 from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResizedCrop
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
-from rawpack.transforms.randomness import Randoms
+from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import BILINEAR, Fit, Resize
 from rawpack.transforms.step import Array, Drawn, Spec, Step
 from rawpack.transforms.values import ByTable, ToCHW
@@ -48,10 +48,18 @@ class Fused:
     planar: bool
     """Whether the result is (C, H, W)."""
 
-    def takes(self, sizes: NDArray[np.int32]) -> bool:
-        """Whether the core takes images of these sizes (n, 2)."""
+    def takes(self, sizes: NDArray[np.int32], result: tuple[int, ...]) -> bool:
+        """Whether the core takes images of these sizes (n, 2), and the steps as they are now: their attributes may
+        change between epochs. result: (n, *shape) of what they are to make."""
         if not len(sizes) or sizes.max() > LONGEST_SOURCE:
             return False
+        if getattr(self.resize, "interpolation", "bilinear") not in BILINEAR:
+            return False
+        last, height_width = self.crop or self.resize, result[2:] if self.planar else result[1:3]
+        if last is not None:
+            made = last.draw(Random(0), *sizes[0].tolist()) if isinstance(last, Resize) else last.size
+            if made != height_width:
+                return False  # step by step, that is an error
         if self.resize is None or isinstance(self.resize, RandomResizedCrop):
             return True
         # The longer side of what these make follows from the shorter one.

@@ -84,7 +84,7 @@ class ImageFiller:
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
         if self.known is None and plan.fused is not None and native.library() is not None:
             mapped = self.library.in_mapping(self.name, self.rows)
-            if plan.fused.takes(mapped.sizes):
+            if plan.fused.takes(mapped.sizes, self.outs.shape):
                 self._fill_at_once(plan.fused, mapped, times)
                 return
         applied = [guarded(step, step.apply_many) for step in plan.steps]
