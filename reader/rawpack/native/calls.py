@@ -159,7 +159,8 @@ def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialia
     """Make out, (height, width, C), of an image as IMAGE has it."""
     address = out.__array_interface__["data"][0]
     result = _PACKED_RESULT.pack(address, 0, 0, *out.shape, 1, 0, antialias, 0, 1)
-    _raise_for(core.rawpack_resample(ctypes.c_int64(1), record, result))
+    if code := core.rawpack_resample(ctypes.c_int64(1), record, result):
+        _raise_for(code)
 
 
 def _raise_for(code: int) -> None:
