@@ -48,7 +48,7 @@ FLAGS = (
 
 
 class NotBuiltError(Exception):
-    """Why there is no library."""
+    """The library cannot be built; its text says why."""
 
 
 def compile_to(library: Path) -> None:
@@ -90,7 +90,7 @@ def build_in_place() -> Path | None:
     if _is_current(library):
         return None
     try:
-        # Beside it, so that whoever loads it meanwhile gets a whole one.
+        # Compiled in the same folder and then renamed: a process that loads it meanwhile gets a complete file.
         with TemporaryDirectory(prefix="_core-", dir=PACKAGE) as folder:
             compile_to(Path(folder) / library.name)
             os.replace(Path(folder) / library.name, library)  # noqa: PTH105

@@ -109,7 +109,7 @@ def as_it_is(image: NDArray[Any]) -> NDArray[Any]:
 @needs_core
 @pytest.mark.parametrize("name", RECIPES)
 def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: list[str]) -> None:
-    """Whatever the core makes at once is what NumPy makes of the steps, and what the steps make beside a user's."""
+    """The core's one call gives the pixels that NumPy gives, and that the steps give after a step of the user."""
     reader, steps = Reader(store), RECIPES[name]
     made = pixels(reader, steps, fields=["image"])
     assert set(calls) == {"image"}
@@ -142,7 +142,7 @@ def test_a_step_gets_what_the_one_before_made(store: Path, steps: list[Any]) -> 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("beside", ["mask", "boxes", "other", "step"])
 def test_pixels_do_not_depend_on_what_is_beside_them(store: Path, beside: str, way: str) -> None:
-    """An image is the same alone, and beside a mask, boxes, another image, or a step of the user."""
+    """An image has the same pixels alone and with a mask, boxes, another image, or a step of the user."""
     reader, steps = Reader(store), RECIPES["crop"]
     alone = pixels(reader, steps, fields=["image"], **WAYS[way])
     with_it = [*steps, Lambda(as_it_is)] if beside == "step" else steps
@@ -253,6 +253,18 @@ def test_stores_of_planes_and_others_read_as_one(tmp_path: Path, other: str) -> 
             expected = pixels(Reader([rgb, rgb]), RECIPES[name])
         for stores in ([planar, beside], [beside, planar]):
             np.testing.assert_array_equal(pixels(Reader(stores), RECIPES[name]), expected)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_images_that_must_be_decoded_are_made_step_by_step(tmp_path: Path, calls: list[str], first: int) -> None:
+    """Also beside raw ones, in either order: a crop then decodes no more than it needs, and `verify` comes first."""
+    source: Samples = [{"image": np.full((40, 50, 3), 9 * i, np.uint8)} for i in range(7)]
+    stores = [pack(source, tmp_path / layout, format=layout, size="keep") for layout in ("memmap", "lmdb")]
+    reader = Reader([stores[first], stores[1 - first]], verify=True)
+    made = pixels(reader, RECIPES["crop"])
+    assert calls == []
+    with without_core():
+        np.testing.assert_array_equal(pixels(reader, RECIPES["crop"]), made)
 
 
 @needs_core

@@ -479,6 +479,9 @@ class Samples:
     def read_into(self, name: str, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         out[...] = self._arrays[name][rows]
 
+    def in_place(self, name: str) -> bool:
+        return True
+
     def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
         images = np.ascontiguousarray(self._arrays[name][rows])
         begins = images.ctypes.data + np.arange(len(rows), dtype=np.uint64) * np.uint64(images[0].nbytes)

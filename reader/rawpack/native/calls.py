@@ -84,7 +84,7 @@ def resample(
     if lines is not None and (
         tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
     ):
-        raise ValueError(f"lines must be ({channels}, 2) of float64, beside tables of float32: {lines.shape}")
+        raise ValueError(f"lines must be ({channels}, 2) of float64, and tables of float32: {lines.shape}")
     if not 0 <= fill <= 255:
         raise ValueError(f"fill is a byte, 0 to 255: {fill}")
     _check_images(images, channels)

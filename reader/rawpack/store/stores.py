@@ -192,8 +192,12 @@ class Stores:
         for reader, local, at in self._by_shard(name, rows):
             reader.read_into(local, out, at)
 
+    def in_place(self, name: str) -> bool:
+        """Whether the pixels, or planes, of an image field are stored as they are in all stores."""
+        return all(store.fields[name].codec.in_place for store in self.stores)
+
     def in_mapping(self, name: str, rows: NDArray[np.int64]) -> InMapping:
-        """Where the pixels, or planes, of image field `name` of samples `rows` are, where its codec is in place.
+        """Where the pixels, or planes, of image field `name` of samples `rows` are, if it is `in_place`.
 
         Raises DamagedStoreError where a shard that has one of them was cut short since it was mapped.
         """

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _CHANNELS = (1, 3)
 _MOST_TABLE_BYTES = 4
-"""Of one value of a table."""
+"""The core's tables have values of at most so many bytes."""
 _FLIPS: dict[type[Step], int] = {RandomHorizontalFlip: 1, RandomVerticalFlip: 2}
-"""Step -> its bit in what the core is told."""
+"""Step -> its bit in `flips` of `calls.IMAGE`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Fused:
     crop: CenterCrop | RandomCrop | None
     """After `resize`, or the first step."""
     flips: tuple[int, ...]
-    """The bit of each."""
+    """The bit of each step, in their order."""
     table: ByTable | None
     planar: bool
     """Whether the result is (C, H, W)."""

@@ -82,10 +82,11 @@ class ImageFiller:
     def fill(self, times: Times) -> None:
         """Make them all, and add to `times` what that took."""
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
-        if self.known is None and plan.fused is not None and native.library() is not None:
+        fused = plan.fused if self.known is None and native.library() is not None else None
+        if fused is not None and self.library.in_place(self.name):
             mapped = self.library.in_mapping(self.name, self.rows)
-            if plan.fused.takes(mapped.sizes, self.outs.shape):
-                self._fill_at_once(plan.fused, mapped, times)
+            if fused.takes(mapped.sizes, self.outs.shape):
+                self._fill_at_once(fused, mapped, times)
                 return
         applied = [guarded(step, step.apply_many) for step in plan.steps]
         steps = list(zip(applied, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]

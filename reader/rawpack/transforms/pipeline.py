@@ -166,7 +166,7 @@ class Pipeline:
                 its = field_rows.of(name, rows)
                 _fill_numbers(library, name, plan, its, outs[name], randoms_of(seeds, samples), times)
         alone = len(self.pixels) == 1 and not field_rows.framed(self.pixels[0])
-        # Alone, but beside boxes, an image is drawn for as beside the image that these belong to.
+        # Where boxes are read without their image, a larger image is cropped as if that image were read, too.
         alone = alone and all(share.times == 1 for share in self.plans[self.pixels[0]].shares)
         known: dict[int, Known] | None = None if alone else {}
         for name in self.pixels:

@@ -210,7 +210,7 @@ def read_only(image: Array) -> Array:
 
 
 def apart(out: Array | None, image: Array) -> Array | None:
-    """`out`, or None where the image lies in that memory: for steps that read pixels after they have written others."""
+    """`out`, or None if it shares memory with the image: for steps that read pixels after they have written others."""
     return None if out is not None and np.may_share_memory(out, image) else out
 
 
