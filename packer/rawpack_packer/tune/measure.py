@@ -277,11 +277,11 @@ class Reading:
     meter: StoreMeter
     setting: Setting
     warm: list[Rate] = field(default_factory=list)
-    """At least one."""
+    """At least one, unless `beside`."""
     cold: list[Rate] = field(default_factory=list)
     """Empty where the system keeps the files in memory, or was not asked to drop them."""
     beside: bool = False
-    """Whether it is no more than a figure beside another one of the same store: in a few rounds, all from memory."""
+    """Whether it is only shown beside the reading that decides: in fewer rounds, after that one, and from memory."""
 
     @property
     def images_per_s(self) -> Figure:
@@ -302,7 +302,7 @@ class Reading:
     def as_dict(self) -> dict[str, Any]:
         """For a program."""
         figures = {
-            "images_per_s": self.images_per_s,
+            "images_per_s": self.images_per_s if self.warm else None,
             "images_per_core_s": self.images_per_core_s,
             "bytes_per_s": _figure([one.bytes_per_s for one in self.warm]),
             "first_batch_s": self.first_batch_s,
@@ -335,17 +335,17 @@ def read_in_turn(
     from the disk, every second round in reverse.
 
     seconds: of each measurement. deadline: `time.monotonic()` by which all is done: a measurement that might take
-    longer is left out, but for the first one of each from memory. tick: called after each measurement.
+    longer is left out, but for the first one from memory of each that decides. tick: called after each measurement.
     """
     longest, now = 0.0, time.monotonic()
     warm_by = deadline if not cold_rounds else now + (deadline - now) * _WARM_SHARE
     for cold, count, by in ((False, rounds, warm_by), (True, cold_rounds, deadline)):
         for number in range(count):
-            for one in readings[::-1] if number % 2 else readings:
+            for one in sorted(readings[::-1] if number % 2 else readings, key=lambda one: one.beside):
                 start = time.monotonic()
                 if one.beside and (cold or number >= BESIDE_ROUNDS):
                     continue
-                if start + longest > by and (cold or number):
+                if start + longest > by and (cold or number or one.beside):
                     continue
                 found = one.meter.cold(one.setting, 2 * seconds) if cold else one.meter.warm(one.setting, seconds)
                 if found is not None:

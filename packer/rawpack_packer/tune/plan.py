@@ -128,7 +128,7 @@ class Plan(Measured):
                 one.candidate.name + (" *" if one is self.recommendation.taken else ""),
                 text.size(one.store_bytes),
                 words.about(one.pack_s),
-                words.spread(one.reading.images_per_s),
+                words.spread(one.reading.images_per_s if one.reading.warm else None),
                 words.spread(one.augmented.images_per_s if one.augmented else None),
                 words.spread(one.training.cold_images_per_s),
                 f"{one.loss.psnr_db:.1f} dB" if one.loss else "",
@@ -162,7 +162,7 @@ class Plan(Measured):
         noun, asked, first = self.noun, self.asked, self.trials[0]
         figure, augmentation = first.training.images_per_s, first.training.setting.augmentation
         rounds, bare = len(figure.values), len(first.reading.warm)
-        more = f"; augmented: the same {augmentation}, as are the columns after it" if first.augmented else ""
+        more = f"; augmented: the same {augmentation}, as in the other columns of speed" if first.augmented else ""
         beside = "" if bare == rounds else f" ({noun}s/s: of {bare})"
         lines = [
             f"{noun}s/s: from memory{more}; per core: for each second of CPU time. " + (

@@ -119,15 +119,16 @@ def _why(
     augmentation = fastest.training.setting.augmentation
     if taken is None:
         reaches = "reached {} in every round" if busy else "is certain to reach {}"
-        target = reaches.format(f"{goals.target:,.0f} images/s {augmentation}")
-        return f"No candidate {target}. The fastest is {fastest.candidate.name}: {_rate(fastest)}."
+        target = reaches.format(f"{goals.target:,.0f} images/s")
+        return f"No candidate {target} {augmentation}. The fastest is {fastest.candidate.name}: {_rate(fastest)}."
     if goals.target is not None:
         reaches = "that reached {} in every round" if busy else "certain to reach {}"
-        return f"the smallest {reaches.format(f'{goals.target:,.0f} images/s {augmentation}')}"
+        return f"the smallest {reaches.format(f'{goals.target:,.0f} images/s')} {augmentation}"
     if len(known) == 1:
         return "the only candidate" if len(trials) == 1 else "the only one that fits"
     if taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
-        return f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}, {augmentation}"
+        fast = f"at least half as fast as the fastest, {fastest.candidate.name}, {augmentation}"
+        return f"the smallest store that reads {fast}"
     return f"no smaller store reads at least half as fast {augmentation}"
 
 
