@@ -58,6 +58,8 @@ def main() -> None:
     files = read_files(asked.photos, asked.torch)
     command = [sys.executable, "-m", "rawpack", "plan", "--json", *options, str(asked.photos)]
     plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    if plan["left_out"] or not all(one["reading"]["images_per_s"] for one in plan["candidates"]):
+        sys.exit("the plan could not measure everything: use an idle machine, or a longer --budget")
     file_bytes = total_bytes(asked.photos)
     name = asked.name or f"{plan['samples']:,} photographs"
     replace(README, "gain", gain(plan, files, file_bytes))
