@@ -83,8 +83,9 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
     all of them, from memory and from the disk. If SRC is several archives, it looks at a few. The trial stores are kept
     in a temporary folder, which is removed at the end.
 
-    Recommends the smallest store that is fast enough with random crops and flips, or with --transform: it reaches
-    --target or, without one, is at least half as fast as the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.
+    Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
+    the fastest. Speed is that of random crops and flips, or of the steps of --transform. Exit code 1: nothing fits into
+    --disk, or nothing reaches --target.
 
     \b
     Examples:
