@@ -287,7 +287,11 @@ def test_plan_tries_sizes_by_field(triples: Path, tmp_path: Path) -> None:
     large, small = (one["store_bytes"] for one in found["candidates"])
     assert large == pytest.approx(COUNT * (24 * 24 + 96 * 96) * 3, rel=0.2)
     assert small < large / 2
-    words = run_here("plan", *options, *sizes[:4], "--field", "target:image", triples).out
+    # Where one candidate cannot be cropped, all are compared without.
+    odd = (*sizes[:4], "--size", "image=24,target=36")
+    words = run_here("plan", *options, *odd, "--field", "target:image", triples).out
+    assert " without augmentation." in " ".join(words.split())
+    assert "augmented" not in words
     assert "6 samples; read in" in words
     assert "samples/s" in words
     assert "memmap image=24, target=96" in words
