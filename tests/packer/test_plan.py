@@ -251,6 +251,22 @@ def test_measuring_ends_by_its_deadline(
 
 
 @pytest.mark.parametrize(
+    ("deadline", "decides", "beside"), [(100.0, 5, 3), (9.0, 3, 3), (5.0, 2, 1), (3.0, 1, 1), (1.0, 1, 0), (-1.0, 1, 0)]
+)
+def test_what_decides_is_measured_first(
+    monkeypatch: pytest.MonkeyPatch, deadline: float, decides: int, beside: int
+) -> None:
+    """Of two readings of a store, the one that is only shown gets fewer rounds, and none where time is short."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(measure.time, "monotonic", lambda: clock.now)
+    meter = cast(Any, Played(clock))
+    shown, judged = Reading(meter, Setting(1, 1), beside=True), Reading(meter, Setting(1, 1))
+    read_in_turn([shown, judged], 0.1, deadline=deadline)
+    assert (len(judged.warm), len(shown.warm), shown.cold) == (decides, beside, [])
+    assert (shown.as_dict()["images_per_s"] is None) == (not beside)
+
+
+@pytest.mark.parametrize(
     ("took", "budget", "images"), [(0.2, 20.0, 10), (1.0, 20.0, 2), (0.001, 20.0, 64), (1.0, 400.0, 64)]
 )
 def test_large_images_make_a_small_sample(
@@ -331,6 +347,8 @@ def test_plan_reads_through_the_transform(images: Path, tmp_path: Path) -> None:
     (one,) = json.loads(ran.out)["candidates"]
     reading = one["reading"]
     assert [step.partition("(")[0] for step in reading["transform"]] == ["RandomResizedCrop", "ToCHW"]
+    assert one["augmented"] is None
+    assert one["images_per_s"] == reading["images_per_s"]
     # uint8 (3, 20, 20), and label and index of 8 bytes.
     assert reading["bytes_per_s"]["median"] / reading["images_per_s"]["median"] == pytest.approx(20 * 20 * 3 + 16)
 
@@ -369,6 +387,43 @@ def test_nothing_is_certain_on_a_busy_machine() -> None:
         assert f"certain to reach {target:,} images/s" in idle.why
         assert busy.taken is idle.taken
         assert busy.why.startswith(f"{words} images/s in every round")
+
+
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize(
+    ("goals", "bare", "augmented"),
+    [(Goals(), "raw", "planes"), (Goals(target=20_000), "raw", None), (Goals(target=6_000), "planes", "planes")],
+)
+def test_augmented_speed_decides(fits: bool, goals: Goals, bare: str, augmented: str | None) -> None:
+    """Where random crops and flips were measured, the candidate is taken by them, and the words say so; bare speed,
+    which is far apart, decides only where nothing else was measured."""
+    crops = Setting(1, 1, None, (RandomResizedCrop(8), RandomHorizontalFlip()))
+
+    def reading(rate: float, setting: Setting) -> Reading:
+        slow = [Rate(1.0)] * 3  # what does not count here
+        rates = [Rate(rate)] * 3
+        return Reading(cast(Any, None), setting, *((rates, slow) if fits else (slow, rates)))
+
+    trials = [
+        replace(predicted(name, size, ()), fits=fits, reading=reading(plain, Setting(1, 1)))
+        for name, size, plain in (("raw", 100, 60_000.0), ("planes", 50, 10_000.0), ("jpeg", 10, 4_000.0))
+    ]
+    assert recommend(trials, goals).taken is {one.candidate.name: one for one in trials}[bare]
+    assert recommend(trials, goals).why.endswith(" without augmentation")
+    rates = (9_000.0, 7_000.0, 3_000.0)
+    trials = [replace(one, augmented=reading(rate, crops)) for one, rate in zip(trials, rates, strict=True)]
+    recommendation = recommend(trials, goals)
+    assert (recommendation.taken and recommendation.taken.candidate.name) == augmented
+    assert " with random crops and flips" in recommendation.why
+    assert all(one.as_dict()["images_per_s"]["median"] == rate for one, rate in zip(trials, rates, strict=True))
+
+
+def test_a_setting_says_what_is_done_to_images() -> None:
+    """The usual steps of training by their names, others by the option."""
+    steps = {"with random crops and flips": "RandomResizedCrop(8), RandomHorizontalFlip()", "with --transform": "ToCHW"}
+    for words, text in steps.items():
+        assert Setting(1, 1, None, parse_steps([text])).augmentation == words
+    assert Setting(1, 1, (8, 8)).augmentation == "without augmentation"
 
 
 def predicted(name: str, gigabytes: float, rates: tuple[float, ...], *, cold: tuple[float, ...] = ()) -> Trial:
@@ -448,10 +503,17 @@ def test_plan_measures_every_candidate(planned: dict[str, Any]) -> None:
     for one in planned["candidates"]:
         assert one["pack_s"] > 0
         assert 0 < one["images_per_s"]["low"] <= one["images_per_s"]["median"] <= one["images_per_s"]["high"]
-        reading = one["reading"]
+        reading = one["augmented"]
         assert 1 <= len(reading["images_per_s"]["rounds"]) <= 5
         assert reading["workers"] == 1
         assert reading["first_batch_s"]["median"] > 0
+        crop, flip = reading["transform"]
+        assert (crop.startswith("RandomResizedCrop(size=(28, 28)"), flip) == (True, "RandomHorizontalFlip(p=0.5)")
+        # What decides is what training reads, unless it does not fit into memory.
+        assert not one["fits_memory"] or one["images_per_s"] == reading["images_per_s"]
+        assert one["reading"]["transform"] == []
+    assert planned["augmentation"] == "with random crops and flips"
+    assert planned["why"].endswith(" with random crops and flips")
     raw, jpeg = planned["candidates"]
     assert raw["psnr_db"] is None
     assert 20 < jpeg["psnr_db"] < 60

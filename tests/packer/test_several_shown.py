@@ -17,6 +17,7 @@ from running import FORMATS, pack, run_here
 
 import rawpack_packer
 from rawpack import Reader
+from rawpack.transforms import RandomHorizontalFlip
 from rawpack_packer.inspect.contact_sheet import thumbnail
 from rawpack_packer.recipe import make_recipe, parse_options
 from rawpack_packer.sources import open_source
@@ -24,7 +25,7 @@ from rawpack_packer.sources.view import View
 from rawpack_packer.tune.bench import about
 from rawpack_packer.tune.candidates import candidates, parse_sides
 from rawpack_packer.tune.loss import compare
-from rawpack_packer.tune.measure import StoreMeter
+from rawpack_packer.tune.measure import Setting, StoreMeter
 
 COUNT = 6
 RED, GREEN = (255, 0, 0), (0, 255, 0)
@@ -286,10 +287,31 @@ def test_plan_tries_sizes_by_field(triples: Path, tmp_path: Path) -> None:
     large, small = (one["store_bytes"] for one in found["candidates"])
     assert large == pytest.approx(COUNT * (24 * 24 + 96 * 96) * 3, rel=0.2)
     assert small < large / 2
-    words = run_here("plan", *options, *sizes[:4], "--field", "target:image", triples).out
+    # Where one candidate cannot be cropped, all are compared without.
+    odd = (*sizes[:4], "--size", "image=24,target=36")
+    words = run_here("plan", *options, *odd, "--field", "target:image", triples).out
+    assert " without augmentation." in " ".join(words.split())
+    assert "augmented" not in words
     assert "6 samples; read in" in words
     assert "samples/s" in words
     assert "memmap image=24, target=96" in words
+
+
+def test_crops_of_several_images_keep_their_ratio(triples: Path, tmp_path: Path) -> None:
+    """A plan crops all images of a sample together, 7/8 of each; where their sizes do not allow that, or the user names
+    steps, nothing. Of a single image, crops come from all of it."""
+    meter = StoreMeter(pack(triples, tmp_path / "s", *SIZES, *FIELDS))
+    found = meter.augmented(Setting(2, 0))
+    assert found is not None
+    assert [step.size for step in found.transform[:1]] == [(21, 21)]
+    rate = meter.warm(found, 0.0)
+    assert rate.bytes_per_s is not None
+    assert rate.bytes_per_s / rate.images_per_s > 21 * 21 * 3 + 84 * 84 * (3 + 2)
+    assert meter.augmented(Setting(2, 0, {"image": (24, 24), "target": (36, 36), "depth": (36, 36)})) is None
+    assert meter.augmented(Setting(2, 0, None, (RandomHorizontalFlip(),))) is None
+    alone = StoreMeter(pack(triples, tmp_path / "alone", "--size", "keep")).augmented(Setting(2, 0, (20, 30)))
+    assert alone is not None
+    assert (alone.image_size, alone.transform[0].size) == (None, (20, 30))
 
 
 def test_bench_names_each_image(triples: Path, tmp_path: Path) -> None:

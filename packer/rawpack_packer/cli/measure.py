@@ -84,7 +84,8 @@ def plan(src: str, quiet: bool, wide: bool, html: Path | None, png: Path | None,
     in a temporary folder, which is removed at the end.
 
     Recommends the smallest store that is fast enough: it reaches --target or, without one, is at least half as fast as
-    the fastest. Exit code 1: nothing fits into --disk, or nothing reaches --target.
+    the fastest. Speed is that of random crops and flips, or of the steps of --transform. Exit code 1: nothing fits into
+    --disk, or nothing reaches --target.
 
     \b
     Examples:

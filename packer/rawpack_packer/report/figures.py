@@ -70,10 +70,14 @@ class Plot:
 
 
 def comparison(
-    rows: Sequence[Row], target: float | None = None, disk: float | None = None, noun: str = "image"
+    rows: Sequence[Row],
+    target: float | None = None,
+    disk: float | None = None,
+    noun: str = "image",
+    augmentation: str = "",
 ) -> Plot:
     """Bars of the speed and the size of each row, the fastest first. target, disk: images per second and bytes that
-    the user asked for."""
+    the user asked for. augmentation: see `Setting`."""
     rows = sorted(rows, key=lambda row: -row.best.median)
 
     def draw(drawing: FigureBase, narrow: bool) -> None:
@@ -85,7 +89,7 @@ def comparison(
             speed.errorbar(row.best.median, place, xerr=ends, fmt="none", ecolor=_INK, capsize=3, lw=1)
             if row.cold is not None:
                 speed.plot(row.cold.median, place, "o", color=_INK, mfc=_PAPER, ms=5)
-        what = [f"{noun}s/s"]
+        what = [f"{noun}s/s {augmentation}".rstrip()]
         what += ["○ from the disk"] * any(row.cold is not None for row in rows)
         speed.set_xlabel(("\n" if narrow else " · ").join(what))
         _limits(speed, most, target, lambda value: f"--target {value:,.0f}")

@@ -314,8 +314,8 @@ def _page_of(done: Plan | Bench, command: str | None) -> str:
 
 def _plot_of(done: Plan | Bench) -> Plot:
     if isinstance(done, Plan):
-        goals = done.asked.goals
-        return comparison([_row(one, done) for one in done.trials], goals.target, goals.disk, done.noun)
+        goals, augmentation = done.asked.goals, done.trials[0].training.setting.augmentation
+        return comparison([_row(one, done) for one in done.trials], goals.target, goals.disk, done.noun, augmentation)
     return comparison(_rows(done), noun=_noun_of(done))
 
 
@@ -364,16 +364,17 @@ def _head(names: tuple[str, ...], noun: str) -> list[str]:
 
 def _figures_of(taken: Trial, noun: str) -> list[tuple[str, str]]:
     """The size, speed and loss of what is recommended: (what is large on the page, what is small below it)."""
-    speed, loss = taken.rate, taken.loss
+    speed, loss, setting = taken.rate, taken.loss, taken.training.setting
+    place = "memory" if taken.fits else "the disk"
     return [
         (text.size(taken.store_bytes), "the whole store"),
-        (f"{number(speed.median)}/s" if speed else "?", f"{noun}s from {'memory' if taken.fits else 'the disk'}"),
+        (f"{number(speed.median)}/s" if speed else "?", f"{noun}s from {place}, {setting.augmentation}"),
         (f"{loss.psnr_db:.0f} dB", f"PSNR; SSIM {loss.ssim:.3f}") if loss else ("no loss", "after resizing"),
     ]
 
 
 def _row(one: Trial, done: Plan) -> Row:
-    reading, marked = one.reading, one is done.recommendation.taken
+    reading, marked = one.training, one is done.recommendation.taken
     name, form = one.candidate.name, one.candidate.recipe.format
     return Row(name, form, one.store_bytes, reading.images_per_s, reading.cold_images_per_s, marked)
 

@@ -25,6 +25,7 @@ from rawpack.epoch.making import IN_FLIGHT
 from rawpack.errors import UsageError
 from rawpack.order.shuffled import BlockShuffled
 from rawpack.store.store import Store
+from rawpack.transforms import RandomHorizontalFlip, RandomResizedCrop
 from rawpack_packer import text
 from rawpack_packer.inspect.warm import files_of
 from rawpack_packer.options import opt
@@ -32,7 +33,7 @@ from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import either
 from rawpack_packer.tune.system import cpu_seconds, drop
 
-ROUNDS, COLD_ROUNDS = 5, 2
+ROUNDS, BESIDE_ROUNDS, COLD_ROUNDS = 5, 3, 2
 _WARM_SHARE = 2 / 3
 """Of the time until a deadline, for reading from memory."""
 _LONG = 1 << 18
@@ -101,6 +102,14 @@ class Setting:
     transform: tuple[Any, ...] = ()
     """Steps of `rawpack.transforms`."""
 
+    @property
+    def augmentation(self) -> str:
+        """What the steps are, in words."""
+        if not self.transform:
+            return "without augmentation"
+        usual = [type(step) for step in self.transform] == [RandomResizedCrop, RandomHorizontalFlip]
+        return "with random crops and flips" if usual else f"with {opt.transform}"
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -141,6 +150,26 @@ class StoreMeter:
     def _open(self) -> Reader:
         reader = Reader(self.path)
         return reader if self._where is None else reader.select(where=self._where)
+
+    def augmented(self, setting: Setting) -> Setting | None:
+        """The same as most networks are trained: random crops, resized to 7/8 of the stored size or to `image_size`,
+        half of them flipped. None where the setting has steps of its own, or these steps do not fit the fields."""
+        sides = setting.image_size
+        if setting.transform:
+            return None
+        if isinstance(sides, tuple) and len(self.images) == 1:
+            size, sides = sides, None  # crops come from whole images
+        else:
+            sized = sides if isinstance(sides, dict) else dict.fromkeys(self.images, sides)
+            shapes = [sized.get(name) or field.shape[:2] for name, field in self.images.items()]
+            height, width = min((shape[0] or 0, shape[1] or 0) for shape in shapes)
+            size = max(1, height * 7 // 8), max(1, width * 7 // 8)
+        augmented = replace(setting, image_size=sides, transform=(RandomResizedCrop(size), RandomHorizontalFlip()))
+        try:
+            _batches(self._open(), augmented, np.arange(1))
+        except UsageError:
+            return None
+        return augmented
 
     def warm(self, setting: Setting, seconds: float) -> Rate:
         """Read from memory for about `seconds`, at least two batches."""
@@ -248,9 +277,11 @@ class Reading:
     meter: StoreMeter
     setting: Setting
     warm: list[Rate] = field(default_factory=list)
-    """At least one."""
+    """At least one, unless `beside`."""
     cold: list[Rate] = field(default_factory=list)
     """Empty where the system keeps the files in memory, or was not asked to drop them."""
+    beside: bool = False
+    """Whether it is only shown beside the reading that decides: in fewer rounds, after that one, and from memory."""
 
     @property
     def images_per_s(self) -> Figure:
@@ -271,7 +302,7 @@ class Reading:
     def as_dict(self) -> dict[str, Any]:
         """For a program."""
         figures = {
-            "images_per_s": self.images_per_s,
+            "images_per_s": self.images_per_s if self.warm else None,
             "images_per_core_s": self.images_per_core_s,
             "bytes_per_s": _figure([one.bytes_per_s for one in self.warm]),
             "first_batch_s": self.first_batch_s,
@@ -304,15 +335,17 @@ def read_in_turn(
     from the disk, every second round in reverse.
 
     seconds: of each measurement. deadline: `time.monotonic()` by which all is done: a measurement that might take
-    longer is left out, but for the first one of each from memory. tick: called after each measurement.
+    longer is left out, but for the first one from memory of each that decides. tick: called after each measurement.
     """
     longest, now = 0.0, time.monotonic()
     warm_by = deadline if not cold_rounds else now + (deadline - now) * _WARM_SHARE
     for cold, count, by in ((False, rounds, warm_by), (True, cold_rounds, deadline)):
         for number in range(count):
-            for one in readings[::-1] if number % 2 else readings:
+            for one in sorted(readings[::-1] if number % 2 else readings, key=lambda one: one.beside):
                 start = time.monotonic()
-                if start + longest > by and (cold or number):
+                if one.beside and (cold or number >= BESIDE_ROUNDS):
+                    continue
+                if start + longest > by and (cold or number or one.beside):
                     continue
                 found = one.meter.cold(one.setting, 2 * seconds) if cold else one.meter.warm(one.setting, seconds)
                 if found is not None:

@@ -36,7 +36,7 @@ from rawpack_packer.tune.shown import Measured
 from rawpack_packer.tune.system import BUSY, load_per_cpu, scratch_folder
 from rawpack_packer.tune.trial import Say, Trial, Whole, try_out
 
-HEAD = ("", "whole set", "to pack", "images/s", "from disk", "PSNR", "SSIM", "per core", "first batch")
+HEAD = ("", "whole set", "to pack", "images/s", "augmented", "from disk", "PSNR", "SSIM", "per core", "first batch")
 _MEMORY = 0.9
 """The share of the free memory that files may take."""
 _FEW = 24
@@ -128,12 +128,13 @@ class Plan(Measured):
                 one.candidate.name + (" *" if one is self.recommendation.taken else ""),
                 text.size(one.store_bytes),
                 words.about(one.pack_s),
-                words.spread(one.reading.images_per_s),
-                words.spread(one.reading.cold_images_per_s),
+                words.spread(one.reading.images_per_s if one.reading.warm else None),
+                words.spread(one.augmented.images_per_s if one.augmented else None),
+                words.spread(one.training.cold_images_per_s),
                 f"{one.loss.psnr_db:.1f} dB" if one.loss else "",
                 f"{one.loss.ssim:.3f}" if one.loss else "",
-                words.spread(one.reading.images_per_core_s),
-                words.seconds(one.reading.first_batch_s),
+                words.spread(one.training.images_per_core_s),
+                words.seconds(one.training.first_batch_s),
             )
 
     def title(self) -> str:
@@ -158,15 +159,18 @@ class Plan(Measured):
 
     def notes(self) -> list[str]:
         """How to read the table, and what may be wrong with it."""
-        noun, asked, figure = self.noun, self.asked, self.trials[0].reading.images_per_s
-        rounds = len(figure.values)
+        noun, asked, first = self.noun, self.asked, self.trials[0]
+        figure, augmentation = first.training.images_per_s, first.training.setting.augmentation
+        rounds, bare = len(figure.values), len(first.reading.warm)
+        more = f"; augmented: the same {augmentation}, as in the other columns of speed" if first.augmented else ""
+        beside = "" if bare == rounds else f" ({noun}s/s: of {bare})"
         lines = [
-            f"{noun}s/s: from memory; per core: for each second of CPU time. " + (
-                f"Medians of {rounds} rounds; ±: half of the interval from the lowest to the highest, which contains "
-                f"the median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
+            f"{noun}s/s: from memory{more}; per core: for each second of CPU time. " + (
+                f"Medians of {rounds} rounds{beside}; ±: half of the interval from the lowest to the highest, which "
+                f"contains the median with a chance of {figure.confidence:.0%}." if rounds > 1 else "Measured once."
             )
         ]  # fmt: skip
-        if any(one.reading.cold for one in self.trials):
+        if any(one.training.cold for one in self.trials):
             lines.append(f"from disk: with nothing in memory, in a block shuffle, on the disk of {self.where}.")
         else:
             lines.append(
@@ -237,6 +241,7 @@ class Plan(Measured):
             "disk_bytes": asked.goals.disk,
             "memory_bytes": self.memory,
             "measured_in": self.where,
+            "augmentation": self.trials[0].training.setting.augmentation,
             "removed": self.removed,
             "candidates": [one.as_dict() for one in self.trials],
             "left_out": [one.name for one in self.left_out],

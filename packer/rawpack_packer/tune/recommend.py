@@ -1,6 +1,7 @@
 """The recommendation: the smallest candidate that is fast enough, and why not each other one.
 
-Fast enough means `--target`; without it, half the speed of the fastest candidate.
+Fast enough means `--target`; without it, half the speed of the fastest candidate. Speed is that of training: with the
+user's steps, or with random crops and flips.
 """
 
 from __future__ import annotations
@@ -115,18 +116,20 @@ def _why(
         return f"No candidate fits into {opt.disk(text.size(goals.disk or 0))}."
     if fastest is None:
         return "No candidate fits into memory, and speed from the disk could not be measured."
+    augmentation = fastest.training.setting.augmentation
     if taken is None:
         reaches = "reached {} in every round" if busy else "is certain to reach {}"
         target = reaches.format(f"{goals.target:,.0f} images/s")
-        return f"No candidate {target}. The fastest is {fastest.candidate.name}: {_rate(fastest)}."
+        return f"No candidate {target} {augmentation}. The fastest is {fastest.candidate.name}: {_rate(fastest)}."
     if goals.target is not None:
         reaches = "that reached {} in every round" if busy else "certain to reach {}"
-        return f"the smallest {reaches.format(f'{goals.target:,.0f} images/s')}"
+        return f"the smallest {reaches.format(f'{goals.target:,.0f} images/s')} {augmentation}"
     if len(known) == 1:
         return "the only candidate" if len(trials) == 1 else "the only one that fits"
     if taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
-        return f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
-    return "no smaller store reads at least half as fast"
+        fast = f"at least half as fast as the fastest, {fastest.candidate.name}, {augmentation}"
+        return f"the smallest store that reads {fast}"
+    return f"no smaller store reads at least half as fast {augmentation}"
 
 
 def _fastest_of_the_smallest(some: Sequence[Trial], order: Sequence[Trial]) -> Trial:

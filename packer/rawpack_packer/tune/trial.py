@@ -30,7 +30,16 @@ from rawpack_packer.sources.base import unread_of
 from rawpack_packer.sources.view import View
 from rawpack_packer.tune.candidates import Candidate
 from rawpack_packer.tune.loss import Loss, Strip, compare
-from rawpack_packer.tune.measure import COLD_ROUNDS, ROUNDS, Figure, Reading, Setting, StoreMeter, read_in_turn
+from rawpack_packer.tune.measure import (
+    BESIDE_ROUNDS,
+    COLD_ROUNDS,
+    ROUNDS,
+    Figure,
+    Reading,
+    Setting,
+    StoreMeter,
+    read_in_turn,
+)
 
 _FEWEST, _LEAST, _MOST = 2, 32, 8192
 """Images in a sample: at least of large ones, at least of others, and at most."""
@@ -72,12 +81,19 @@ class Trial:
     reading: Reading
     loss: Loss | None = None
     """None where nothing is lost."""
+    augmented: Reading | None = None
+    """With random crops and flips; None where `reading` has steps of its own, or those do not fit the fields."""
+
+    @property
+    def training(self) -> Reading:
+        """As training reads."""
+        return self.augmented or self.reading
 
     @property
     def rate(self) -> Figure | None:
         """Images per second in training: from memory if the store fits, else from the disk; None where that could not
         be measured."""
-        return self.reading.images_per_s if self.fits else self.reading.cold_images_per_s
+        return self.training.images_per_s if self.fits else self.training.cold_images_per_s
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -92,6 +108,7 @@ class Trial:
             "sampled": self.rows,
             "rejected": self.seen - self.rows,
             "reading": self.reading.as_dict(),
+            "augmented": None if self.augmented is None else self.augmented.as_dict(),
         }
 
 
@@ -180,13 +197,26 @@ def try_out(
     tried = [one for one in candidates if one.name in packed]
     tell("comparing pixels")
     losses, strips = compare(sample, tried, _COMPARING * budget, bad)
-    trials = [replace(packed[one.name], loss=losses.get(one.name)) for one in tried]
+    trials = [_with_training(replace(packed[one.name], loss=losses.get(one.name))) for one in tried]
+    if not all(one.augmented for one in trials):
+        trials = [replace(one, augmented=None) for one in trials]
+    for one in trials:
+        one.reading.beside = one.augmented is not None
+    readings = [reading for one in trials for reading in (one.reading, one.augmented) if reading]
     # A cold measurement takes twice as long as a warm one.
-    each = (deadline - time.monotonic()) / len(trials) - (ROUNDS + COLD_ROUNDS) * START_S
-    seconds = min(_SLICES[1], max(_SLICES[0], each / (ROUNDS + 2 * COLD_ROUNDS)))
+    warm = ROUNDS if len(readings) == len(trials) else ROUNDS + BESIDE_ROUNDS
+    each = (deadline - time.monotonic()) / len(trials) - (warm + COLD_ROUNDS) * START_S
+    seconds = min(_SLICES[1], max(_SLICES[0], each / (warm + 2 * COLD_ROUNDS)))
     tell("reading")
-    read_in_turn([one.reading for one in trials], seconds, deadline=deadline, tick=lambda: tell("reading"))
+    read_in_turn(readings, seconds, deadline=deadline, tick=lambda: tell("reading"))
     return TriedOut(trials, [one for one in candidates if one.name not in packed], len(sample), strips)
+
+
+def _with_training(one: Trial) -> Trial:
+    """The same, with what is to be read as training does."""
+    meter = one.reading.meter
+    setting = meter.augmented(one.reading.setting)
+    return one if setting is None else replace(one, augmented=Reading(meter, setting))
 
 
 def draw(source: Source, count: int, seed: int) -> View:
