@@ -32,6 +32,7 @@ LANES static inline Vec vec_pick(Vec v, Vec which) { return _mm256_shuffle_epi8(
 /* Each lane: bytes of a and b in turn, from its first or its second half. */
 LANES static inline Vec vec_mix_low(Vec a, Vec b) { return _mm256_unpacklo_epi8(a, b); }
 LANES static inline Vec vec_mix_high(Vec a, Vec b) { return _mm256_unpackhi_epi8(a, b); }
+LANES static inline Vec vec_add8(Vec a, Vec b) { return _mm256_add_epi8(a, b); }
 LANES static inline Vec vec_add16(Vec a, Vec b) { return _mm256_add_epi16(a, b); }
 LANES static inline Vec vec_sub16(Vec a, Vec b) { return _mm256_sub_epi16(a, b); }
 /* (a * b + 2^14) >> 15 */

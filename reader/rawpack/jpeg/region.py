@@ -16,15 +16,19 @@ from collections.abc import Callable
 from itertools import islice
 from operator import index
 
+from rawpack import native
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg import with_nvimgcodec
 from rawpack.jpeg.choice import region_decoder
 from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape
 from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader, mcu_shape, mixes_rows, read_header
+from rawpack.native.calls import cut_jpeg
 
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
 _RESTART_MARKERS = b"".join(bytes((0xFF, code)) for code in _RESTART_CODES)
+_LONG_FILE = 1 << 31
+"""Bytes, that the native core does not take."""
 _MARKER = re.compile(rb"\xff[^\x00\xff]", re.DOTALL)  # neither a stuffed byte nor a fill byte
 _LEAST_ROWS, _LEAST_SHARE = 2, 1 / 16
 """How many MCU rows a cut must leave out: decoding so few is as fast as finding the markers and copying the others."""
@@ -92,12 +96,15 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
         and scan_header[-3:] == _WHOLE_SPECTRUM
     ):
         return None
+    height = min(header.height, end * mcu_height) - first * mcu_height
+    if native.library() is not None and len(data) < _LONG_FILE:
+        made = cut_jpeg(data, scan_offset, height_offset, height, rows, first, end)
+        return None if made is None else (made, JpegHeader(height, *header[1:]))
     ends = _row_ends(data, scan_offset, end, rows)
     if ends is None:
         return None
 
     begin_at = ends[first - 1] + 2 if first else scan_offset
-    height = min(header.height, end * mcu_height) - first * mcu_height
     cut = bytearray(data[:scan_offset])
     cut[height_offset : height_offset + 2] = height.to_bytes(2, "big")
     cut += data[begin_at : ends[end - 1]]

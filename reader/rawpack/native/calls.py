@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,9 @@ LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY = 1, 2
 _PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq11i4x"), struct.Struct("@PPP8i")
 """As IMAGE and `_Result`, for one image."""
+_PACKED_DIFFERENCES, _PACKED_CUT = struct.Struct("@PP7q3i4x"), struct.Struct("@PP7i4x")
+"""As stored.c has them."""
+_MOST_FILE_BYTES = 2**31 - 1
 
 _NUMBERS = slice(6, 17)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3"
@@ -125,6 +129,68 @@ def resample_one(
     result = _PACKED_RESULT.pack(out_at, 0, 0, *window[2:], channels, 1, 0, antialias, 0, 1)
     _raise_for(core.rawpack_resample(ctypes.c_int64(1), record, result))
     return True
+
+
+def undo(
+    stored: NDArray[np.uint8],
+    planes: tuple[int, int, int],
+    itemsize: int,
+    box: tuple[int, int, int, int],
+    out: NDArray[Any],
+    *,
+    lanes: bool = True,
+) -> bool:
+    """Undo differences of rows, as `rawpack.pixels.bands` defines them.
+
+    stored: the bytes (n,) of all planes. planes: how many, 1 or 3 (G, R - G, B - G), rows of each, values of a row.
+    itemsize: bytes of a value, 1, 2, 4 or 8; with three planes 1 or 2. box: y, x, height, width, in rows and values.
+    out: height * width * planes values in C order, of any shape. lanes: False keeps to plain C, for tests.
+
+    Returns False, and does nothing, without the core. Raises ValueError where something does not fit.
+    """
+    core, (count, rows, values), (y, x, height, width) = library(), planes, box
+    if core is None or sys.byteorder != "little":
+        return False
+    size = len(stored)
+    if stored.dtype != np.uint8 or stored.ndim != 1 or not stored.flags.c_contiguous:
+        raise ValueError(f"stored must be contiguous bytes (n,): {stored.dtype} {stored.shape}")
+    if size != count * rows * values * itemsize or (count, itemsize) not in _NUMBERS_OF_PLANES:
+        raise ValueError(f"{size} bytes are not {count} planes of {rows} x {values} values of {itemsize} bytes")
+    if min(y, x, height - 1, width - 1) < 0 or y + height > rows or x + width > values:
+        raise ValueError(f"box {box} is not within {rows} rows of {values} values")
+    if out.nbytes != height * width * count * itemsize or not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"out must be in C order, writable, and of the box: {out.dtype} {out.shape}")
+    at, to = stored.__array_interface__["data"][0], out.__array_interface__["data"][0]
+    _raise_for(core.rawpack_undo(_PACKED_DIFFERENCES.pack(at, to, size, rows, values, *box, count, itemsize, lanes)))
+    return True
+
+
+_NUMBERS_OF_PLANES = {(1, 1), (1, 2), (1, 4), (1, 8), (3, 1), (3, 2)}
+"""And the bytes of a value."""
+
+
+def cut_jpeg(
+    data: memoryview, scan: int, height_at: int, height: int, rows: int, first: int, end: int
+) -> memoryview | None:
+    """A JPEG of the rows of blocks first:end of one in which a restart marker ends each of its `rows`.
+
+    data: the file, flat bytes. scan: where its entropy-coded data begins. height_at: where its height is. height: of
+    the result, in pixels. Returns None if other markers come before row `end`, or the file has no end marker as its
+    last bytes. Raises ValueError where something does not fit, and RuntimeError without the core.
+    """
+    core, size = library(), len(data)
+    if core is None:
+        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+    if not (4 <= scan <= size <= _MOST_FILE_BYTES and 0 <= height_at <= scan - 2 and 0 < height < 65536):
+        raise ValueError(f"no JPEG of {size} bytes has data from {scan} on and its height {height} at {height_at}")
+    if not 0 <= first < end <= rows <= _MOST_FILE_BYTES:
+        raise ValueError(f"rows {first}:{end} are not within {rows}")
+    out: NDArray[np.uint8] = np.empty(size, np.uint8)
+    at, to = (one.__array_interface__["data"][0] for one in (np.frombuffer(data, np.uint8), out))
+    made = core.rawpack_cut(_PACKED_CUT.pack(at, to, size, scan, height_at, height, rows, first, end))
+    if made < 0:
+        raise ValueError("The native core refused the numbers of a JPEG.")
+    return out.data[:made] if made else None
 
 
 def _raise_for(code: int) -> None:
