@@ -33,8 +33,8 @@ IMAGE = np.dtype(
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY = 1, 2
-_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq11i4x"), struct.Struct("@PPP8i")
-"""As IMAGE and `_Result`, for one image."""
+_PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq11i4x", "@PPq6i", "@PPP8i"))
+"""One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
 _PACKED_DIFFERENCES, _PACKED_CUT = struct.Struct("@PP7q3i4x"), struct.Struct("@PP7i4x")
 """As stored.c has them."""
 _MOST_FILE_BYTES = 2**31 - 1
@@ -46,31 +46,74 @@ _LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0], np.int32)
 _MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3], np.int32)
 
 
-class _Result(ctypes.Structure):
-    _fields_ = (
-        ("out", ctypes.c_void_p),
-        ("tables", ctypes.c_void_p),
-        ("lines", ctypes.c_void_p),
-        *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
-        *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
-    )
+class Resampling:
+    """Crops, resizes, flips and converts n images of bytes into out, all at once or one by one: `resample` has the
+    arguments. What is the same for all images is checked when this is made."""
+
+    def __init__(
+        self,
+        images: NDArray[np.void],
+        out: NDArray[Any],
+        *,
+        planar: bool = False,
+        antialias: bool = True,
+        fill: int = 0,
+        tables: NDArray[Any] | None = None,
+        lines: NDArray[np.float64] | None = None,
+        lanes: bool = True,
+    ) -> None:
+        core = library()
+        if core is None:
+            raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+        height, width, channels = _shape(images, out, planar)
+        _check_tables(out, tables, channels)
+        if lines is not None and (
+            tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
+        ):
+            raise ValueError(f"lines must be ({channels}, 2) of float64, beside tables of float32: {lines.shape}")
+        if not 0 <= fill <= 255:
+            raise ValueError(f"fill is a byte, 0 to 255: {fill}")
+        self._images, self._bytes, self._channels = images, images.view(np.uint8).data, channels
+        self._call, self._kept = core.rawpack_resample, (out, tables, lines)
+        self._places = images.ctypes.data, out.ctypes.data, height * width * channels * out.itemsize
+        given = (0 if values is None else values.ctypes.data for values in (tables, lines))
+        flags = (planar, antialias, fill, lanes)
+        self._result = (*given, height, width, channels, out.itemsize, *map(int, flags))
+
+    def make(self) -> None:
+        """Make them all. Raises ValueError where one does not fit, MemoryError."""
+        _check_images(self._images, self._channels)
+        self._make(0, len(self._images))
+
+    def make_of(self, i: int, pixels: NDArray[np.uint8]) -> None:
+        """Make image i of all of these pixels, (h, w, C), whatever it has as "pixels" to "box"."""
+        if not 0 <= i < len(self._images):
+            raise ValueError(f"There is no image {i}: there are {len(self._images)}")
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != self._channels:
+            raise ValueError(f"pixels must be bytes, (h, w, {self._channels}): {pixels.dtype} {pixels.shape}")
+        (height, width, channels), at = pixels.shape, pixels.__array_interface__["data"][0]
+        stride, *within = pixels.strides
+        if within != [channels, 1] or stride < width * channels:
+            raise ValueError(f"The pixels of a row must be one after another: strides {pixels.strides}")
+        end = at + (height - 1) * stride + width * channels
+        _PACKED_PLACE.pack_into(self._bytes, i * IMAGE.itemsize, at, end, stride, height, width, 0, 0, height, width)
+        self._make(i, 1)
+
+    def _make(self, first: int, count: int) -> None:
+        at, to, each = self._places
+        result = _PACKED_RESULT.pack(to + first * each, *self._result)
+        code = self._call(ctypes.c_int64(count), ctypes.c_void_p(at + first * IMAGE.itemsize), result)
+        if code == _BAD_SIZES:
+            _check_images(self._images[first : first + count], self._channels)
+        _raise_for(code)
 
 
-def resample(
-    images: NDArray[np.void],
-    out: NDArray[Any],
-    *,
-    planar: bool = False,
-    antialias: bool = True,
-    fill: int = 0,
-    tables: NDArray[Any] | None = None,
-    lines: NDArray[np.float64] | None = None,
-    lanes: bool = True,
-) -> None:
+def resample(images: NDArray[np.void], out: NDArray[Any], **options: Any) -> None:
     """Crop, resize, flip and convert n images of bytes into out; docs/explanation/native.md has the definition.
 
     images: (n,) of IMAGE, of 1 or 3 channels, all as many as out.
     out: (n, height, width, channels), or (n, channels, height, width) if planar; C-contiguous; 1, 2 or 4 bytes a value.
+    options, see `Resampling`:
     tables: (channels, 256) of out's dtype, the value that each byte becomes; None: out is uint8, bytes as they are.
     lines: (channels, 2), a scale and a shift of bytes that, in float64 and rounded, give the very float32 values of
         tables, which takes half the time of looking them up; None where there are none. Not checked.
@@ -79,24 +122,7 @@ def resample(
 
     Raises ValueError where something does not fit, MemoryError, and RuntimeError without the native core.
     """
-    core = library()
-    if core is None:
-        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
-    height, width, channels = _shape(images, out, planar)
-    _check_tables(out, tables, channels)
-    if lines is not None and (
-        tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
-    ):
-        raise ValueError(f"lines must be ({channels}, 2) of float64, beside tables of float32: {lines.shape}")
-    if not 0 <= fill <= 255:
-        raise ValueError(f"fill is a byte, 0 to 255: {fill}")
-    _check_images(images, channels)
-    table = None if tables is None else tables.ctypes.data
-    line = None if lines is None else lines.ctypes.data
-    flags = (planar, antialias, fill, lanes)
-    result = _Result(out.ctypes.data, table, line, height, width, channels, out.itemsize, *map(int, flags))
-    code = core.rawpack_resample(ctypes.c_int64(len(images)), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
-    _raise_for(code)
+    Resampling(images, out, **options).make()
 
 
 def resample_one(

@@ -66,7 +66,9 @@ def undo(stored: Bytes, shape: Sequence[int], dtype: np.dtype[np.generic], box: 
     y, x, height, columns = box or (0, 0, shape[0] if shape else 1, width)
     each = planes_of(shape, dtype)
     if out is None or (out.flags.c_contiguous and out.dtype == dtype):
-        whole = np.empty((height, columns, *shape[2:]) if len(shape) > 1 else tuple(shape), dtype) if out is None else out
+        whole = (
+            np.empty((height, columns, *shape[2:]) if len(shape) > 1 else tuple(shape), dtype) if out is None else out
+        )
         if calls.undo(stored, (len(each), *each[0]), dtype.itemsize, (y, x * values, height, columns * values), whole):
             return whole
     planes = undo_planes(stored, each, dtype.itemsize, (y, height), (x * values, columns * values))
