@@ -95,28 +95,23 @@ PUBLIC int32_t rawpack_undo(const Differences *d) {
         uint8_t *out = d->out + (row > y ? row - y : 0) * pitch;
         const uint8_t *above = row % BAND == 0 ? NULL : row > y ? out - pitch : out;
         int64_t begin = vectors ? lanes_undo(d, from, above, out) : 0;
-        if (d->planes == 3) {
-            if (d->itemsize == 1) plain_undo(d, from, begin, above, out, 1, 3);
-            if (d->itemsize == 2) plain_undo(d, from, begin, above, out, 2, 3);
-        } else {
-            if (d->itemsize == 1) plain_undo(d, from, begin, above, out, 1, 1);
-            if (d->itemsize == 2) plain_undo(d, from, begin, above, out, 2, 1);
-            if (d->itemsize == 4) plain_undo(d, from, begin, above, out, 4, 1);
-            if (d->itemsize == 8) plain_undo(d, from, begin, above, out, 8, 1);
-        }
+        int32_t kind = 10 * d->planes + d->itemsize;
+        if (kind == 11) plain_undo(d, from, begin, above, out, 1, 1);
+        if (kind == 12) plain_undo(d, from, begin, above, out, 2, 1);
+        if (kind == 14) plain_undo(d, from, begin, above, out, 4, 1);
+        if (kind == 18) plain_undo(d, from, begin, above, out, 8, 1);
+        if (kind == 31) plain_undo(d, from, begin, above, out, 1, 3);
+        if (kind == 32) plain_undo(d, from, begin, above, out, 2, 3);
     }
     return DONE;
 }
 
 typedef struct {
-    const uint8_t *data; /* a JPEG file in which a restart marker ends each row of blocks */
-    uint8_t *out;        /* room for `size` bytes */
-    int32_t size;        /* of the file, in bytes */
-    int32_t scan;        /* where its entropy-coded data begins */
-    int32_t height_at;   /* where its height is */
-    int32_t height;      /* of the result, in pixels */
-    int32_t rows;        /* of blocks in the file */
-    int32_t first, end;  /* those of the result */
+    const uint8_t *data;       /* a JPEG file in which a restart marker ends each row of blocks */
+    uint8_t *out;              /* room for `size` bytes */
+    int32_t size, scan;        /* bytes of the file; where its entropy-coded data begins */
+    int32_t height_at, height; /* where the height is, and that of the result, in pixels */
+    int32_t rows, first, end;  /* of blocks in the file; those of the result */
 } Cut;
 
 /* A JPEG of some rows of blocks. Returns its size; 0 if the file has other markers than that of each row, in order, up

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,6 +32,7 @@ from rawpack.transforms import (
     Views,
 )
 from rawpack.transforms.images import ImageFiller
+from rawpack.transforms.pipeline import FieldPlan
 
 COUNT = 21
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -151,6 +153,62 @@ def test_images_of_their_own_sizes(tmp_path: Path, channels: int, layout: Any, c
         assert (set(calls) == {"image"}) == (native.library() is not None)
         calls.clear()
         np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *RECIPES[name]]), made)
+
+
+STORED: dict[str, dict[str, Any]] = {
+    "jpeg": {"format": "lmdb"},
+    "zstd": {"format": "memmap", "compression": "zstd"},
+    "deflate": {"format": "hdf5", "compression": "gzip"},
+}
+
+
+@needs_core
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("stored", STORED)
+def test_images_that_are_decoded_first(tmp_path: Path, stored: str, channels: int, calls: list[str]) -> None:
+    """Whatever the codec, of one size or of many: what NumPy makes of the steps, and what they make one by one."""
+    random = np.random.default_rng(7)
+    for sizes in (
+        [(41, 53)] * 9,
+        [(1, 1), (1, 90), (70, 1), (33, 40), (24, 24), (5, 200), (131, 17), (99, 60), (64, 80)],
+    ):
+        images = [random.integers(0, 256, (*size, channels), np.uint8) for size in sizes]
+        path = pack([{"image": image} for image in images], tmp_path / str(len(set(sizes))), **STORED[stored])
+        reader = Reader(path)
+        for name in ("recipe", "crop", "cover", "evaluation", "padded", "crop of a crop", "small"):
+            steps = RECIPES.get(
+                name, [RandomResizedCrop(9, scale=(0.9, 1.0), scaled_decode=1.0), RandomHorizontalFlip()]
+            )
+            if channels == 1 and name in ("recipe", "evaluation"):
+                continue
+            calls.clear()
+            made = pixels(reader, steps)
+            assert set(calls) == {"image"}
+            calls.clear()
+            with without_core():
+                np.testing.assert_array_equal(pixels(reader, steps), made)
+            with mock.patch.object(FieldPlan, "fused", None):
+                np.testing.assert_array_equal(pixels(reader, steps), made)
+            assert calls == []
+
+
+@needs_core
+def test_damage_is_reported_as_by_single_steps(tmp_path: Path) -> None:
+    """A file that does not decode, and one of another number of channels than the index has."""
+    images = np.random.default_rng(8).integers(0, 256, (8, 96, 80, 3), np.uint8)
+    path = pack([{"image": image} for image in images], tmp_path / "s", format="lmdb")
+    (shard,) = path.glob("shard-*")
+    data = bytearray(shard.read_bytes())
+    at = data.index(b"\xff\xda", len(data) // 2)
+    data[at + 60 : at + 160] = b"\xff\x00" * 50
+    shard.write_bytes(data)
+    words = []
+    for patch in ({}, {"fused": None}):
+        with mock.patch.multiple(FieldPlan, **patch) if patch else nullcontext(), pytest.raises(WorkerError) as error:
+            pixels(Reader(path), [RandomResizedCrop(60, scale=(0.9, 1.0)), RandomHorizontalFlip()])
+        words.append(str(error.value))
+    assert words[0] == words[1]
+    assert "does not decode" in words[0]
 
 
 @needs_core

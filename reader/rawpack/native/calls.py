@@ -37,7 +37,7 @@ _PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq11i4x", 
 """One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
 _PACKED_DIFFERENCES, _PACKED_CUT = struct.Struct("@PP7q3i4x"), struct.Struct("@PP7i4x")
 """As stored.c has them."""
-_MOST_FILE_BYTES = 2**31 - 1
+MOST_FILE_BYTES = 2**31 - 1
 
 _NUMBERS = slice(6, 17)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3"
@@ -207,9 +207,9 @@ def cut_jpeg(
     core, size = library(), len(data)
     if core is None:
         raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
-    if not (4 <= scan <= size <= _MOST_FILE_BYTES and 0 <= height_at <= scan - 2 and 0 < height < 65536):
+    if not (4 <= scan <= size <= MOST_FILE_BYTES and 0 <= height_at <= scan - 2 and 0 < height < 65536):
         raise ValueError(f"no JPEG of {size} bytes has data from {scan} on and its height {height} at {height_at}")
-    if not 0 <= first < end <= rows <= _MOST_FILE_BYTES:
+    if not 0 <= first < end <= rows <= MOST_FILE_BYTES:
         raise ValueError(f"rows {first}:{end} are not within {rows}")
     out: NDArray[np.uint8] = np.empty(size, np.uint8)
     at, to = (one.__array_interface__["data"][0] for one in (np.frombuffer(data, np.uint8), out))

@@ -1,4 +1,5 @@
 """Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
+Images that are decoded first are made one by one, each by one call, while they are in the processor's cache.
 
 These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
 table. Everything else is done step by step (`images.py`), with the same pixels, and the core resizes one image at a
@@ -97,9 +98,9 @@ class Fused:
             return
         crop, channels = plan.crop, plan.field.shape[2]
         boxes = map(tuple, images["box"].tolist()) if crop is not None else [None] * len(images)
-        scales = crop is not None and plan.field.codec.scales
+        reduction = crop.reduction if crop is not None and plan.field.codec.scales else None
         for i, box in enumerate(boxes):
-            part = source.read(i, box, crop.reduction(box) if scales else 1)
+            part = source.read(i, box, 1 if reduction is None else reduction(box))
             if part.dtype != np.uint8 or part.shape[2:] != (channels,):
                 raise DamagedStoreError(f"an image is {part.dtype} {part.shape}, not of {channels} channels of bytes")
             resampling.make_of(i, part if part.strides[1:] == (channels, 1) else np.ascontiguousarray(part))
