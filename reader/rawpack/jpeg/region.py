@@ -2,7 +2,7 @@
 
 Where a restart marker ends every row of MCUs, as in the files that rawpack packs, rows of MCUs are independent of one
 another. The header with another height, some of the rows with renumbered markers, and an end marker are then a valid
-small JPEG, which any decoder decodes. The native core makes it; without the core, Python makes the same. Where chroma is
+small JPEG, which any decoder decodes. The native core makes it; without the core, Python makes the same. If chroma is
 subsampled vertically, decoding interpolates between rows, so a box that touches the edge of its MCU rows needs one row
 more.
 
