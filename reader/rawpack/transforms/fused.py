@@ -155,6 +155,8 @@ def fused(plan: FieldPlan) -> Fused | None:
     planar = table.planar if table is not None else take(ToCHW) is not None
     if steps or (table is not None and table.tables.itemsize > _MOST_TABLE_BYTES):
         return None
+    if not (field.codec.in_place or resize or flips or table or planar):
+        return None  # to copy a part of what was decoded, NumPy is faster
     return Fused(resize, crop, tuple(flips), table, planar)
 
 
