@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define PUBLIC __attribute__((visibility("default")))
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 enum { DONE = 0, BAD_SIZES = 1, NO_MEMORY = 2 };
 enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, MOST_BITS = 22 };
 enum { FLIP_X = 1, FLIP_Y = 2 };

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,11 @@ IMAGE = np.dtype(
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY = 1, 2
-_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq12i"), struct.Struct("@PPP8i")
-"""As IMAGE and `_Result`, for one image."""
+_PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
+"""One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
+_PACKED_DIFFERENCES, _PACKED_CUT = struct.Struct("@PP7q3i4x"), struct.Struct("@PP7i4x")
+"""As stored.c has them."""
+MOST_FILE_BYTES = 2**31 - 1
 
 _NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
@@ -43,31 +47,74 @@ _LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0, 0], np.int32)
 _MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3, 1], np.int32)
 
 
-class _Result(ctypes.Structure):
-    _fields_ = (
-        ("out", ctypes.c_void_p),
-        ("tables", ctypes.c_void_p),
-        ("lines", ctypes.c_void_p),
-        *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
-        *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
-    )
+class Resampling:
+    """Crops, resizes, flips and converts n images of bytes into out, all at once or one by one: `resample` has the
+    arguments. What is the same for all images is checked when this is made."""
+
+    def __init__(
+        self,
+        images: NDArray[np.void],
+        out: NDArray[Any],
+        *,
+        planar: bool = False,
+        antialias: bool = True,
+        fill: int = 0,
+        tables: NDArray[Any] | None = None,
+        lines: NDArray[np.float64] | None = None,
+        lanes: bool = True,
+    ) -> None:
+        core = library()
+        if core is None:
+            raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+        height, width, channels = _shape(images, out, planar)
+        _check_tables(out, tables, channels)
+        if lines is not None and (
+            tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
+        ):
+            raise ValueError(f"lines must be ({channels}, 2) of float64, beside tables of float32: {lines.shape}")
+        if not 0 <= fill <= 255:
+            raise ValueError(f"fill is a byte, 0 to 255: {fill}")
+        self._images, self._bytes, self._channels = images, images.view(np.uint8).data, channels
+        self._call, self._kept = core.rawpack_resample, (out, tables, lines)
+        self._places = images.ctypes.data, out.ctypes.data, height * width * channels * out.itemsize
+        given = (0 if values is None else values.ctypes.data for values in (tables, lines))
+        flags = (planar, antialias, fill, lanes)
+        self._result = (*given, height, width, channels, out.itemsize, *map(int, flags))
+
+    def make(self) -> None:
+        """Make them all. Raises ValueError where one does not fit, MemoryError."""
+        _check_images(self._images, self._channels)
+        self._make(0, len(self._images))
+
+    def make_of(self, i: int, pixels: NDArray[np.uint8]) -> None:
+        """Make image i of all of these pixels, (h, w, C), whatever it has as "pixels" to "box"."""
+        if not 0 <= i < len(self._images):
+            raise ValueError(f"There is no image {i}: there are {len(self._images)}")
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != self._channels:
+            raise ValueError(f"pixels must be bytes, (h, w, {self._channels}): {pixels.dtype} {pixels.shape}")
+        (height, width, channels), at = pixels.shape, pixels.__array_interface__["data"][0]
+        stride, *within = pixels.strides
+        if within != [channels, 1] or stride < width * channels:
+            raise ValueError(f"The pixels of a row must be one after another: strides {pixels.strides}")
+        end = at + (height - 1) * stride + width * channels
+        _PACKED_PLACE.pack_into(self._bytes, i * IMAGE.itemsize, at, end, stride, height, width, 0, 0, height, width)
+        self._make(i, 1)
+
+    def _make(self, first: int, count: int) -> None:
+        at, to, each = self._places
+        result = _PACKED_RESULT.pack(to + first * each, *self._result)
+        code = self._call(ctypes.c_int64(count), ctypes.c_void_p(at + first * IMAGE.itemsize), result)
+        if code == _BAD_SIZES:
+            _check_images(self._images[first : first + count], self._channels)
+        _raise_for(code)
 
 
-def resample(
-    images: NDArray[np.void],
-    out: NDArray[Any],
-    *,
-    planar: bool = False,
-    antialias: bool = True,
-    fill: int = 0,
-    tables: NDArray[Any] | None = None,
-    lines: NDArray[np.float64] | None = None,
-    lanes: bool = True,
-) -> None:
+def resample(images: NDArray[np.void], out: NDArray[Any], **options: Any) -> None:
     """Crop, resize, flip and convert n images of bytes into out; docs/explanation/native.md has the definition.
 
     images: (n,) of IMAGE, of 1 or 3 channels, all as many as out; planes count as 3.
     out: (n, height, width, channels), or (n, channels, height, width) if planar; C-contiguous; 1, 2 or 4 bytes a value.
+    options, see `Resampling`:
     tables: (channels, 256) of out's dtype, the value that each byte becomes; None: out is uint8, bytes as they are.
     lines: (channels, 2), a scale and a shift of bytes that, in float64 and rounded, give the very float32 values of
         tables, which takes half the time of looking them up; None where there are none. Not checked.
@@ -76,24 +123,7 @@ def resample(
 
     Raises ValueError where something does not fit, MemoryError, and RuntimeError without the native core.
     """
-    core = library()
-    if core is None:
-        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
-    height, width, channels = _shape(images, out, planar)
-    _check_tables(out, tables, channels)
-    if lines is not None and (
-        tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
-    ):
-        raise ValueError(f"lines must be ({channels}, 2) of float64, and tables of float32: {lines.shape}")
-    if not 0 <= fill <= 255:
-        raise ValueError(f"fill is a byte, 0 to 255: {fill}")
-    _check_images(images, channels)
-    table = None if tables is None else tables.ctypes.data
-    line = None if lines is None else lines.ctypes.data
-    flags = (planar, antialias, fill, lanes)
-    result = _Result(out.ctypes.data, table, line, height, width, channels, out.itemsize, *map(int, flags))
-    code = core.rawpack_resample(ctypes.c_int64(len(images)), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
-    _raise_for(code)
+    Resampling(images, out, **options).make()
 
 
 def resample_one(
@@ -161,6 +191,68 @@ def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialia
     result = _PACKED_RESULT.pack(address, 0, 0, *out.shape, 1, 0, antialias, 0, 1)
     if code := core.rawpack_resample(ctypes.c_int64(1), record, result):
         _raise_for(code)
+
+
+def undo(
+    stored: NDArray[np.uint8],
+    planes: tuple[int, int, int],
+    itemsize: int,
+    box: tuple[int, int, int, int],
+    out: NDArray[Any],
+    *,
+    lanes: bool = True,
+) -> bool:
+    """Undo differences of rows, as `rawpack.pixels.bands` defines them.
+
+    stored: the bytes (n,) of all planes. planes: how many, 1 or 3 (G, R - G, B - G), rows of each, values of a row.
+    itemsize: bytes of a value, 1, 2, 4 or 8; with three planes 1 or 2. box: y, x, height, width, in rows and values.
+    out: height * width * planes values in C order, of any shape. lanes: False keeps to plain C, for tests.
+
+    Returns False, and does nothing, without the core. Raises ValueError where something does not fit.
+    """
+    core, (count, rows, values), (y, x, height, width) = library(), planes, box
+    if core is None or sys.byteorder != "little":
+        return False
+    size = len(stored)
+    if stored.dtype != np.uint8 or stored.ndim != 1 or not stored.flags.c_contiguous:
+        raise ValueError(f"stored must be contiguous bytes (n,): {stored.dtype} {stored.shape}")
+    if size != count * rows * values * itemsize or (count, itemsize) not in _NUMBERS_OF_PLANES:
+        raise ValueError(f"{size} bytes are not {count} planes of {rows} x {values} values of {itemsize} bytes")
+    if min(y, x, height - 1, width - 1) < 0 or y + height > rows or x + width > values:
+        raise ValueError(f"box {box} is not within {rows} rows of {values} values")
+    if out.nbytes != height * width * count * itemsize or not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"out must be in C order, writable, and of the box: {out.dtype} {out.shape}")
+    at, to = stored.__array_interface__["data"][0], out.__array_interface__["data"][0]
+    _raise_for(core.rawpack_undo(_PACKED_DIFFERENCES.pack(at, to, size, rows, values, *box, count, itemsize, lanes)))
+    return True
+
+
+_NUMBERS_OF_PLANES = {(1, 1), (1, 2), (1, 4), (1, 8), (3, 1), (3, 2)}
+"""And the bytes of a value."""
+
+
+def cut_jpeg(
+    data: memoryview, scan: int, height_at: int, height: int, rows: int, first: int, end: int
+) -> memoryview | None:
+    """A JPEG of the rows of blocks first:end of one in which a restart marker ends each of its `rows`.
+
+    data: the file, flat bytes. scan: where its entropy-coded data begins. height_at: where its height is. height: of
+    the result, in pixels. Returns None if other markers come before row `end`, or the file has no end marker as its
+    last bytes. Raises ValueError where something does not fit, and RuntimeError without the core.
+    """
+    core, size = library(), len(data)
+    if core is None:
+        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+    if not (4 <= scan <= size <= MOST_FILE_BYTES and 0 <= height_at <= scan - 2 and 0 < height < 65536):
+        raise ValueError(f"no JPEG of {size} bytes has data from {scan} on and its height {height} at {height_at}")
+    if not 0 <= first < end <= rows <= MOST_FILE_BYTES:
+        raise ValueError(f"rows {first}:{end} are not within {rows}")
+    out: NDArray[np.uint8] = np.empty(size, np.uint8)
+    at, to = (one.__array_interface__["data"][0] for one in (np.frombuffer(data, np.uint8), out))
+    made = core.rawpack_cut(_PACKED_CUT.pack(at, to, size, scan, height_at, height, rows, first, end))
+    if made < 0:
+        raise ValueError("The native core refused the numbers of a JPEG.")
+    return out.data[:made] if made else None
 
 
 def _raise_for(code: int) -> None:
