@@ -1,25 +1,13 @@
-/* Crops, resizes, flips and converts a batch of images of bytes. Integers only, so that AVX2, NEON, plain C and the
- * NumPy form (rawpack/pixels/resample.py) give the same bits.
+/* Crops, resizes, flips and converts a batch of images of bytes. docs/explanation/native.md has the definition, in
+ * whole numbers only, so that AVX2, NEON, plain C and the NumPy form (rawpack/pixels/resample.py) give the same bits.
  *
- * An axis of `in` pixels is made `out` of them, of which a window is computed:
- *   two taps (in <= out, or no antialias):
- *     n = (2i+1)*in - out;  first = floor(n / (2*out));  f = n / (2*out) - first;  beyond an edge the edge pixel counts
- *   triangle (in > out, antialias):
- *     t_j = max(0, 2*in - |(2j+1)*out - (2i+1)*in|) for trunc(c - s + 1/2) <= j < trunc(c + s + 1/2), 0 <= j < in,
- *     c = (i + 1/2)*in/out, s = in/out;  w_j = t_j / sum(t)
- *   weights W = floor(w * 2^p + 1/2), p the largest number up to 22 with all W of the axis below 2^15; two taps: the
- *     second is rounded, the first is the rest
- *   value = clip((sum(W * pixel) + 2^(p-1)) >> p), first along x, then, from these bytes, along y
- * 32 bits hold the sums: the W add up to 2^p and at most 1/2 for each of 65,536 taps, so that sums are below
- * 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no w is above 1. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+ * 32 bits hold the sums of weights times pixels: the weights W add up to 2^p and at most 1/2 for each of 65,536 taps,
+ * so that sums are below 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no W is above
+ * 2^p, and W is below 2^15. */
+#include "core.h"
 
-#define PUBLIC __attribute__((visibility("default")))
 enum { VERSION = 3 };
-enum { DONE = 0, BAD_SIZES = 1, NO_MEMORY = 2 };
-enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, MOST_BITS = 22 };
+enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, LEAST_BITS = 14, MOST_BITS = 22 };
 enum { FLIP_X = 1, FLIP_Y = 2 };
 
 typedef struct {           /* one image and what is made of it */
@@ -64,17 +52,6 @@ typedef struct { /* of the vector kernels along x; laid out by their `prepare` *
     int32_t blends, vectors;
     int32_t reach; /* bytes of a source row that may be read */
 } Lanes;
-typedef struct {
-    int (*prepare)(Axis *x, int32_t channels, Lanes *lanes); /* -1: no memory */
-    void (*row)(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst);
-    void (*column)(const Axis *y, int32_t i, const uint8_t *const *rows, int32_t bytes, uint8_t *dst);
-    void (*split)(const uint8_t *row, int32_t width, uint8_t *const planes[3]);
-    int32_t (*line)(const uint8_t *bytes, int32_t count, const double *line, void *floats); /* returns how many */
-    void (*reverse)(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst);
-    void (*widen)(const uint8_t *src, int32_t count, uint8_t *dst);
-    void (*rgb)(const uint8_t *luma, const uint8_t *const chroma[4], int32_t width, uint8_t *dst);
-} Kernels;
-
 static void *room(Buffer *buffer, size_t bytes) {
     if (buffer->bytes && bytes <= buffer->size) return buffer->bytes;
     free(buffer->bytes);
@@ -96,68 +73,50 @@ static int32_t bits_for(int32_t bits, int64_t part, int64_t whole) {
     return bits;
 }
 
-/* The pixel before the center of output i; returns how far behind it that is, in 1 / (2 * out). */
-static int64_t two_taps(const Span *span, int32_t i, int32_t *first) {
-    int64_t n = (2 * (int64_t)i + 1) * span->in - span->out, unit = 2 * (int64_t)span->out;
-    int64_t before = n < 0 ? -1 : divided((uint64_t)n, (uint64_t)unit), last = span->in - 1;
-    *first = (int32_t)(before < 0 ? 0 : before > last ? last : before);
-    return before < 0 || before >= last ? 0 : n - before * unit;
-}
-static void fill_two_taps(Axis *axis) {
-    const Span *span = &axis->span;
-    int64_t unit = 2 * (int64_t)span->out;
-    axis->bits = 15; /* of two weights, the larger is at least 1/2 */
-    for (int32_t i = 0, first; i < span->out && axis->bits > 14; i++) {
-        int64_t past = two_taps(span, i, &first);
-        axis->bits = bits_for(axis->bits, past > unit - past ? past : unit - past, unit);
-    }
-    for (int32_t i = 0, first; i < span->count; i++) {
-        int32_t position = span->flip ? span->count - 1 - i : i;
-        int32_t far = rounded_weight(two_taps(span, span->from + i, &first), unit, axis->bits);
-        int32_t near = (1 << axis->bits) - far;
-        if (near == 0) first++, near = far, far = 0; /* the vectors' far weight, in 2^-15, has 16 bits */
-        axis->first[position] = first;
-        axis->used[position] = far ? 2 : 1;
-        axis->weights[2 * position] = (int16_t)near, axis->weights[2 * position + 1] = (int16_t)far;
-    }
-}
-
-static int64_t triangle(const Span *span, int32_t i, int32_t j) {
-    int64_t away = (2 * (int64_t)j + 1) * span->out - (2 * (int64_t)i + 1) * span->in;
-    int64_t value = 2 * (int64_t)span->in - (away < 0 ? -away : away);
-    return value > 0 ? value : 0;
-}
-typedef struct {
+typedef struct { /* the pixels that one of the result is made of: less, the farther their centers are apart */
     int32_t first, end;
-    int64_t sum, most; /* of the triangle's values */
+    int64_t sum, most; /* of the parts */
 } Window;
+/* In 1 / (2 * out) of a pixel. Two taps are a triangle that reaches one pixel. */
+static int64_t reach_of(const Span *span) { return 2 * (int64_t)(span->triangle ? span->in : span->out); }
+static int64_t part_of(const Span *span, int32_t i, int32_t j) {
+    int64_t away = (2 * (int64_t)j + 1) * span->out - (2 * (int64_t)i + 1) * span->in;
+    int64_t part = reach_of(span) - (away < 0 ? -away : away);
+    return part > 0 ? part : 0;
+}
 static Window window_of(const Span *span, int32_t i) {
-    int64_t in = span->in, unit = 2 * (int64_t)span->out, center = (2 * (int64_t)i + 1) * in; /* in 1 / unit */
-    int64_t from = center - 2 * in + span->out, end = (center + 2 * in + span->out) / unit;
-    Window window = {from > 0 ? (int32_t)(from / unit) : 0, (int32_t)(end < in ? end : in), 0, 0};
+    int64_t unit = 2 * (int64_t)span->out, reach = reach_of(span);
+    int64_t from = (2 * (int64_t)i + 1) * span->in + span->out - reach;
+    int64_t first = from > 0 ? divided((uint64_t)from, (uint64_t)unit) : 0;
+    int64_t end = span->triangle ? divided((uint64_t)(from + 2 * reach), (uint64_t)unit) : first + 2 - (from < 0);
+    Window window = {(int32_t)first, (int32_t)(end < span->in ? end : span->in), 0, 0};
     for (int32_t j = window.first; j < window.end; j++) {
-        int64_t value = triangle(span, i, j);
-        window.sum += value;
-        if (value > window.most) window.most = value;
+        int64_t part = part_of(span, i, j);
+        window.sum += part;
+        if (part > window.most) window.most = part;
     }
     return window;
 }
-static void fill_triangles(Axis *axis) {
+static void fill_axis(Axis *axis) {
     const Span *span = &axis->span;
+    const int32_t rest = !span->triangle; /* 1: the first of two weights is the rest */
     axis->bits = MOST_BITS;
-    for (int32_t i = 0; i < span->out; i++) {
+    for (int32_t i = 0; i < span->out && axis->bits > LEAST_BITS; i++) {
         Window window = window_of(span, i);
         axis->bits = bits_for(axis->bits, window.most, window.sum);
     }
     for (int32_t i = 0; i < span->count; i++) {
         int32_t position = span->flip ? span->count - 1 - i : i, scaled = span->from + i;
         Window window = window_of(span, scaled);
-        int16_t *weights = axis->weights + (size_t)position * (size_t)axis->pitch;
+        int16_t *weights = axis->weights + (size_t)position * (size_t)axis->pitch, *next = weights + rest;
+        for (int32_t j = window.first + rest; j < window.end; j++)
+            *next++ = (int16_t)rounded_weight(part_of(span, scaled, j), window.sum, axis->bits);
+        if ((window.end - window.first) % 2) *next = 0; /* taps are read by twos */
+        if (rest) weights[0] = (int16_t)((1 << axis->bits) - weights[1]);
+        if (!weights[0] && rest) /* the vectors' far weight, in 2^-15, has 16 bits */
+            window.first++, weights[0] = weights[1], weights[1] = 0;
         axis->first[position] = window.first;
         axis->used[position] = window.end - window.first;
-        for (int32_t j = window.first; j < window.end; j++)
-            *weights++ = (int16_t)rounded_weight(triangle(span, scaled, j), window.sum, axis->bits);
-        if ((window.end - window.first) % 2) *weights = 0; /* taps are read by twos */
     }
 }
 
@@ -175,7 +134,7 @@ static int prepare_axis(Axis *axis, const Span *span) {
     if (!axis->first) return NO_MEMORY;
     axis->used = axis->first + count;
     axis->weights = (int16_t *)(axis->used + count);
-    (span->triangle ? fill_triangles : fill_two_taps)(axis);
+    fill_axis(axis);
     return DONE;
 }
 static Span span_of(const Image *image, const Result *result, int axis) {
@@ -243,19 +202,15 @@ static void plain_rgb(const uint8_t *luma, const uint8_t *const chroma[4], int32
         dst[0] = clipped(mean + orange), dst[1] = clipped(luma[i] + green), dst[2] = clipped(mean - orange);
     }
 }
-static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row,     plain_column, plain_split,
-                                      NULL,          plain_reverse, plain_widen,  plain_rgb};
+static void plain_line(const uint8_t *bytes, int32_t count, const double *line, float *floats) {
+    for (int32_t i = 0; i < count; i++) floats[i] = (float)(bytes[i] * line[0] + line[1]);
+}
 
-#if defined(__x86_64__)
-#include "lanes_x86.h"
+#ifdef LANES
 #include "lanes.h"
-#elif defined(__aarch64__)
-#include "lanes_arm.h"
-#include "lanes.h"
+#define KERNEL(name) (job->lanes ? lanes_##name : plain_##name)
 #else
-enum { LANES_NUMBER = 0 };
-#define LANES_KERNELS PLAIN_KERNELS
-static int lanes_work(void) { return 0; }
+#define KERNEL(name) plain_##name
 #endif
 
 /* ---- one image */
@@ -265,7 +220,7 @@ typedef struct { /* memory of a call */
     Buffer ring, rows, edge, row, planes, chroma;
 } Memory;
 typedef struct {
-    const Kernels *kernels;
+    int lanes; /* whether vectors are used */
     const Image *image;
     const Result *result;
     uint8_t *out;         /* of this image */
@@ -287,7 +242,7 @@ static const uint8_t *wide_chroma(Memory *memory, Job *job, int32_t row) {
     for (size_t plane = 0; plane < 2 && job->wide[row % 2] != row; plane++, src += rows * count) {
         memcpy(copy, src, (size_t)count);
         copy[-1] = copy[0], copy[count] = copy[count - 1];
-        job->kernels->widen(copy, (int32_t)count, wide + plane * job->wide_pitch);
+        KERNEL(widen)(copy, (int32_t)count, wide + plane * job->wide_pitch);
     }
     job->wide[row % 2] = row;
     return wide;
@@ -298,7 +253,7 @@ static const uint8_t *make_rgb(Memory *memory, Job *job, int32_t y, uint8_t *dst
     const int32_t far = whole % 2 ? near + (near < last) : near - (near > 0);
     const uint8_t *first = wide_chroma(memory, job, near) + box[1], *second = wide_chroma(memory, job, far) + box[1];
     const uint8_t *const chroma[4] = {first, second, first + job->wide_pitch, second + job->wide_pitch};
-    job->kernels->rgb(job->first + y * job->image->stride, chroma, box[3], dst);
+    KERNEL(rgb)(job->first + y * job->image->stride, chroma, box[3], dst);
     return dst;
 }
 
@@ -311,7 +266,7 @@ static int prepare(Memory *memory, Job *job) {
     if (memcmp(&y->span, &along[0], sizeof *along) && prepare_axis(y, &along[0])) return NO_MEMORY;
     if (memcmp(&x->span, &along[1], sizeof *along)) {
         if (prepare_axis(x, &along[1])) return NO_MEMORY;
-        if (x->count && !is_copied(x) && job->kernels->prepare(x, channels, &memory->lanes) < 0) return NO_MEMORY;
+        if (x->count && !is_copied(x) && KERNEL(prepare)(x, channels, &memory->lanes) < 0) return NO_MEMORY;
     }
     if (is_copied(x)) memory->lanes.reach = 0;
     job->bytes = x->count * channels;
@@ -339,14 +294,14 @@ static void make_row(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
     if (is_copied(x)) {
         src += (size_t)x->span.from * (size_t)channels;
         if (x->span.flip)
-            job->kernels->reverse(src, x->count, channels, dst);
+            KERNEL(reverse)(src, x->count, channels, dst);
         else
             memcpy(dst, src, (size_t)job->bytes);
         return;
     }
     if (!job->image->planes && memory->lanes.reach > job->image->end - src)
         src = memcpy(memory->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
-    job->kernels->row(x, &memory->lanes, channels, src, dst);
+    KERNEL(row)(x, &memory->lanes, channels, src, dst);
 }
 
 /* Row i of the window into dst. Called for ascending i. */
@@ -365,7 +320,7 @@ static void make_window_row(Memory *memory, Job *job, int32_t i, uint8_t *dst) {
     if (used == 1)
         memcpy(dst, job->rows[0], (size_t)job->bytes);
     else
-        job->kernels->column(y, i, job->rows, job->bytes, dst);
+        KERNEL(column)(y, i, job->rows, job->bytes, dst);
 }
 
 /* The values of a table for every `step`-th byte, `apart` bytes from each other. Inline: `item` is a constant. */
@@ -383,21 +338,19 @@ static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t 
     size_t apart = result->planar ? item : item * (size_t)channels;
     uint8_t *to[3], *first = job->out + (size_t)y * (size_t)width * apart;
     for (int32_t c = 0; c < channels; c++) to[c] = first + (size_t)c * (result->planar ? plane : item);
-    if (!result->tables) job->kernels->split(row, width, to);
-    int32_t begin = 0; /* the pixels before it are done: computing is faster than looking up */
-    if (result->tables && result->lines && result->planar && job->kernels->line) {
+    if (!result->tables) KERNEL(split)(row, width, to);
+    if (result->lines && result->planar) { /* computing is faster than looking up */
         uint8_t *bytes = memory->planes.bytes, *planes[3] = {bytes, bytes + width, bytes + 2 * (size_t)width};
-        if (channels == 3) job->kernels->split(row, width, planes);
+        if (channels == 3) KERNEL(split)(row, width, planes);
         for (int32_t c = 0; c < channels; c++)
-            begin = job->kernels->line(channels == 3 ? planes[c] : row, width, result->lines + 2 * c, to[c]);
+            KERNEL(line)(channels == 3 ? planes[c] : row, width, result->lines + 2 * c, (float *)to[c]);
+        return;
     }
     for (int32_t c = 0; result->tables && c < channels; c++) {
         const uint8_t *table = (const uint8_t *)result->tables + (size_t)c * 256 * item;
-        const uint8_t *from = row + (size_t)begin * (size_t)channels + c;
-        uint8_t *rest = to[c] + (size_t)begin * apart;
-        if (item == 1) look_up(from, width - begin, channels, table, 1, rest, apart);
-        if (item == 2) look_up(from, width - begin, channels, table, 2, rest, apart);
-        if (item == 4) look_up(from, width - begin, channels, table, 4, rest, apart);
+        if (item == 1) look_up(row + c, width, channels, table, 1, to[c], apart);
+        if (item == 2) look_up(row + c, width, channels, table, 2, to[c], apart);
+        if (item == 4) look_up(row + c, width, channels, table, 4, to[c], apart);
     }
 }
 
@@ -435,7 +388,6 @@ static void make_image(Memory *memory, Job *job) {
 }
 
 /* ---- a batch */
-static int is_within(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
 static int is_sound_result(const Result *result) {
     int32_t item = result->itemsize;
     return result->out && is_within(result->height, 1, LONGEST_RESULT) && is_within(result->width, 1, LONGEST_RESULT) &&
@@ -480,7 +432,7 @@ PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *re
         if (!is_sound_image(&images[i], result->channels)) return BAD_SIZES;
     Memory memory = {0};
     size_t bytes = (size_t)result->height * (size_t)result->width * (size_t)result->channels * (size_t)result->itemsize;
-    Job job = {.kernels = result->lanes && lanes_work() ? &LANES_KERNELS : &PLAIN_KERNELS, .result = result};
+    Job job = {.lanes = result->lanes && lanes_work(), .result = result};
     int code = DONE;
     for (int64_t i = 0; i < n && code == DONE; i++) {
         const Image *image = job.image = &images[i];

@@ -1,4 +1,4 @@
-"""Undoing differences of rows and cutting JPEG files in the native core: the bytes of the plain form, and nothing is
+"""Undoing differences of rows and finding the rows of JPEG files in the native core: the bytes of the plain form, and nothing is
 read or written beside what is given."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from reading import without_core
 
 from rawpack.native import library, state
-from rawpack.native.calls import cut_jpeg, undo
+from rawpack.native.calls import row_ends, undo
 from rawpack.pixels import bands
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
@@ -67,26 +67,21 @@ def test_vectors_and_plain_c_give_the_bytes_of_numpy() -> None:
         assert undone(case, lanes=False) == expected, case[1:]
 
 
-def cut_in_python(data: bytes, scan: int, height_at: int, height: int, rows: int, first: int, end: int) -> bytes | None:
+def ends_in_python(data: bytes, scan: int, rows: int, end: int) -> list[int] | None:
     """Marker by marker, as the page of the codec and T.81 have it."""
-    pieces, at, begin = [], scan, scan
-    while len(pieces) < end:
+    ends, at = list[int](), scan
+    while len(ends) < end:
         if at + 2 > len(data):
             return None
         if data[at] != 0xFF or data[at + 1] in (0x00, 0xFF):
             at += 1
             continue
-        last = len(pieces) == rows - 1
-        if data[at + 1] != (0xD9 if last else 0xD0 + len(pieces) % 8) or (last and at + 2 != len(data)):
+        last = len(ends) == rows - 1
+        if data[at + 1] != (0xD9 if last else 0xD0 + len(ends) % 8) or (last and at + 2 != len(data)):
             return None
-        pieces.append(data[begin:at])
-        begin = at = at + 2
-    if data[-2:] != b"\xff\xd9":
-        return None
-    made = data[:height_at] + height.to_bytes(2, "big") + data[height_at + 2 : scan]
-    for k, piece in enumerate(pieces[first:]):
-        made += piece + bytes((0xFF, 0xD9 if k == end - first - 1 else 0xD0 + k % 8))
-    return made
+        ends.append(at)
+        at += 2
+    return ends if data[-2:] == b"\xff\xd9" else None
 
 
 def files(draw: np.random.Generator, count: int) -> Iterator[tuple[bytes, int, int]]:
@@ -105,33 +100,30 @@ def files(draw: np.random.Generator, count: int) -> Iterator[tuple[bytes, int, i
         yield data, scan, rows
 
 
-def some_cuts(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, ...]]]:
+def some_files(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int, int]]]:
     draw = np.random.default_rng(seed)
     for data, scan, rows in files(draw, count):
-        first = int(draw.integers(0, rows))
-        end = int(draw.integers(first + 1, rows + 1))
-        yield data, (scan, int(draw.integers(0, scan - 1)), int(draw.integers(1, 65536)), rows, first, end)
+        yield data, (scan, rows, int(draw.integers(1, rows + 1)))
 
 
-def test_files_are_cut_as_python_cuts_them() -> None:
-    """The same bytes, or both refuse; either happens often."""
-    made = 0
-    for data, numbers in some_cuts(4000, seed=2):
-        cut = cut_jpeg(memoryview(data), *numbers)
-        expected = cut_in_python(data, *numbers)
-        assert (None if cut is None else bytes(cut)) == expected, (data, numbers)
-        made += cut is not None
-    assert 1000 < made < 3600
+def test_rows_end_where_python_finds_them() -> None:
+    """Or there are others than their markers; either happens often."""
+    whole = 0
+    for data, numbers in some_files(4000, seed=2):
+        ends = row_ends(memoryview(data), *numbers)
+        assert ends == ends_in_python(data, *numbers), (data, numbers)
+        whole += ends is not None
+    assert 1000 < whole < 3600
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.binary(min_size=4, max_size=60), st.integers(1, 9), st.data())
-def test_any_bytes_are_cut_as_python_cuts_them(data: bytes, rows: int, more: st.DataObject) -> None:
-    data = data.replace(b"\x01", b"\xff\xd0").replace(b"\x02", b"\xff\xd1") + b"\xff\xd9"
-    first = more.draw(st.integers(0, rows - 1))
-    numbers = 4, 0, 77, rows, first, more.draw(st.integers(first + 1, rows))
-    cut = cut_jpeg(memoryview(data), *numbers)
-    assert (None if cut is None else bytes(cut)) == cut_in_python(data, *numbers)
+@given(st.binary(max_size=60), st.integers(1, 9), st.data())
+def test_rows_of_any_bytes_end_where_python_finds_them(data: bytes, rows: int, more: st.DataObject) -> None:
+    data = data.replace(b"\x01", b"\xff\xd0").replace(b"\x02", b"\xff\xd1") + more.draw(
+        st.sampled_from([b"", b"\xff\xd9"])
+    )
+    numbers = more.draw(st.integers(0, len(data))), rows, more.draw(st.integers(1, rows))
+    assert row_ends(memoryview(data), *numbers) == ends_in_python(data, *numbers)
 
 
 # ------------------------------------------------------------------------------------------------ memory
@@ -146,9 +138,9 @@ def _input() -> tuple[bytes, bytes]:
             numbers = struct.pack("@PP7q3i4x", 0, room, len(stored), rows, values, *box, count, item, lanes)
             given += [b"d", numbers, stored.tobytes()]
             expected.append(undone((stored, (count, rows, values), item, box), lanes))
-    for data, numbers in some_cuts(1500, seed=4):
-        given += [b"c", struct.pack("@PP7i4x", 0, len(data), len(data), *numbers), data]
-        expected.append(cut_in_python(data, *numbers) or b"")
+    for data, numbers in some_files(1500, seed=4):
+        given += [b"j", struct.pack("@4q", len(data), *numbers), data]
+        expected.append(np.array(ends_in_python(data, *numbers) or [], np.int64).tobytes())
     return b"".join(given), b"".join(expected)
 
 
@@ -191,8 +183,8 @@ def test_no_warning(tmp_path: Path, compiler: str) -> None:
 _BESIDE_UNMAPPED = """
 import ctypes, mmap
 import numpy as np
-from test_stored import cut_in_python, some_cases, some_cuts, undone
-from rawpack.native.calls import cut_jpeg, undo
+from test_stored import ends_in_python, some_cases, some_files, undone
+from rawpack.native.calls import row_ends, undo
 
 PAGE, SIZE = mmap.PAGESIZE, 64 * mmap.PAGESIZE
 protect = ctypes.CDLL(None, use_errno=True).mprotect
@@ -215,11 +207,10 @@ for case in some_cases(300, seed=5):
             out[:] = 0
             undo(source[at], *case[1:], out, lanes=lanes)
             assert np.array_equal(out, expected), case
-for data, numbers in some_cuts(1000, seed=6):
+for data, numbers in some_files(1000, seed=6):
     for at in (slice(0, len(data)), slice(SIZE - len(data), SIZE)):
         source[at] = np.frombuffer(data, np.uint8)
-        cut = cut_jpeg(source[at].data, *numbers)
-        assert (None if cut is None else bytes(cut)) == cut_in_python(data, *numbers)
+        assert row_ends(source[at].data, *numbers) == ends_in_python(data, *numbers)
 print("unharmed")
 """
 
@@ -281,22 +272,20 @@ FILE = bytes(8) + b"\xff\xd0\xff\xd1\xff\xd9"
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        (0, 0), (1, 0), *((2, value) for value in (0, -1, 7, -HUGE)),  # addresses, size
-        *((3, value) for value in (0, 3, -1, 15, HUGE, -HUGE)),  # scan
-        *((4, value) for value in (-1, 7, HUGE, -HUGE)), *((5, value) for value in (0, -1, 65536, HUGE)),  # height
-        *((6, value) for value in (0, 2, -1)), *((7, value) for value in (-1, 3, HUGE)), (8, 0), (8, 4), (8, -1),
+        (0, None), *((1, value) for value in (-1, 7, -SIXTY_FOUR)),  # address, size
+        *((2, value) for value in (-1, 15, SIXTY_FOUR, -SIXTY_FOUR)),  # scan
+        *((3, value) for value in (0, 2, -1)), *((4, value) for value in (0, 4, -1, SIXTY_FOUR)), (5, None),
     ],
 )  # fmt: skip
-def test_numbers_of_a_file_that_do_not_fit_are_refused(field: int, value: int) -> None:
+def test_numbers_of_a_file_that_do_not_fit_are_refused(field: int, value: int | None) -> None:
     """In Python by ValueError, in C by a code, before anything is written."""
-    data, out = np.frombuffer(FILE, np.uint8), np.full(len(FILE), 7, np.uint8)
-    numbers: list[Any] = [data.ctypes.data, out.ctypes.data, len(FILE), 8, 2, 64, 3, 0, 3]
+    data, ends = np.frombuffer(FILE, np.uint8), np.full(3, 7, np.int64)
+    numbers: list[Any] = [ctypes.c_void_p(data.ctypes.data), len(FILE), 8, 3, 3, ctypes.c_void_p(ends.ctypes.data)]
     numbers[field] = value
     core = library()
     assert core is not None
-    assert core.rawpack_cut(ctypes.c_char_p(struct.pack("@PP7i4x", *numbers))) == -1
-    assert core.rawpack_cut(None) == -1
-    assert (out == 7).all()
-    if field > 2:
-        with pytest.raises(ValueError, match=r"no JPEG of|are not within"):
-            cut_jpeg(memoryview(FILE), *numbers[3:])
+    assert core.rawpack_row_ends(numbers[0], *map(ctypes.c_int64, numbers[1:5]), numbers[5]) == 1
+    assert (ends == 7).all()
+    if field in (2, 3, 4):
+        with pytest.raises(ValueError, match="has no"):
+            row_ends(memoryview(FILE), *numbers[2:5])

@@ -1,8 +1,8 @@
-/* Undoes differences and cuts JPEG files from its input, each in memory of its exact size, and writes the results. A
- * case: Differences or Cut (addresses: sizes of memory), after a byte that says which, then the bytes stored. */
+/* Undoes differences and finds the rows of JPEG files of its input, each in memory of its exact size, and writes the
+ * results. A case: a byte that says which, Differences (addresses: 0, size of the result) or size, scan, rows and end,
+ * then the bytes stored. */
 #include "stored.c"
 #include <stdio.h>
-#include <stdlib.h>
 
 static void *block(size_t bytes) {
     void *made = malloc(bytes);
@@ -12,16 +12,17 @@ static void *block(size_t bytes) {
 
 int main(void) {
     Differences differences;
-    Cut cut;
+    int64_t file[4];
     for (int kind; (kind = getchar()) != EOF;) {
-        size_t size = kind == 'd' ? sizeof differences : sizeof cut;
-        if (fread(kind == 'd' ? (void *)&differences : (void *)&cut, size, 1, stdin) != 1) return 91;
-        size_t room = (uintptr_t)(kind == 'd' ? differences.out : cut.out);
-        uint8_t *out = malloc(room), *stored = block((size_t)(kind == 'd' ? differences.size : cut.size));
-        differences.stored = cut.data = stored, differences.out = cut.out = out;
-        int32_t code = kind == 'd' ? rawpack_undo(&differences) : rawpack_cut(&cut);
-        if (kind == 'd' ? code != DONE : code < 0) return 92;
-        fwrite(out, 1, kind == 'd' ? room : (size_t)code, stdout);
+        size_t size = kind == 'd' ? sizeof differences : sizeof file;
+        if (fread(kind == 'd' ? (void *)&differences : (void *)file, size, 1, stdin) != 1) return 91;
+        size_t room = kind == 'd' ? (uintptr_t)differences.out : (size_t)file[3] * sizeof(int64_t);
+        void *out = malloc(room), *stored = block((size_t)(kind == 'd' ? differences.size : file[0]));
+        differences.stored = stored, differences.out = out;
+        int32_t code = kind == 'd' ? rawpack_undo(&differences)
+                                   : rawpack_row_ends(stored, file[0], file[1], file[2], file[3], out);
+        if (code != DONE && (kind == 'd' || code != OTHER_MARKERS)) return 92;
+        fwrite(out, 1, code == DONE ? room : 0, stdout);
         free(stored), free(out);
     }
     return 0;

@@ -33,12 +33,11 @@ IMAGE = np.dtype(
 )
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
-_BAD_SIZES, _NO_MEMORY = 1, 2
+_BAD_SIZES, _NO_MEMORY, _OTHER_MARKERS = 1, 2, 3
 _PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
 """One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
-_PACKED_DIFFERENCES, _PACKED_CUT = struct.Struct("@PP7q3i4x"), struct.Struct("@PP7i4x")
+_PACKED_DIFFERENCES = struct.Struct("@PP7q3i4x")
 """As stored.c has them."""
-MOST_FILE_BYTES = 2**31 - 1
 
 _NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
@@ -231,28 +230,25 @@ _NUMBERS_OF_PLANES = {(1, 1), (1, 2), (1, 4), (1, 8), (3, 1), (3, 2)}
 """And the bytes of a value."""
 
 
-def cut_jpeg(
-    data: memoryview, scan: int, height_at: int, height: int, rows: int, first: int, end: int
-) -> memoryview | None:
-    """A JPEG of the rows of blocks first:end of one in which a restart marker ends each of its `rows`.
+def row_ends(data: memoryview, scan: int, rows: int, end: int) -> list[int] | None:
+    """Where each of the first `end` rows of blocks ends in a JPEG: at its restart marker, the last of all `rows` at the
+    end marker.
 
-    data: the file, flat bytes. scan: where its entropy-coded data begins. height_at: where its height is. height: of
-    the result, in pixels. Returns None if other markers come before row `end`, or the file has no end marker as its
-    last bytes. Raises ValueError where something does not fit, and RuntimeError without the core.
+    data: the file, flat bytes. scan: where its entropy-coded data begins. Returns None unless there are exactly these
+    markers, in order, and the file ends with its end marker. Raises ValueError where something does not fit, and
+    RuntimeError without the core.
     """
     core, size = library(), len(data)
     if core is None:
         raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
-    if not (4 <= scan <= size <= MOST_FILE_BYTES and 0 <= height_at <= scan - 2 and 0 < height < 65536):
-        raise ValueError(f"no JPEG of {size} bytes has data from {scan} on and its height {height} at {height_at}")
-    if not 0 <= first < end <= rows <= MOST_FILE_BYTES:
-        raise ValueError(f"rows {first}:{end} are not within {rows}")
-    out: NDArray[np.uint8] = np.empty(size, np.uint8)
-    at, to = (one.__array_interface__["data"][0] for one in (np.frombuffer(data, np.uint8), out))
-    made = core.rawpack_cut(_PACKED_CUT.pack(at, to, size, scan, height_at, height, rows, first, end))
-    if made < 0:
-        raise ValueError("The native core refused the numbers of a JPEG.")
-    return out.data[:made] if made else None
+    if not (0 <= scan <= size and 0 < end <= rows):
+        raise ValueError(f"a JPEG of {size} bytes with {rows} rows of blocks from byte {scan} on has no {end} rows")
+    at, ends = np.frombuffer(data, np.uint8).__array_interface__["data"][0], (ctypes.c_int64 * end)()
+    code = core.rawpack_row_ends(ctypes.c_void_p(at), *map(ctypes.c_int64, (size, scan, rows, end)), ends)
+    if code == _OTHER_MARKERS:
+        return None
+    _raise_for(code)
+    return list(ends)
 
 
 def _raise_for(code: int) -> None:

@@ -39,7 +39,7 @@ _FLOATS = 1 << 20
 """Floats that are computed at a time, at least a band: as many as a cache holds."""
 _MOST_KEPT_BYTES = 8 << 20
 _SHORT = 1024
-"""Pixels. The bands of 512 axes that are no longer are kept, which take 54 kB each at most, and of 16 longer ones, which
+"""Pixels. The bands of 512 axes that are no longer are kept, at most 54 kB each, and of 16 longer ones, which
 take 64 bytes a pixel."""
 
 
