@@ -163,18 +163,13 @@ LANES static void lanes_column(const Axis *y, int32_t i, const uint8_t *const *r
     }
 }
 
-/* Which bytes of 48 make 16 of each channel: those of channel c in vector v. */
-static const uint8_t SPLIT[3][3][16] = {
-    {{0, 3, 6, 9, 12, 15, N, N, N, N, N, N, N, N, N, N},
-     {N, N, N, N, N, N, 2, 5, 8, 11, 14, N, N, N, N, N},
-     {N, N, N, N, N, N, N, N, N, N, N, 1, 4, 7, 10, 13}},
-    {{1, 4, 7, 10, 13, N, N, N, N, N, N, N, N, N, N, N},
-     {N, N, N, N, N, 0, 3, 6, 9, 12, 15, N, N, N, N, N},
-     {N, N, N, N, N, N, N, N, N, N, N, 2, 5, 8, 11, 14}},
-    {{2, 5, 8, 11, 14, N, N, N, N, N, N, N, N, N, N, N},
-     {N, N, N, N, N, 1, 4, 7, 10, 13, N, N, N, N, N, N},
-     {N, N, N, N, N, N, N, N, N, N, 0, 3, 6, 9, 12, 15}},
-};
+/* Which bytes of 48 make 16 of each channel: those of channel c in vector v are at 48c + 16v. */
+static const uint8_t SPLIT[144] = {0,  3,  6,  9,  12, 15, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, 2,  5,
+                                   8,  11, 14, N,  N,  N,  N, N, N, N, N, N, N, N, N, N, N, N, N, 1, 4, 7, 10, 13,
+                                   1,  4,  7,  10, 13, N,  N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, 0, 3,  6,
+                                   9,  12, 15, N,  N,  N,  N, N, N, N, N, N, N, N, N, N, N, N, N, 2, 5, 8, 11, 14,
+                                   2,  5,  8,  11, 14, N,  N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, 1, 4,  7,
+                                   10, 13, N,  N,  N,  N,  N, N, N, N, N, N, N, N, N, N, N, N, 0, 3, 6, 9, 12, 15};
 LANES static void lanes_split(const uint8_t *row, int32_t width, uint8_t *const planes[3]) {
     if (width < 32) plain_split(row, width, planes);
     for (int32_t next = 0; next < width && width >= 32; next += 32) {
@@ -185,7 +180,8 @@ LANES static void lanes_split(const uint8_t *row, int32_t width, uint8_t *const 
         for (int32_t c = 0; c < 3; c++) {
             Vec plane = vec_all16(0);
             for (int32_t v = 0; v < 3; v++)
-                plane = vec_or(plane, vec_pick(parts[v], vec_load_two(SPLIT[c][v], SPLIT[c][v])));
+                plane =
+                    vec_or(plane, vec_pick(parts[v], vec_load_two(SPLIT + 48 * c + 16 * v, SPLIT + 48 * c + 16 * v)));
             vec_store(planes[c] + i, plane);
         }
     }

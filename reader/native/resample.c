@@ -208,25 +208,23 @@ static void plain_line(const uint8_t *bytes, int32_t count, const double *line, 
 
 #ifdef LANES
 #include "lanes.h"
-#define KERNEL(name) (job->lanes ? lanes_##name : plain_##name)
+#define KERNEL(name) (job->vectors ? lanes_##name : plain_##name)
 #else
 #define KERNEL(name) plain_##name
 #endif
 
 /* ---- one image */
-typedef struct { /* memory of a call */
+typedef struct {
+    int vectors; /* whether they are used */
     Axis x, y;
     Lanes lanes;
-    Buffer ring, rows, edge, row, planes, chroma;
-} Memory;
-typedef struct {
-    int lanes; /* whether vectors are used */
     const Image *image;
     const Result *result;
     uint8_t *out;         /* of this image */
     const uint8_t *first; /* of the box; its Y if these are planes */
-    uint8_t *ring;        /* rows that were resized along x, row y of the box in place y % ringed */
-    const uint8_t **rows; /* those that a row of the result is made from */
+    Buffer ring;          /* rows that were resized along x, row y of the box in place y % ringed */
+    Buffer rows;          /* pointers to those that a row of the result is made from */
+    Buffer edge, row, planes, chroma;
     size_t pitch;         /* bytes from row to row of the ring */
     int32_t ringed, next; /* rows of the ring; the row of the box that comes next */
     int32_t bytes;        /* of a row of the window */
@@ -235,10 +233,10 @@ typedef struct {
 } Job;
 
 /* Row `row` of Cg, enlarged along x; that of Co is a pitch behind it. */
-static const uint8_t *wide_chroma(Memory *memory, Job *job, int32_t row) {
+static const uint8_t *wide_chroma(Job *job, int32_t row) {
     int64_t height = job->image->height, width = job->image->width, rows = (height + 1) / 2, count = (width + 1) / 2;
     const uint8_t *src = job->image->pixels + height * width + row * count;
-    uint8_t *all = memory->chroma.bytes, *wide = all + (size_t)(row % 2 * 2 + 1) * job->wide_pitch, *copy = all + 1;
+    uint8_t *all = job->chroma.bytes, *wide = all + (size_t)(row % 2 * 2 + 1) * job->wide_pitch, *copy = all + 1;
     for (size_t plane = 0; plane < 2 && job->wide[row % 2] != row; plane++, src += rows * count) {
         memcpy(copy, src, (size_t)count);
         copy[-1] = copy[0], copy[count] = copy[count - 1];
@@ -248,17 +246,17 @@ static const uint8_t *wide_chroma(Memory *memory, Job *job, int32_t row) {
     return wide;
 }
 /* RGB of row y of a box of planes, and nothing beside it. */
-static const uint8_t *make_rgb(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
+static const uint8_t *make_rgb(Job *job, int32_t y, uint8_t *dst) {
     const int32_t *box = job->image->box, whole = box[0] + y, near = whole / 2, last = (job->image->height - 1) / 2;
     const int32_t far = whole % 2 ? near + (near < last) : near - (near > 0);
-    const uint8_t *first = wide_chroma(memory, job, near) + box[1], *second = wide_chroma(memory, job, far) + box[1];
+    const uint8_t *first = wide_chroma(job, near) + box[1], *second = wide_chroma(job, far) + box[1];
     const uint8_t *const chroma[4] = {first, second, first + job->wide_pitch, second + job->wide_pitch};
     KERNEL(rgb)(job->first + y * job->image->stride, chroma, box[3], dst);
     return dst;
 }
 
-static int prepare(Memory *memory, Job *job) {
-    Axis *x = &memory->x, *y = &memory->y;
+static int prepare(Job *job) {
+    Axis *x = &job->x, *y = &job->y;
     const Result *result = job->result;
     Span along[2] = {span_of(job->image, result, 0), span_of(job->image, result, 1)};
     int32_t channels = result->channels;
@@ -266,30 +264,29 @@ static int prepare(Memory *memory, Job *job) {
     if (memcmp(&y->span, &along[0], sizeof *along) && prepare_axis(y, &along[0])) return NO_MEMORY;
     if (memcmp(&x->span, &along[1], sizeof *along)) {
         if (prepare_axis(x, &along[1])) return NO_MEMORY;
-        if (x->count && !is_copied(x) && KERNEL(prepare)(x, channels, &memory->lanes) < 0) return NO_MEMORY;
+        if (x->count && !is_copied(x) && KERNEL(prepare)(x, channels, &job->lanes) < 0) return NO_MEMORY;
     }
-    if (is_copied(x)) memory->lanes.reach = 0;
+    if (is_copied(x)) job->lanes.reach = 0;
     job->bytes = x->count * channels;
     job->pitch = ((size_t)job->bytes + 127) / 64 * 64; /* vectors are stored whole, up to 63 bytes too many */
     job->ringed = is_copied(y) ? 1 : y->taps;
     job->next = 0;
-    job->ring = room(&memory->ring, (size_t)job->ringed * job->pitch);
-    job->rows = room(&memory->rows, ((size_t)job->ringed + 1) * sizeof *job->rows);
-    size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)memory->lanes.reach;
-    if (!job->ring || !job->rows || !room(&memory->edge, row > reach ? row : reach)) return NO_MEMORY;
-    size_t line = (size_t)result->width * (size_t)channels;
     job->wide[0] = job->wide[1] = -1;
     job->wide_pitch = ((size_t)job->image->width + 191) / 64 * 64; /* of an even width, and 63 bytes */
-    if (job->image->planes && !room(&memory->chroma, 5 * job->wide_pitch)) return NO_MEMORY;
-    return room(&memory->row, line) && room(&memory->planes, line) ? DONE : NO_MEMORY;
+    size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)job->lanes.reach;
+    size_t line = (size_t)result->width * (size_t)channels;
+    int made = room(&job->ring, (size_t)job->ringed * job->pitch) && room(&job->edge, row > reach ? row : reach) &&
+               room(&job->rows, ((size_t)job->ringed + 1) * sizeof(uint8_t *)) && room(&job->row, line) &&
+               room(&job->planes, line) && (!job->image->planes || room(&job->chroma, 5 * job->wide_pitch));
+    return made ? DONE : NO_MEMORY;
 }
 
 /* Row y of the box, resized along x: the window of it. A copy writes nothing beside it. */
-static void make_row(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
-    const Axis *x = &memory->x;
+static void make_row(Job *job, int32_t y, uint8_t *dst) {
+    const Axis *x = &job->x;
     const uint8_t *src = job->first + (int64_t)y * job->image->stride;
     int32_t channels = job->result->channels;
-    if (job->image->planes) src = make_rgb(memory, job, y, is_whole(x) ? dst : memory->edge.bytes);
+    if (job->image->planes) src = make_rgb(job, y, is_whole(x) ? dst : job->edge.bytes);
     if (src == dst) return;
     if (is_copied(x)) {
         src += (size_t)x->span.from * (size_t)channels;
@@ -299,28 +296,30 @@ static void make_row(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
             memcpy(dst, src, (size_t)job->bytes);
         return;
     }
-    if (!job->image->planes && memory->lanes.reach > job->image->end - src)
-        src = memcpy(memory->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
-    KERNEL(row)(x, &memory->lanes, channels, src, dst);
+    if (!job->image->planes && job->lanes.reach > job->image->end - src)
+        src = memcpy(job->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
+    KERNEL(row)(x, &job->lanes, channels, src, dst);
 }
 
 /* Row i of the window into dst. Called for ascending i. */
-static void make_window_row(Memory *memory, Job *job, int32_t i, uint8_t *dst) {
-    const Axis *y = &memory->y;
-    if (is_copied(y) && is_copied(&memory->x)) {
-        make_row(memory, job, y->span.from + i, dst);
+static void make_window_row(Job *job, int32_t i, uint8_t *dst) {
+    const Axis *y = &job->y;
+    if (is_copied(y) && is_copied(&job->x)) {
+        make_row(job, y->span.from + i, dst);
         return;
     }
     int32_t first = is_copied(y) ? y->span.from + i : y->first[i], used = is_copied(y) ? 1 : y->used[i];
+    uint8_t *ring = job->ring.bytes;
+    const uint8_t **rows = job->rows.bytes;
     if (job->next < first) job->next = first;
     for (; job->next < first + used; job->next++)
-        make_row(memory, job, job->next, job->ring + (size_t)(job->next % job->ringed) * job->pitch);
-    for (int32_t k = 0; k < used; k++) job->rows[k] = job->ring + (size_t)((first + k) % job->ringed) * job->pitch;
-    job->rows[used] = job->rows[used - 1]; /* taps are read by twos */
+        make_row(job, job->next, ring + (size_t)(job->next % job->ringed) * job->pitch);
+    for (int32_t k = 0; k < used; k++) rows[k] = ring + (size_t)((first + k) % job->ringed) * job->pitch;
+    rows[used] = rows[used - 1]; /* taps are read by twos */
     if (used == 1)
-        memcpy(dst, job->rows[0], (size_t)job->bytes);
+        memcpy(dst, rows[0], (size_t)job->bytes);
     else
-        KERNEL(column)(y, i, job->rows, job->bytes, dst);
+        KERNEL(column)(y, i, rows, job->bytes, dst);
 }
 
 /* The values of a table for every `step`-th byte, `apart` bytes from each other. Inline: `item` is a constant. */
@@ -331,7 +330,7 @@ static inline void look_up(const uint8_t *bytes, int32_t count, int32_t step, co
 }
 
 /* A finished row of bytes becomes row y of the result. */
-static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t y) {
+static void put_row(Job *job, const uint8_t *row, int32_t y) {
     const Result *result = job->result;
     int32_t width = result->width, channels = result->channels;
     size_t item = (size_t)result->itemsize, line = (size_t)width * item, plane = (size_t)result->height * line;
@@ -340,7 +339,7 @@ static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t 
     for (int32_t c = 0; c < channels; c++) to[c] = first + (size_t)c * (result->planar ? plane : item);
     if (!result->tables) KERNEL(split)(row, width, to);
     if (result->lines && result->planar) { /* computing is faster than looking up */
-        uint8_t *bytes = memory->planes.bytes, *planes[3] = {bytes, bytes + width, bytes + 2 * (size_t)width};
+        uint8_t *bytes = job->planes.bytes, *planes[3] = {bytes, bytes + width, bytes + 2 * (size_t)width};
         if (channels == 3) KERNEL(split)(row, width, planes);
         for (int32_t c = 0; c < channels; c++)
             KERNEL(line)(channels == 3 ? planes[c] : row, width, result->lines + 2 * c, (float *)to[c]);
@@ -354,36 +353,28 @@ static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t 
     }
 }
 
-/* Whether rows of the result, before tables, are rows of the image as they are. */
-static int is_as_stored(const Memory *memory, const Job *job) {
-    const Axis *x = &memory->x, *y = &memory->y;
-    return is_copied(x) && is_copied(y) && !x->span.flip && x->count == job->result->width &&
-           y->count == job->result->height && !job->image->planes;
-}
-
-static void make_image(Memory *memory, Job *job) {
+static void make_image(Job *job) {
     const Result *result = job->result;
-    const Span *x = &memory->x.span, *y = &memory->y.span;
+    const Span *x = &job->x.span, *y = &job->y.span;
     int32_t channels = result->channels, direct = !result->tables && !(result->planar && channels > 1);
     size_t bytes = (size_t)result->width * (size_t)channels;
     size_t left = (size_t)(x->flip ? result->width - x->count - x->left : x->left) * (size_t)channels;
-    int stored = !direct && is_as_stored(memory, job);
+    int stored = !direct && is_copied(&job->x) && is_copied(&job->y) && !x->flip && x->count == result->width &&
+                 !job->image->planes;              /* rows are, before tables, those of the image */
     for (int32_t k = 0; k < result->height; k++) { /* in the order of the box's rows */
         int32_t to = job->image->flips & FLIP_Y ? result->height - 1 - k : k, i = k - y->left;
-        if (stored) {
-            const uint8_t *row = job->first + (y->from + k) * job->image->stride + (int64_t)x->from * channels;
-            put_row(memory, job, row, to);
-            continue;
-        }
-        uint8_t *row = direct ? job->out + (size_t)to * bytes : memory->row.bytes;
-        if (i >= 0 && i < y->count) {
-            memset(row, result->fill, left);
-            make_window_row(memory, job, i, row + left);
-            memset(row + left + job->bytes, result->fill, bytes - left - (size_t)job->bytes);
-        } else {
+        uint8_t *row = direct ? job->out + (size_t)to * bytes : job->row.bytes;
+        const uint8_t *made = row;
+        if (i < 0 || i >= y->count) {
             memset(row, result->fill, bytes);
+        } else if (stored) {
+            made = job->first + (y->from + i) * job->image->stride + (int64_t)x->from * channels;
+        } else {
+            memset(row, result->fill, left);
+            make_window_row(job, i, row + left);
+            memset(row + left + job->bytes, result->fill, bytes - left - (size_t)job->bytes);
         }
-        if (!direct) put_row(memory, job, row, to);
+        if (!direct) put_row(job, made, to);
     }
 }
 
@@ -414,10 +405,9 @@ static int is_sound_image(const Image *image, int32_t channels) {
     }
     return is_within(image->flips, 0, FLIP_X | FLIP_Y);
 }
-static void discard(Memory *memory) {
-    Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
-                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row,
-                         &memory->planes,  &memory->chroma};
+static void discard(Job *job) {
+    Buffer *buffers[] = {&job->x.table, &job->y.table, &job->lanes.offsets, &job->lanes.weights, &job->ring,
+                         &job->rows,    &job->edge,    &job->row,           &job->planes,        &job->chroma};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
@@ -430,18 +420,17 @@ PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *re
     if (n < 0 || !result || (n && !images) || !is_sound_result(result)) return BAD_SIZES;
     for (int64_t i = 0; i < n; i++)
         if (!is_sound_image(&images[i], result->channels)) return BAD_SIZES;
-    Memory memory = {0};
     size_t bytes = (size_t)result->height * (size_t)result->width * (size_t)result->channels * (size_t)result->itemsize;
-    Job job = {.lanes = result->lanes && lanes_work(), .result = result};
+    Job job = {.vectors = result->lanes && lanes_work(), .result = result};
     int code = DONE;
     for (int64_t i = 0; i < n && code == DONE; i++) {
         const Image *image = job.image = &images[i];
         job.first = image->pixels + image->box[0] * image->stride;
         job.first += (int64_t)image->box[1] * (image->planes ? 1 : result->channels);
         job.out = result->out + (size_t)i * bytes;
-        code = prepare(&memory, &job);
-        if (code == DONE) make_image(&memory, &job);
+        code = prepare(&job);
+        if (code == DONE) make_image(&job);
     }
-    discard(&memory);
+    discard(&job);
     return code;
 }

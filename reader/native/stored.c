@@ -5,13 +5,12 @@ enum { BAND = 16 }; /* rows */
 enum { OTHER_MARKERS = 3 };
 
 typedef struct {
-    const uint8_t *stored; /* G, R - G, B - G, or one plane; the lowest bytes of all values, then all of the next */
-    uint8_t *out;          /* (height, width, planes) values of the box, C order */
+    const uint8_t *stored; /* planes of bytes: G, R - G, B - G, or one */
+    uint8_t *out;          /* (height, width, planes) bytes of the box, C order */
     int64_t size;          /* bytes stored */
     int64_t rows, values;  /* of a plane */
-    int64_t box[4];        /* y, x, height, width: rows and values of a plane */
-    int32_t planes, itemsize;
-    int32_t lanes; /* 0: plain C only */
+    int64_t box[4];        /* y, x, height, width */
+    int32_t planes, lanes; /* lanes: 0: plain C only */
 } Differences;
 
 #ifdef LANES
@@ -36,57 +35,37 @@ LANES static int64_t lanes_undo(const Differences *d, const uint8_t *from, const
 }
 #endif
 
-/* The values from `begin` on. Inline: item and planes are constants. */
-static inline void plain_undo(const Differences *d, const uint8_t *from, int64_t begin, const uint8_t *above,
-                              uint8_t *out, int64_t item, int64_t planes) {
-    int64_t plane = d->rows * d->values;
-    for (int64_t i = begin; i < d->box[3]; i++) {
-        uint64_t value[3] = {0};
-        for (int64_t p = 0; p < planes; p++)
-            for (int64_t k = 0; k < item; k++) value[p] |= (uint64_t)from[(k * planes + p) * plane + i] << (8 * k);
-        if (planes == 3) {
-            uint64_t green = value[0];
-            value[0] = green + value[1], value[1] = green, value[2] += green;
+/* The values from `begin` on. */
+static void plain_undo(const Differences *d, const uint8_t *from, int64_t begin, const uint8_t *above, uint8_t *out) {
+    int64_t plane = d->rows * d->values, planes = d->planes;
+    for (int64_t i = begin; i < d->box[3]; i++)
+        for (int64_t c = 0, at = planes * i; c < planes; c++, at++) {
+            int32_t value = from[i] + (above ? above[at] : 0);
+            if (planes == 3 && c != 1) value += from[i + (c ? 2 : 1) * plane];
+            out[at] = (uint8_t)value;
         }
-        for (int64_t p = 0, at = i * planes * item; p < planes; p++, at += item) {
-            uint64_t up = 0;
-            if (above) memcpy(&up, above + at, (size_t)item);
-            value[p] += up;
-            memcpy(out + at, &value[p], (size_t)item);
-        }
-    }
 }
 
-static int is_sound(const Differences *d) {
-    const int64_t *box = d->box, item = d->itemsize, planes = d->planes;
-    if (!d->stored || !d->out || d->size < 1 || d->rows < 1 || d->values < 1) return 0;
-    if (!(item == 1 || item == 2 || (planes == 1 && (item == 4 || item == 8))) || !(planes == 1 || planes == 3))
-        return 0;
-    if (d->size / item / planes / d->rows != d->values || d->rows * d->values * planes * item != d->size) return 0;
-    return is_within(box[2], 1, d->rows) && is_within(box[0], 0, d->rows - box[2]) && is_within(box[3], 1, d->values) &&
-           is_within(box[1], 0, d->values - box[3]);
-}
-
-/* Any thread, without Python's lock, on little-endian machines. Each row of the result is made of the one above it;
- * rows of the band above the box are added up in the first. Returns DONE or BAD_SIZES (nothing was written). */
+/* Any thread, without Python's lock. Each row of the result is made of the one above it; rows of the band above the box
+ * are added up in the first. Returns DONE or BAD_SIZES (nothing was written). */
 PUBLIC int32_t rawpack_undo(const Differences *d) {
-    if (!d || !is_sound(d)) return BAD_SIZES;
-    int64_t y = d->box[0], pitch = d->box[3] * d->planes * d->itemsize;
+    if (!d || !d->stored || !d->out || d->rows < 1 || d->values < 1 || !(d->planes == 1 || d->planes == 3))
+        return BAD_SIZES;
+    if (d->size / d->planes / d->rows != d->values || d->rows * d->values * d->planes != d->size) return BAD_SIZES;
+    for (int axis = 0; axis < 2; axis++) {
+        int64_t side = axis ? d->values : d->rows, length = d->box[2 + axis];
+        if (!is_within(length, 1, side) || !is_within(d->box[axis], 0, side - length)) return BAD_SIZES;
+    }
+    int64_t y = d->box[0], pitch = d->box[3] * d->planes;
     for (int64_t row = y - y % BAND; row < y + d->box[2]; row++) {
         const uint8_t *from = d->stored + row * d->values + d->box[1];
         uint8_t *out = d->out + (row > y ? row - y : 0) * pitch;
         const uint8_t *above = row % BAND == 0 ? NULL : row > y ? out - pitch : out;
         int64_t begin = 0;
 #ifdef LANES
-        if (d->lanes && d->itemsize == 1 && lanes_work()) begin = lanes_undo(d, from, above, out);
+        if (d->lanes && lanes_work()) begin = lanes_undo(d, from, above, out);
 #endif
-        int32_t kind = 10 * d->planes + d->itemsize;
-        if (kind == 11) plain_undo(d, from, begin, above, out, 1, 1);
-        if (kind == 12) plain_undo(d, from, begin, above, out, 2, 1);
-        if (kind == 14) plain_undo(d, from, begin, above, out, 4, 1);
-        if (kind == 18) plain_undo(d, from, begin, above, out, 8, 1);
-        if (kind == 31) plain_undo(d, from, begin, above, out, 1, 3);
-        if (kind == 32) plain_undo(d, from, begin, above, out, 2, 3);
+        plain_undo(d, from, begin, above, out);
     }
     return DONE;
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 from typing import Any
 
 import numpy as np
@@ -36,8 +35,8 @@ LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY, _OTHER_MARKERS = 1, 2, 3
 _PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
 """One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
-_PACKED_DIFFERENCES = struct.Struct("@PP7q3i4x")
-"""As stored.c has them."""
+_PACKED_DIFFERENCES = struct.Struct("@PP7q2i")
+"""As stored.c has it."""
 
 _NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
@@ -195,39 +194,34 @@ def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialia
 def undo(
     stored: NDArray[np.uint8],
     planes: tuple[int, int, int],
-    itemsize: int,
     box: tuple[int, int, int, int],
     out: NDArray[Any],
     *,
     lanes: bool = True,
 ) -> bool:
-    """Undo differences of rows, as `rawpack.pixels.bands` defines them.
+    """Undo differences of rows of bytes, as `rawpack.pixels.bands` defines them.
 
-    stored: the bytes (n,) of all planes. planes: how many, 1 or 3 (G, R - G, B - G), rows of each, values of a row.
-    itemsize: bytes of a value, 1, 2, 4 or 8; with three planes 1 or 2. box: y, x, height, width, in rows and values.
-    out: height * width * planes values in C order, of any shape. lanes: False keeps to plain C, for tests.
+    stored: the bytes (n,) of all planes. planes: how many, 1 or 3 (G, R - G, B - G), rows of each, bytes of a row.
+    box: y, x, height, width, in rows and bytes. out: height * width * planes bytes in C order, of any shape.
+    lanes: False keeps to plain C, for tests.
 
     Returns False, and does nothing, without the core. Raises ValueError where something does not fit.
     """
     core, (count, rows, values), (y, x, height, width) = library(), planes, box
-    if core is None or sys.byteorder != "little":
+    if core is None:
         return False
     size = len(stored)
     if stored.dtype != np.uint8 or stored.ndim != 1 or not stored.flags.c_contiguous:
         raise ValueError(f"stored must be contiguous bytes (n,): {stored.dtype} {stored.shape}")
-    if size != count * rows * values * itemsize or (count, itemsize) not in _NUMBERS_OF_PLANES:
-        raise ValueError(f"{size} bytes are not {count} planes of {rows} x {values} values of {itemsize} bytes")
+    if size != count * rows * values or count not in (1, 3):
+        raise ValueError(f"{size} bytes are not {count} planes of {rows} x {values} bytes")
     if min(y, x, height - 1, width - 1) < 0 or y + height > rows or x + width > values:
-        raise ValueError(f"box {box} is not within {rows} rows of {values} values")
-    if out.nbytes != height * width * count * itemsize or not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"box {box} is not within {rows} rows of {values} bytes")
+    if out.nbytes != height * width * count or not (out.flags.c_contiguous and out.flags.writeable):
         raise ValueError(f"out must be in C order, writable, and of the box: {out.dtype} {out.shape}")
     at, to = stored.__array_interface__["data"][0], out.__array_interface__["data"][0]
-    _raise_for(core.rawpack_undo(_PACKED_DIFFERENCES.pack(at, to, size, rows, values, *box, count, itemsize, lanes)))
+    _raise_for(core.rawpack_undo(_PACKED_DIFFERENCES.pack(at, to, size, rows, values, *box, count, lanes)))
     return True
-
-
-_NUMBERS_OF_PLANES = {(1, 1), (1, 2), (1, 4), (1, 8), (3, 1), (3, 2)}
-"""And the bytes of a value."""
 
 
 def row_ends(data: memoryview, scan: int, rows: int, end: int) -> list[int] | None:
