@@ -92,6 +92,8 @@ class Resampling:
             raise ValueError(f"pixels must be bytes, (h, w, {self._channels}): {pixels.dtype} {pixels.shape}")
         (height, width, channels), at = pixels.shape, pixels.__array_interface__["data"][0]
         stride, *within = pixels.strides
+        if pixels.flags.c_contiguous:  # then strides of axes of one value may be any numbers
+            stride, within = width * channels, [channels, 1]
         if within != [channels, 1] or stride < width * channels:
             raise ValueError(f"The pixels of a row must be one after another: strides {pixels.strides}")
         end = at + (height - 1) * stride + width * channels

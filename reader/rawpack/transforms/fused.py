@@ -1,5 +1,5 @@
 """Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
-Images that are decoded first are made one by one, each by one call, while they are in the processor's cache.
+If images have to be decoded, each is made by one call right after that, while it is in the processor's cache.
 
 These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
 table. Planes become RGB on the way, row by row. Everything else is done step by step (`images.py`), with the same
@@ -38,7 +38,7 @@ _FLIPS: dict[type[Step], int] = {RandomHorizontalFlip: 1, RandomVerticalFlip: 2}
 
 
 class Decoded(NamedTuple):
-    """Several samples that are decoded one by one."""
+    """Samples that are read one by one, as some of them must be decoded."""
 
     sizes: NDArray[np.int32]
     """(n, 2): height and width of each, as stored."""
