@@ -1,13 +1,11 @@
 /* The inner loops in vectors, once for AVX2 and NEON: the same results as the plain ones of resample.c, bit for bit. */
 
-enum { NONE = 128 };           /* a number that vec_pick makes 0 */
 typedef struct {               /* 16 bytes of the result along x, by two taps */
     uint8_t near[32], far[32]; /* which bytes of the window the two pixels are */
     int16_t share[16];         /* of the far one, in 2^-15 */
 } Blend;
 
 /* Bytes to words: twice 8 taps of gray; twice 2 taps of 3 channels, in turn, for vec_dot16. */
-#define N NONE
 static const uint8_t SPREAD[2][2][16] = {
     {{0, N, 1, N, 2, N, 3, N, 4, N, 5, N, 6, N, 7, N}, {8, N, 9, N, 10, N, 11, N, 12, N, 13, N, 14, N, 15, N}},
     {{0, N, 3, N, 1, N, 4, N, 2, N, 5, N, N, N, N, N}, {6, N, 9, N, 7, N, 10, N, 8, N, 11, N, N, N, N, N}}};
@@ -39,8 +37,8 @@ static int prepare_blends(Axis *x, int32_t channels, Lanes *lanes) {
         if (most - least + channels > 15) return 0;
         for (int32_t k = 0; k < 8; k++) {
             uint8_t *near = blend->near + 16 * lane + 2 * k, *far = blend->far + 16 * lane + 2 * k;
-            near[0] = (uint8_t)(at[k] - least), near[1] = NONE;
-            far[0] = (uint8_t)(at[k] - least + channels), far[1] = NONE;
+            near[0] = (uint8_t)(at[k] - least), near[1] = N;
+            far[0] = (uint8_t)(at[k] - least + channels), far[1] = N;
         }
         offsets[g] = least;
         if (least + 16 > lanes->reach) lanes->reach = least + 16;
@@ -87,15 +85,11 @@ static int prepare_sums(Axis *x, int32_t channels, Lanes *lanes) {
 }
 LANES static inline Vec sum_of(const uint8_t *low, const uint8_t *high, const int16_t *weights, int32_t vectors,
                                int32_t step, Vec first, Vec second) {
-    Vec window = vec_load_two(low, high), sum = vec_dot16(vec_pick(window, first), vec_load(weights));
-    for (int32_t v = 1; v < vectors; v++) {
-        weights += 16;
-        if (v % 2) {
-            sum = vec_add32(sum, vec_dot16(vec_pick(window, second), vec_load(weights)));
-        } else {
-            window = vec_load_two(low += step, high += step);
-            sum = vec_add32(sum, vec_dot16(vec_pick(window, first), vec_load(weights)));
-        }
+    Vec sum = vec_all16(0);
+    for (int32_t v = 0; v < vectors; v += 2, low += step, high += step, weights += 32) {
+        Vec window = vec_load_two(low, high);
+        sum = vec_add32(sum, vec_dot16(vec_pick(window, first), vec_load(weights)));
+        if (v + 1 < vectors) sum = vec_add32(sum, vec_dot16(vec_pick(window, second), vec_load(weights + 16)));
     }
     return sum;
 }
@@ -169,39 +163,36 @@ LANES static void lanes_column(const Axis *y, int32_t i, const uint8_t *const *r
     }
 }
 
-/* Which bytes of 48 make 16 of each channel: those of channel c in vector v. */
-static const uint8_t SPLIT[3][3][16] = {
-    {{0, 3, 6, 9, 12, 15, N, N, N, N, N, N, N, N, N, N},
-     {N, N, N, N, N, N, 2, 5, 8, 11, 14, N, N, N, N, N},
-     {N, N, N, N, N, N, N, N, N, N, N, 1, 4, 7, 10, 13}},
-    {{1, 4, 7, 10, 13, N, N, N, N, N, N, N, N, N, N, N},
-     {N, N, N, N, N, 0, 3, 6, 9, 12, 15, N, N, N, N, N},
-     {N, N, N, N, N, N, N, N, N, N, N, 2, 5, 8, 11, 14}},
-    {{2, 5, 8, 11, 14, N, N, N, N, N, N, N, N, N, N, N},
-     {N, N, N, N, N, 1, 4, 7, 10, 13, N, N, N, N, N, N},
-     {N, N, N, N, N, N, N, N, N, N, 0, 3, 6, 9, 12, 15}},
-};
+/* Which bytes of 48 make 16 of each channel: those of channel c in vector v are at 48c + 16v. */
+static const uint8_t SPLIT[144] = {0,  3,  6,  9,  12, 15, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, 2,  5,
+                                   8,  11, 14, N,  N,  N,  N, N, N, N, N, N, N, N, N, N, N, N, N, 1, 4, 7, 10, 13,
+                                   1,  4,  7,  10, 13, N,  N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, 0, 3,  6,
+                                   9,  12, 15, N,  N,  N,  N, N, N, N, N, N, N, N, N, N, N, N, N, 2, 5, 8, 11, 14,
+                                   2,  5,  8,  11, 14, N,  N, N, N, N, N, N, N, N, N, N, N, N, N, N, N, 1, 4,  7,
+                                   10, 13, N,  N,  N,  N,  N, N, N, N, N, N, N, N, N, N, N, N, 0, 3, 6, 9, 12, 15};
 LANES static void lanes_split(const uint8_t *row, int32_t width, uint8_t *const planes[3]) {
-    int32_t i = 0;
-    for (; i + 32 <= width; i += 32) {
+    if (width < 32) plain_split(row, width, planes);
+    for (int32_t next = 0; next < width && width >= 32; next += 32) {
+        int32_t i = next < width - 32 ? next : width - 32; /* the last ones overlap those before */
         const uint8_t *low = row + 3 * i, *high = low + 48;
         Vec parts[3];
         for (int32_t v = 0; v < 3; v++) parts[v] = vec_load_two(low + 16 * v, high + 16 * v);
         for (int32_t c = 0; c < 3; c++) {
             Vec plane = vec_all16(0);
             for (int32_t v = 0; v < 3; v++)
-                plane = vec_or(plane, vec_pick(parts[v], vec_load_two(SPLIT[c][v], SPLIT[c][v])));
+                plane =
+                    vec_or(plane, vec_pick(parts[v], vec_load_two(SPLIT + 48 * c + 16 * v, SPLIT + 48 * c + 16 * v)));
             vec_store(planes[c] + i, plane);
         }
     }
-    uint8_t *const rest[3] = {planes[0] + i, planes[1] + i, planes[2] + i};
-    plain_split(row + 3 * i, width - i, rest);
 }
 
-LANES static int32_t lanes_line(const uint8_t *bytes, int32_t count, const double *line, void *floats) {
+LANES static void lanes_line(const uint8_t *bytes, int32_t count, const double *line, float *floats) {
+    const double scale = line[0], shift = line[1];
     int32_t i = 0;
-    for (; i + 8 <= count; i += 8) vec_line8(bytes + i, line[0], line[1], (uint8_t *)floats + 4 * (size_t)i);
-    return i;
+#pragma GCC unroll 4
+    for (; i + 4 <= count; i += 4) vec_line4(bytes + i, scale, shift, floats + i);
+    plain_line(bytes + i, count - i, line, floats + i);
 }
 
 /* A row reversed pixel by pixel, from the last of dst to the first: memory is fetched ahead of ascending reads. */
@@ -224,27 +215,16 @@ LANES static void lanes_widen(const uint8_t *src, int32_t count, uint8_t *dst) {
         vec_store_two(dst + 16, dst + 48, vec_mix_high(even, odd));
     }
 }
-/* Where 16 bytes of channel c go in 48: from JOIN + 2 - c. */
-static const uint8_t JOIN[50] = {N, N, 0, N, N, 1, N, N,  2, N, N,  3, N, N,  4, N, N,  5, N, N,  6, N, N,  7, N,
-                                 N, 8, N, N, 9, N, N, 10, N, N, 11, N, N, 12, N, N, 13, N, N, 14, N, N, 15, N, N};
 LANES static void lanes_rgb(const uint8_t *luma, const uint8_t *const chroma[4], int32_t width, uint8_t *dst) {
     const Vec middle = vec_all16((int16_t)0x8080); /* bytes are signed where sums saturate */
     if (width < 32) plain_rgb(luma, chroma, width, dst);
     for (int32_t next = 0; next < width && width >= 32; next += 32) {
-        int32_t i = next < width - 32 ? next : width - 32; /* the last ones overlap those before */
+        int32_t i = next < width - 32 ? next : width - 32;
         Vec green = vec_add8(between(chroma[0] + i, chroma[1] + i), middle);
         Vec orange = vec_add8(between(chroma[2] + i, chroma[3] + i), middle);
         Vec gray = vec_add8(vec_load(luma + i), middle), mean = vec_subs8(gray, green);
         const Vec rgb[3] = {vec_adds8(mean, orange), vec_adds8(gray, green), vec_subs8(mean, orange)};
-        for (int32_t v = 0; v < 3; v++) {
-            Vec made = vec_all16(0);
-            for (int32_t c = 0; c < 3; c++) {
-                const uint8_t *places = JOIN + 2 - c + 16 * v;
-                made = vec_or(made, vec_pick(rgb[c], vec_load_two(places, places)));
-            }
-            vec_store_two(dst + 3 * i + 16 * v, dst + 3 * i + 48 + 16 * v, vec_add8(made, middle));
-        }
+        for (int32_t v = 0, at = 3 * i; v < 3; v++, at += 16)
+            vec_store_two(dst + at, dst + at + 48, vec_add8(vec_join(rgb, v), middle));
     }
 }
-static const Kernels LANES_KERNELS = {lanes_prepare, lanes_row,     lanes_column, lanes_split,
-                                      lanes_line,    lanes_reverse, lanes_widen,  lanes_rgb};

@@ -15,14 +15,11 @@ LANES static inline void vec_store_two(void *low, void *high, Vec v) { /* high a
     _mm_storeu_si128((__m128i *)low, _mm256_castsi256_si128(v));
     _mm_storeu_si128((__m128i *)high, _mm256_extracti128_si256(v, 1));
 }
-/* 8 bytes as bytes * scale + shift in doubles, rounded to floats: each step by IEEE 754, without a fused one. */
-LANES static inline void vec_line8(const uint8_t *bytes, double scale, double shift, void *floats) {
-    __m256d scales = _mm256_set1_pd(scale), shifts = _mm256_set1_pd(shift);
-    __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
-    __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(v)),
-            high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(v, 1));
-    _mm_storeu_ps((float *)floats, _mm256_cvtpd_ps(_mm256_add_pd(_mm256_mul_pd(low, scales), shifts)));
-    _mm_storeu_ps((float *)floats + 4, _mm256_cvtpd_ps(_mm256_add_pd(_mm256_mul_pd(high, scales), shifts)));
+/* 4 bytes as bytes * scale + shift in doubles, rounded to floats: each step by IEEE 754, without a fused one. */
+LANES static inline void vec_line4(const uint8_t *bytes, double scale, double shift, float *floats) {
+    __m256d values = _mm256_cvtepi32_pd(_mm_cvtepu8_epi32(_mm_loadu_si32(bytes)));
+    values = _mm256_add_pd(_mm256_mul_pd(values, _mm256_set1_pd(scale)), _mm256_set1_pd(shift));
+    _mm_storeu_ps(floats, _mm256_cvtpd_ps(values));
 }
 LANES static inline Vec vec_all16(int16_t x) { return _mm256_set1_epi16(x); }
 LANES static inline Vec vec_all32(int32_t x) { return _mm256_set1_epi32(x); }

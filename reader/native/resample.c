@@ -1,25 +1,13 @@
-/* Crops, resizes, flips and converts a batch of images of bytes. Integers only, so that AVX2, NEON, plain C and the
- * NumPy form (rawpack/pixels/resample.py) give the same bits.
+/* Crops, resizes, flips and converts a batch of images of bytes. docs/explanation/native.md has the definition, in
+ * whole numbers only, so that AVX2, NEON, plain C and the NumPy form (rawpack/pixels/resample.py) give the same bits.
  *
- * An axis of `in` pixels is made `out` of them, of which a window is computed:
- *   two taps (in <= out, or no antialias):
- *     n = (2i+1)*in - out;  first = floor(n / (2*out));  f = n / (2*out) - first;  beyond an edge the edge pixel counts
- *   triangle (in > out, antialias):
- *     t_j = max(0, 2*in - |(2j+1)*out - (2i+1)*in|) for trunc(c - s + 1/2) <= j < trunc(c + s + 1/2), 0 <= j < in,
- *     c = (i + 1/2)*in/out, s = in/out;  w_j = t_j / sum(t)
- *   weights W = floor(w * 2^p + 1/2), p the largest number up to 22 with all W of the axis below 2^15; two taps: the
- *     second is rounded, the first is the rest
- *   value = clip((sum(W * pixel) + 2^(p-1)) >> p), first along x, then, from these bytes, along y
- * 32 bits hold the sums: the W add up to 2^p and at most 1/2 for each of 65,536 taps, so that sums are below
- * 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no w is above 1. */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+ * 32 bits hold the sums of weights times pixels: the weights W add up to 2^p and at most 1/2 for each of 65,536 taps,
+ * so that sums are below 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no W is above
+ * 2^p, and W is below 2^15. */
+#include "core.h"
 
-#define PUBLIC __attribute__((visibility("default")))
-enum { VERSION = 2 };
-enum { DONE = 0, BAD_SIZES = 1, NO_MEMORY = 2 };
-enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, MOST_BITS = 22 };
+enum { VERSION = 3 };
+enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, LEAST_BITS = 14, MOST_BITS = 22 };
 enum { FLIP_X = 1, FLIP_Y = 2 };
 
 typedef struct {           /* one image and what is made of it */
@@ -64,17 +52,6 @@ typedef struct { /* of the vector kernels along x; laid out by their `prepare` *
     int32_t blends, vectors;
     int32_t reach; /* bytes of a source row that may be read */
 } Lanes;
-typedef struct {
-    int (*prepare)(Axis *x, int32_t channels, Lanes *lanes); /* -1: no memory */
-    void (*row)(const Axis *x, const Lanes *lanes, int32_t channels, const uint8_t *src, uint8_t *dst);
-    void (*column)(const Axis *y, int32_t i, const uint8_t *const *rows, int32_t bytes, uint8_t *dst);
-    void (*split)(const uint8_t *row, int32_t width, uint8_t *const planes[3]);
-    int32_t (*line)(const uint8_t *bytes, int32_t count, const double *line, void *floats); /* returns how many */
-    void (*reverse)(const uint8_t *src, int32_t width, int32_t channels, uint8_t *dst);
-    void (*widen)(const uint8_t *src, int32_t count, uint8_t *dst);
-    void (*rgb)(const uint8_t *luma, const uint8_t *const chroma[4], int32_t width, uint8_t *dst);
-} Kernels;
-
 static void *room(Buffer *buffer, size_t bytes) {
     if (buffer->bytes && bytes <= buffer->size) return buffer->bytes;
     free(buffer->bytes);
@@ -96,68 +73,50 @@ static int32_t bits_for(int32_t bits, int64_t part, int64_t whole) {
     return bits;
 }
 
-/* The pixel before the center of output i; returns how far behind it that is, in 1 / (2 * out). */
-static int64_t two_taps(const Span *span, int32_t i, int32_t *first) {
-    int64_t n = (2 * (int64_t)i + 1) * span->in - span->out, unit = 2 * (int64_t)span->out;
-    int64_t before = n < 0 ? -1 : divided((uint64_t)n, (uint64_t)unit), last = span->in - 1;
-    *first = (int32_t)(before < 0 ? 0 : before > last ? last : before);
-    return before < 0 || before >= last ? 0 : n - before * unit;
-}
-static void fill_two_taps(Axis *axis) {
-    const Span *span = &axis->span;
-    int64_t unit = 2 * (int64_t)span->out;
-    axis->bits = 15; /* of two weights, the larger is at least 1/2 */
-    for (int32_t i = 0, first; i < span->out && axis->bits > 14; i++) {
-        int64_t past = two_taps(span, i, &first);
-        axis->bits = bits_for(axis->bits, past > unit - past ? past : unit - past, unit);
-    }
-    for (int32_t i = 0, first; i < span->count; i++) {
-        int32_t position = span->flip ? span->count - 1 - i : i;
-        int32_t far = rounded_weight(two_taps(span, span->from + i, &first), unit, axis->bits);
-        int32_t near = (1 << axis->bits) - far;
-        if (near == 0) first++, near = far, far = 0; /* the vectors' far weight, in 2^-15, has 16 bits */
-        axis->first[position] = first;
-        axis->used[position] = far ? 2 : 1;
-        axis->weights[2 * position] = (int16_t)near, axis->weights[2 * position + 1] = (int16_t)far;
-    }
-}
-
-static int64_t triangle(const Span *span, int32_t i, int32_t j) {
-    int64_t away = (2 * (int64_t)j + 1) * span->out - (2 * (int64_t)i + 1) * span->in;
-    int64_t value = 2 * (int64_t)span->in - (away < 0 ? -away : away);
-    return value > 0 ? value : 0;
-}
-typedef struct {
+typedef struct { /* the pixels that one of the result is made of: less, the farther their centers are apart */
     int32_t first, end;
-    int64_t sum, most; /* of the triangle's values */
+    int64_t sum, most; /* of the parts */
 } Window;
+/* In 1 / (2 * out) of a pixel. Two taps are a triangle that reaches one pixel. */
+static int64_t reach_of(const Span *span) { return 2 * (int64_t)(span->triangle ? span->in : span->out); }
+static int64_t part_of(const Span *span, int32_t i, int32_t j) {
+    int64_t away = (2 * (int64_t)j + 1) * span->out - (2 * (int64_t)i + 1) * span->in;
+    int64_t part = reach_of(span) - (away < 0 ? -away : away);
+    return part > 0 ? part : 0;
+}
 static Window window_of(const Span *span, int32_t i) {
-    int64_t in = span->in, unit = 2 * (int64_t)span->out, center = (2 * (int64_t)i + 1) * in; /* in 1 / unit */
-    int64_t from = center - 2 * in + span->out, end = (center + 2 * in + span->out) / unit;
-    Window window = {from > 0 ? (int32_t)(from / unit) : 0, (int32_t)(end < in ? end : in), 0, 0};
+    int64_t unit = 2 * (int64_t)span->out, reach = reach_of(span);
+    int64_t from = (2 * (int64_t)i + 1) * span->in + span->out - reach;
+    int64_t first = from > 0 ? divided((uint64_t)from, (uint64_t)unit) : 0;
+    int64_t end = span->triangle ? divided((uint64_t)(from + 2 * reach), (uint64_t)unit) : first + 2 - (from < 0);
+    Window window = {(int32_t)first, (int32_t)(end < span->in ? end : span->in), 0, 0};
     for (int32_t j = window.first; j < window.end; j++) {
-        int64_t value = triangle(span, i, j);
-        window.sum += value;
-        if (value > window.most) window.most = value;
+        int64_t part = part_of(span, i, j);
+        window.sum += part;
+        if (part > window.most) window.most = part;
     }
     return window;
 }
-static void fill_triangles(Axis *axis) {
+static void fill_axis(Axis *axis) {
     const Span *span = &axis->span;
+    const int32_t rest = !span->triangle; /* 1: the first of two weights is the rest */
     axis->bits = MOST_BITS;
-    for (int32_t i = 0; i < span->out; i++) {
+    for (int32_t i = 0; i < span->out && axis->bits > LEAST_BITS; i++) {
         Window window = window_of(span, i);
         axis->bits = bits_for(axis->bits, window.most, window.sum);
     }
     for (int32_t i = 0; i < span->count; i++) {
         int32_t position = span->flip ? span->count - 1 - i : i, scaled = span->from + i;
         Window window = window_of(span, scaled);
-        int16_t *weights = axis->weights + (size_t)position * (size_t)axis->pitch;
+        int16_t *weights = axis->weights + (size_t)position * (size_t)axis->pitch, *next = weights + rest;
+        for (int32_t j = window.first + rest; j < window.end; j++)
+            *next++ = (int16_t)rounded_weight(part_of(span, scaled, j), window.sum, axis->bits);
+        if ((window.end - window.first) % 2) *next = 0; /* taps are read by twos */
+        if (rest) weights[0] = (int16_t)((1 << axis->bits) - weights[1]);
+        if (!weights[0] && rest) /* the vectors' far weight, in 2^-15, has 16 bits */
+            window.first++, weights[0] = weights[1], weights[1] = 0;
         axis->first[position] = window.first;
         axis->used[position] = window.end - window.first;
-        for (int32_t j = window.first; j < window.end; j++)
-            *weights++ = (int16_t)rounded_weight(triangle(span, scaled, j), window.sum, axis->bits);
-        if ((window.end - window.first) % 2) *weights = 0; /* taps are read by twos */
     }
 }
 
@@ -175,7 +134,7 @@ static int prepare_axis(Axis *axis, const Span *span) {
     if (!axis->first) return NO_MEMORY;
     axis->used = axis->first + count;
     axis->weights = (int16_t *)(axis->used + count);
-    (span->triangle ? fill_triangles : fill_two_taps)(axis);
+    fill_axis(axis);
     return DONE;
 }
 static Span span_of(const Image *image, const Result *result, int axis) {
@@ -243,35 +202,29 @@ static void plain_rgb(const uint8_t *luma, const uint8_t *const chroma[4], int32
         dst[0] = clipped(mean + orange), dst[1] = clipped(luma[i] + green), dst[2] = clipped(mean - orange);
     }
 }
-static const Kernels PLAIN_KERNELS = {plain_prepare, plain_row,     plain_column, plain_split,
-                                      NULL,          plain_reverse, plain_widen,  plain_rgb};
+static void plain_line(const uint8_t *bytes, int32_t count, const double *line, float *floats) {
+    for (int32_t i = 0; i < count; i++) floats[i] = (float)(bytes[i] * line[0] + line[1]);
+}
 
-#if defined(__x86_64__)
-#include "lanes_x86.h"
+#ifdef LANES
 #include "lanes.h"
-#elif defined(__aarch64__)
-#include "lanes_arm.h"
-#include "lanes.h"
+#define KERNEL(name) (job->vectors ? lanes_##name : plain_##name)
 #else
-enum { LANES_NUMBER = 0 };
-#define LANES_KERNELS PLAIN_KERNELS
-static int lanes_work(void) { return 0; }
+#define KERNEL(name) plain_##name
 #endif
 
 /* ---- one image */
-typedef struct { /* memory of a call */
+typedef struct {
+    int vectors; /* whether they are used */
     Axis x, y;
     Lanes lanes;
-    Buffer ring, rows, edge, row, planes, chroma;
-} Memory;
-typedef struct {
-    const Kernels *kernels;
     const Image *image;
     const Result *result;
     uint8_t *out;         /* of this image */
     const uint8_t *first; /* of the box; its Y if these are planes */
-    uint8_t *ring;        /* rows that were resized along x, row y of the box in place y % ringed */
-    const uint8_t **rows; /* those that a row of the result is made from */
+    Buffer ring;          /* rows that were resized along x, row y of the box in place y % ringed */
+    Buffer rows;          /* pointers to those that a row of the result is made from */
+    Buffer edge, row, planes, chroma;
     size_t pitch;         /* bytes from row to row of the ring */
     int32_t ringed, next; /* rows of the ring; the row of the box that comes next */
     int32_t bytes;        /* of a row of the window */
@@ -280,30 +233,30 @@ typedef struct {
 } Job;
 
 /* Row `row` of Cg, enlarged along x; that of Co is a pitch behind it. */
-static const uint8_t *wide_chroma(Memory *memory, Job *job, int32_t row) {
+static const uint8_t *wide_chroma(Job *job, int32_t row) {
     int64_t height = job->image->height, width = job->image->width, rows = (height + 1) / 2, count = (width + 1) / 2;
     const uint8_t *src = job->image->pixels + height * width + row * count;
-    uint8_t *all = memory->chroma.bytes, *wide = all + (size_t)(row % 2 * 2 + 1) * job->wide_pitch, *copy = all + 1;
+    uint8_t *all = job->chroma.bytes, *wide = all + (size_t)(row % 2 * 2 + 1) * job->wide_pitch, *copy = all + 1;
     for (size_t plane = 0; plane < 2 && job->wide[row % 2] != row; plane++, src += rows * count) {
         memcpy(copy, src, (size_t)count);
         copy[-1] = copy[0], copy[count] = copy[count - 1];
-        job->kernels->widen(copy, (int32_t)count, wide + plane * job->wide_pitch);
+        KERNEL(widen)(copy, (int32_t)count, wide + plane * job->wide_pitch);
     }
     job->wide[row % 2] = row;
     return wide;
 }
 /* RGB of row y of a box of planes, and nothing beside it. */
-static const uint8_t *make_rgb(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
+static const uint8_t *make_rgb(Job *job, int32_t y, uint8_t *dst) {
     const int32_t *box = job->image->box, whole = box[0] + y, near = whole / 2, last = (job->image->height - 1) / 2;
     const int32_t far = whole % 2 ? near + (near < last) : near - (near > 0);
-    const uint8_t *first = wide_chroma(memory, job, near) + box[1], *second = wide_chroma(memory, job, far) + box[1];
+    const uint8_t *first = wide_chroma(job, near) + box[1], *second = wide_chroma(job, far) + box[1];
     const uint8_t *const chroma[4] = {first, second, first + job->wide_pitch, second + job->wide_pitch};
-    job->kernels->rgb(job->first + y * job->image->stride, chroma, box[3], dst);
+    KERNEL(rgb)(job->first + y * job->image->stride, chroma, box[3], dst);
     return dst;
 }
 
-static int prepare(Memory *memory, Job *job) {
-    Axis *x = &memory->x, *y = &memory->y;
+static int prepare(Job *job) {
+    Axis *x = &job->x, *y = &job->y;
     const Result *result = job->result;
     Span along[2] = {span_of(job->image, result, 0), span_of(job->image, result, 1)};
     int32_t channels = result->channels;
@@ -311,61 +264,62 @@ static int prepare(Memory *memory, Job *job) {
     if (memcmp(&y->span, &along[0], sizeof *along) && prepare_axis(y, &along[0])) return NO_MEMORY;
     if (memcmp(&x->span, &along[1], sizeof *along)) {
         if (prepare_axis(x, &along[1])) return NO_MEMORY;
-        if (x->count && !is_copied(x) && job->kernels->prepare(x, channels, &memory->lanes) < 0) return NO_MEMORY;
+        if (x->count && !is_copied(x) && KERNEL(prepare)(x, channels, &job->lanes) < 0) return NO_MEMORY;
     }
-    if (is_copied(x)) memory->lanes.reach = 0;
+    if (is_copied(x)) job->lanes.reach = 0;
     job->bytes = x->count * channels;
     job->pitch = ((size_t)job->bytes + 127) / 64 * 64; /* vectors are stored whole, up to 63 bytes too many */
     job->ringed = is_copied(y) ? 1 : y->taps;
     job->next = 0;
-    job->ring = room(&memory->ring, (size_t)job->ringed * job->pitch);
-    job->rows = room(&memory->rows, ((size_t)job->ringed + 1) * sizeof *job->rows);
-    size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)memory->lanes.reach;
-    if (!job->ring || !job->rows || !room(&memory->edge, row > reach ? row : reach)) return NO_MEMORY;
-    size_t line = (size_t)result->width * (size_t)channels;
     job->wide[0] = job->wide[1] = -1;
     job->wide_pitch = ((size_t)job->image->width + 191) / 64 * 64; /* of an even width, and 63 bytes */
-    if (job->image->planes && !room(&memory->chroma, 5 * job->wide_pitch)) return NO_MEMORY;
-    return room(&memory->row, line) && room(&memory->planes, line) ? DONE : NO_MEMORY;
+    size_t row = (size_t)x->span.in * (size_t)channels, reach = (size_t)job->lanes.reach;
+    size_t line = (size_t)result->width * (size_t)channels;
+    int made = room(&job->ring, (size_t)job->ringed * job->pitch) && room(&job->edge, row > reach ? row : reach) &&
+               room(&job->rows, ((size_t)job->ringed + 1) * sizeof(uint8_t *)) && room(&job->row, line) &&
+               room(&job->planes, line) && (!job->image->planes || room(&job->chroma, 5 * job->wide_pitch));
+    return made ? DONE : NO_MEMORY;
 }
 
 /* Row y of the box, resized along x: the window of it. A copy writes nothing beside it. */
-static void make_row(Memory *memory, Job *job, int32_t y, uint8_t *dst) {
-    const Axis *x = &memory->x;
+static void make_row(Job *job, int32_t y, uint8_t *dst) {
+    const Axis *x = &job->x;
     const uint8_t *src = job->first + (int64_t)y * job->image->stride;
     int32_t channels = job->result->channels;
-    if (job->image->planes) src = make_rgb(memory, job, y, is_whole(x) ? dst : memory->edge.bytes);
+    if (job->image->planes) src = make_rgb(job, y, is_whole(x) ? dst : job->edge.bytes);
     if (src == dst) return;
     if (is_copied(x)) {
         src += (size_t)x->span.from * (size_t)channels;
         if (x->span.flip)
-            job->kernels->reverse(src, x->count, channels, dst);
+            KERNEL(reverse)(src, x->count, channels, dst);
         else
             memcpy(dst, src, (size_t)job->bytes);
         return;
     }
-    if (!job->image->planes && memory->lanes.reach > job->image->end - src)
-        src = memcpy(memory->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
-    job->kernels->row(x, &memory->lanes, channels, src, dst);
+    if (!job->image->planes && job->lanes.reach > job->image->end - src)
+        src = memcpy(job->edge.bytes, src, (size_t)x->span.in * (size_t)channels);
+    KERNEL(row)(x, &job->lanes, channels, src, dst);
 }
 
 /* Row i of the window into dst. Called for ascending i. */
-static void make_window_row(Memory *memory, Job *job, int32_t i, uint8_t *dst) {
-    const Axis *y = &memory->y;
-    if (is_copied(y) && is_copied(&memory->x)) {
-        make_row(memory, job, y->span.from + i, dst);
+static void make_window_row(Job *job, int32_t i, uint8_t *dst) {
+    const Axis *y = &job->y;
+    if (is_copied(y) && is_copied(&job->x)) {
+        make_row(job, y->span.from + i, dst);
         return;
     }
     int32_t first = is_copied(y) ? y->span.from + i : y->first[i], used = is_copied(y) ? 1 : y->used[i];
+    uint8_t *ring = job->ring.bytes;
+    const uint8_t **rows = job->rows.bytes;
     if (job->next < first) job->next = first;
     for (; job->next < first + used; job->next++)
-        make_row(memory, job, job->next, job->ring + (size_t)(job->next % job->ringed) * job->pitch);
-    for (int32_t k = 0; k < used; k++) job->rows[k] = job->ring + (size_t)((first + k) % job->ringed) * job->pitch;
-    job->rows[used] = job->rows[used - 1]; /* taps are read by twos */
+        make_row(job, job->next, ring + (size_t)(job->next % job->ringed) * job->pitch);
+    for (int32_t k = 0; k < used; k++) rows[k] = ring + (size_t)((first + k) % job->ringed) * job->pitch;
+    rows[used] = rows[used - 1]; /* taps are read by twos */
     if (used == 1)
-        memcpy(dst, job->rows[0], (size_t)job->bytes);
+        memcpy(dst, rows[0], (size_t)job->bytes);
     else
-        job->kernels->column(y, i, job->rows, job->bytes, dst);
+        KERNEL(column)(y, i, rows, job->bytes, dst);
 }
 
 /* The values of a table for every `step`-th byte, `apart` bytes from each other. Inline: `item` is a constant. */
@@ -376,66 +330,55 @@ static inline void look_up(const uint8_t *bytes, int32_t count, int32_t step, co
 }
 
 /* A finished row of bytes becomes row y of the result. */
-static void put_row(Memory *memory, const Job *job, const uint8_t *row, int32_t y) {
+static void put_row(Job *job, const uint8_t *row, int32_t y) {
     const Result *result = job->result;
     int32_t width = result->width, channels = result->channels;
     size_t item = (size_t)result->itemsize, line = (size_t)width * item, plane = (size_t)result->height * line;
     size_t apart = result->planar ? item : item * (size_t)channels;
     uint8_t *to[3], *first = job->out + (size_t)y * (size_t)width * apart;
     for (int32_t c = 0; c < channels; c++) to[c] = first + (size_t)c * (result->planar ? plane : item);
-    if (!result->tables) job->kernels->split(row, width, to);
-    int32_t begin = 0; /* the pixels before it are done: computing is faster than looking up */
-    if (result->tables && result->lines && result->planar && job->kernels->line) {
-        uint8_t *bytes = memory->planes.bytes, *planes[3] = {bytes, bytes + width, bytes + 2 * (size_t)width};
-        if (channels == 3) job->kernels->split(row, width, planes);
+    if (!result->tables) KERNEL(split)(row, width, to);
+    if (result->lines && result->planar) { /* computing is faster than looking up */
+        uint8_t *bytes = job->planes.bytes, *planes[3] = {bytes, bytes + width, bytes + 2 * (size_t)width};
+        if (channels == 3) KERNEL(split)(row, width, planes);
         for (int32_t c = 0; c < channels; c++)
-            begin = job->kernels->line(channels == 3 ? planes[c] : row, width, result->lines + 2 * c, to[c]);
+            KERNEL(line)(channels == 3 ? planes[c] : row, width, result->lines + 2 * c, (float *)to[c]);
+        return;
     }
     for (int32_t c = 0; result->tables && c < channels; c++) {
         const uint8_t *table = (const uint8_t *)result->tables + (size_t)c * 256 * item;
-        const uint8_t *from = row + (size_t)begin * (size_t)channels + c;
-        uint8_t *rest = to[c] + (size_t)begin * apart;
-        if (item == 1) look_up(from, width - begin, channels, table, 1, rest, apart);
-        if (item == 2) look_up(from, width - begin, channels, table, 2, rest, apart);
-        if (item == 4) look_up(from, width - begin, channels, table, 4, rest, apart);
+        if (item == 1) look_up(row + c, width, channels, table, 1, to[c], apart);
+        if (item == 2) look_up(row + c, width, channels, table, 2, to[c], apart);
+        if (item == 4) look_up(row + c, width, channels, table, 4, to[c], apart);
     }
 }
 
-/* Whether rows of the result, before tables, are rows of the image as they are. */
-static int is_as_stored(const Memory *memory, const Job *job) {
-    const Axis *x = &memory->x, *y = &memory->y;
-    return is_copied(x) && is_copied(y) && !x->span.flip && x->count == job->result->width &&
-           y->count == job->result->height && !job->image->planes;
-}
-
-static void make_image(Memory *memory, Job *job) {
+static void make_image(Job *job) {
     const Result *result = job->result;
-    const Span *x = &memory->x.span, *y = &memory->y.span;
+    const Span *x = &job->x.span, *y = &job->y.span;
     int32_t channels = result->channels, direct = !result->tables && !(result->planar && channels > 1);
     size_t bytes = (size_t)result->width * (size_t)channels;
     size_t left = (size_t)(x->flip ? result->width - x->count - x->left : x->left) * (size_t)channels;
-    int stored = !direct && is_as_stored(memory, job);
+    int stored = !direct && is_copied(&job->x) && is_copied(&job->y) && !x->flip && x->count == result->width &&
+                 !job->image->planes;              /* rows are, before tables, those of the image */
     for (int32_t k = 0; k < result->height; k++) { /* in the order of the box's rows */
         int32_t to = job->image->flips & FLIP_Y ? result->height - 1 - k : k, i = k - y->left;
-        if (stored) {
-            const uint8_t *row = job->first + (y->from + k) * job->image->stride + (int64_t)x->from * channels;
-            put_row(memory, job, row, to);
-            continue;
-        }
-        uint8_t *row = direct ? job->out + (size_t)to * bytes : memory->row.bytes;
-        if (i >= 0 && i < y->count) {
-            memset(row, result->fill, left);
-            make_window_row(memory, job, i, row + left);
-            memset(row + left + job->bytes, result->fill, bytes - left - (size_t)job->bytes);
-        } else {
+        uint8_t *row = direct ? job->out + (size_t)to * bytes : job->row.bytes;
+        const uint8_t *made = row;
+        if (i < 0 || i >= y->count) {
             memset(row, result->fill, bytes);
+        } else if (stored) {
+            made = job->first + (y->from + i) * job->image->stride + (int64_t)x->from * channels;
+        } else {
+            memset(row, result->fill, left);
+            make_window_row(job, i, row + left);
+            memset(row + left + job->bytes, result->fill, bytes - left - (size_t)job->bytes);
         }
-        if (!direct) put_row(memory, job, row, to);
+        if (!direct) put_row(job, made, to);
     }
 }
 
 /* ---- a batch */
-static int is_within(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
 static int is_sound_result(const Result *result) {
     int32_t item = result->itemsize;
     return result->out && is_within(result->height, 1, LONGEST_RESULT) && is_within(result->width, 1, LONGEST_RESULT) &&
@@ -462,10 +405,9 @@ static int is_sound_image(const Image *image, int32_t channels) {
     }
     return is_within(image->flips, 0, FLIP_X | FLIP_Y);
 }
-static void discard(Memory *memory) {
-    Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
-                         &memory->ring,    &memory->rows,    &memory->edge,          &memory->row,
-                         &memory->planes,  &memory->chroma};
+static void discard(Job *job) {
+    Buffer *buffers[] = {&job->x.table, &job->y.table, &job->lanes.offsets, &job->lanes.weights, &job->ring,
+                         &job->rows,    &job->edge,    &job->row,           &job->planes,        &job->chroma};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
@@ -478,18 +420,17 @@ PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *re
     if (n < 0 || !result || (n && !images) || !is_sound_result(result)) return BAD_SIZES;
     for (int64_t i = 0; i < n; i++)
         if (!is_sound_image(&images[i], result->channels)) return BAD_SIZES;
-    Memory memory = {0};
     size_t bytes = (size_t)result->height * (size_t)result->width * (size_t)result->channels * (size_t)result->itemsize;
-    Job job = {.kernels = result->lanes && lanes_work() ? &LANES_KERNELS : &PLAIN_KERNELS, .result = result};
+    Job job = {.vectors = result->lanes && lanes_work(), .result = result};
     int code = DONE;
     for (int64_t i = 0; i < n && code == DONE; i++) {
         const Image *image = job.image = &images[i];
         job.first = image->pixels + image->box[0] * image->stride;
         job.first += (int64_t)image->box[1] * (image->planes ? 1 : result->channels);
         job.out = result->out + (size_t)i * bytes;
-        code = prepare(&memory, &job);
-        if (code == DONE) make_image(&memory, &job);
+        code = prepare(&job);
+        if (code == DONE) make_image(&job);
     }
-    discard(&memory);
+    discard(&job);
     return code;
 }

@@ -18,6 +18,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from running import run_here
 import rawpack_packer
 from rawpack import Reader, native
 from rawpack.system.child import environment
-from rawpack.transforms import CenterCrop, Lambda, RandomResizedCrop, Resize
+from rawpack.transforms import CenterCrop, Lambda, RandomHorizontalFlip, RandomResizedCrop, Resize
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = """
@@ -358,6 +359,41 @@ def test_a_reader_warns_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="the native core is off: .* does not exist. NumPy") as caught:
         assert all(list(store.batches(4, transform=steps, workers=2)) for steps in recipes)
     assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "warns"),
+    [
+        ({"compression": "zstd"}, None, True),
+        ({"compression": "zstd", "color": "ycgco420"}, None, True),
+        ({"color": "ycgco420"}, None, True),
+        ({"format": "lmdb"}, [CenterCrop(3)], True),
+        ({"format": "lmdb"}, [RandomHorizontalFlip()], True),
+        ({"format": "lmdb"}, None, False),
+        ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False),
+        ({}, None, False),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_reader_warns_before_it_starts_workers(
+    fresh: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], steps: Any, warns: bool, first: int
+) -> None:
+    """Wherever the core would take part in what they do, which of several stores it may be: they do not warn."""
+    images = [np.full((9, 7, 3), i, np.uint8) for i in range(8)]
+    stores = [tmp_path / "beside", tmp_path / "store"]
+    rawpack_packer.pack(images, stores[0], workers=0, format="hdf5", compression="gzip", size="keep")
+    rawpack_packer.pack(images, stores[1], workers=0, size="keep", **options)
+    fresh.setattr(native, "LIBRARY", tmp_path / "core")
+    batches = Reader([stores[first], stores[1 - first]]).batches(4, transform=steps, workers=2)
+    with (
+        mock.patch("rawpack.workers.pool.WorkerPool", side_effect=InterruptedError),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        with pytest.raises(InterruptedError):
+            next(iter(batches))
+    assert ["the native core is off" in str(warning.message) for warning in caught] == [True] * warns
 
 
 def test_workers_do_not_warn(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:

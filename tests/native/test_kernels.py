@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from resampled import Case, noise, odd_cases, planar_cases, weights
 
 from rawpack.native import state
-from rawpack.native.calls import IMAGE, resample
+from rawpack.native.calls import IMAGE, Resampling, resample, resample_one
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
@@ -130,3 +130,23 @@ def test_a_batch_is_its_images_one_by_one() -> None:
         thread.join()
     assert all(np.array_equal(out, alone) for out in results)
     resample(images[:0], alone[:0])  # an empty batch
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_made_one_by_one_are_those_made_at_once(channels: int) -> None:
+    """Of views and of arrays with any strides of axes of one value; what has gaps within a row is refused."""
+    whole = noise(90 * 80 * channels).reshape(90, 80, channels)
+    parts = [whole, whole[5:40, 7:50], whole[3:4], whole[3:4, 9:10], np.ascontiguousarray(whole[:, 4:5])]
+    if channels == 1:
+        parts.append(np.ascontiguousarray(whole[..., 0])[..., None])
+    images, out = np.zeros(len(parts), IMAGE), np.zeros((len(parts), 31, 23, channels), np.uint8)
+    images["scaled"], images["flips"] = (31, 23), 3
+    resampling = Resampling(images, out)
+    for i, part in enumerate(parts):
+        resampling.make_of(i, part)
+        made = np.zeros((31, 23, channels), np.uint8)
+        assert resample_one(np.ascontiguousarray(part.copy()), (31, 23), (0, 0, 31, 23), made)
+        np.testing.assert_array_equal(out[i], made[::-1, ::-1])
+    for number, part in ((len(parts), whole), (-1, whole), (0, whole[:, ::2]), (0, whole[..., :1][..., [0, 0]])):
+        with pytest.raises(ValueError, match=r"There is no image|one after another|pixels must be bytes"):
+            resampling.make_of(number, part)

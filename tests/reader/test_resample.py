@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from functools import cache
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack import native
 from rawpack.native import calls
+from rawpack.pixels import resample as resampling
 from rawpack.pixels.resample import resample
 from rawpack.pixels.resize import to_size
 
@@ -314,3 +316,15 @@ def test_a_value_that_is_not_finite_stays_where_it_counts(value: float, size: tu
     if size[0] <= 40 and size[1] <= 60:
         assert (np.isfinite(made) == ~touched).all()
         assert (made[touched] == value).all() or np.isnan(value)
+
+
+def test_tables_that_are_kept_are_bounded_in_bytes() -> None:
+    """Those of many short axes, and of a few long ones."""
+    kept = {"short": [0], "long": [0]}
+    for old, new in itertools.product((1, 50, 255, 256, 700, 1023, 1024, 1025, 6000, 65536), repeat=2):
+        bands = resampling._new_bands(old, min(new, 16384), True, 0, min(new, 16384))
+        kept["short" if max(old, new) <= 1024 else "long"].append(bands.weights.nbytes + bands.rows.nbytes)
+    limits = resampling._short.cache_parameters()["maxsize"], resampling._long.cache_parameters()["maxsize"]
+    assert limits == (512, 16)
+    assert max(kept["short"]) * 512 < 28 << 20
+    assert max(kept["long"]) * 16 < 64 << 20

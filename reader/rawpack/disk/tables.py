@@ -70,6 +70,8 @@ class Codec:
     of one shape are then copied by one call for all shards."""
     planar: bool = False
     """Whether each sample is an image as planes of YCgCo 4:2:0."""
+    native: bool = False
+    """Whether the native core takes part in decoding, besides making pixels of planes."""
     lossy: bool = False
     """Whether decoded pixels may differ from those that were packed."""
     scales: bool = False
@@ -132,7 +134,7 @@ CODECS: dict[str, Codec] = {
             max_inflation=_DEFLATE, holds=_color_image, stored_shape=_flat_planes,
         ),
         Codec("zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), max_inflation=_ZSTD, holds=_plain,
-              needs=f"{_OPEN}.zstd:library"),
+              native=True, needs=f"{_OPEN}.zstd:library"),
         Codec(
             "ycgco420_zstd", f"{_OPEN}.zstd:open_rows", index=("offset", "bytes"), planar=True, lossy=True,
             max_inflation=_ZSTD, holds=_color_image, stored_shape=_flat_planes, needs=f"{_OPEN}.zstd:library",

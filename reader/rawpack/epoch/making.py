@@ -147,6 +147,18 @@ class Making:
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
 
+    def _is_decoded_by_the_core(self, name: str) -> bool:
+        """Whether the native core takes part in reading a field as it is stored: it converts planes, undoes differences
+        of rows, and cuts what a crop needs out of JPEG files."""
+        settings = self.settings
+        if name in settings.planes or name in settings.encoded:
+            return False
+        stored = [store.fields[name] for store in self._library.stores if name in store.fields]
+        codecs = [field.codec for field in stored if field.in_shards]
+        plan = None if settings.pipeline is None else settings.pipeline.plans.get(name)
+        crops = plan is not None and plan.crop is not None
+        return any(codec.planar or codec.native or (crops and codec.suffix == ".jpg") for codec in codecs)
+
     def pads(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
         """What a batch of these rows has besides: see `Offsets.pads`."""
         return self._samples.pads(self.settings.fields, rows)
@@ -172,9 +184,8 @@ class Making:
             from rawpack.transforms.fused import native_share
 
             native_share(settings.pipeline)  # workers do not warn, and do as this process does
-        stored = [self._library.fields.get(name) for name in settings.fields if name not in settings.planes]
-        if any(field is not None and field.planar for field in stored):
-            native.library()  # the same: they convert planes
+        if any(map(self._is_decoded_by_the_core, settings.fields)):
+            native.library()  # the same
         if self._sends:
             from rawpack.epoch.sent import SentSteps
 

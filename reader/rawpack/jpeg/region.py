@@ -2,8 +2,9 @@
 
 Where a restart marker ends every row of MCUs, as in the files that rawpack packs, rows of MCUs are independent of one
 another. The header with another height, some of the rows with renumbered markers, and an end marker are then a valid
-small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so a
-box that touches the edge of its MCU rows needs one row more.
+small JPEG, which any decoder decodes. The native core finds the markers, or a regular expression without it. If chroma
+is subsampled vertically, decoding interpolates between rows, so a box that touches the edge of its MCU rows needs one
+row more.
 
 Of any other file, an optional library decodes only a small box (see `rawpack.jpeg.with_nvimgcodec`). On cut files it
 saves nothing. Everything else is decoded completely and sliced. The result is identical to the bit.
@@ -16,11 +17,13 @@ from collections.abc import Callable
 from itertools import islice
 from operator import index
 
+from rawpack import native
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg import with_nvimgcodec
 from rawpack.jpeg.choice import region_decoder
 from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape
 from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader, mcu_shape, mixes_rows, read_header
+from rawpack.native.calls import row_ends
 
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
@@ -92,7 +95,7 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
         and scan_header[-3:] == _WHOLE_SPECTRUM
     ):
         return None
-    ends = _row_ends(data, scan_offset, end, rows)
+    ends = (_row_ends if native.library() is None else row_ends)(data, scan_offset, rows, end)
     if ends is None:
         return None
 
@@ -109,11 +112,8 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
     return memoryview(cut), JpegHeader(height, *header[1:])
 
 
-def _row_ends(data: memoryview, scan_offset: int, end: int, rows: int) -> list[int] | None:
-    """Where each of the first `end` rows ends in the data: at its restart marker, the last of all at the end marker.
-
-    None unless there are exactly these markers, in order, and the data ends with the end marker.
-    """
+def _row_ends(data: memoryview, scan_offset: int, rows: int, end: int) -> list[int] | None:
+    """As `row_ends` of the native core."""
     found = list(islice(_MARKER.finditer(data, scan_offset), end))
     ends, markers = list(map(re.Match.start, found)), b"".join(map(re.Match.group, found))
     if end == rows:

@@ -32,9 +32,11 @@ IMAGE = np.dtype(
 )
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
-_BAD_SIZES, _NO_MEMORY = 1, 2
-_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq12i"), struct.Struct("@PPP8i")
-"""As IMAGE and `_Result`, for one image."""
+_BAD_SIZES, _NO_MEMORY, _OTHER_MARKERS = 1, 2, 3
+_PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
+"""One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
+_PACKED_DIFFERENCES = struct.Struct("@PP7q2i")
+"""As stored.c has it."""
 
 _NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
@@ -43,31 +45,76 @@ _LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0, 0], np.int32)
 _MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3, 1], np.int32)
 
 
-class _Result(ctypes.Structure):
-    _fields_ = (
-        ("out", ctypes.c_void_p),
-        ("tables", ctypes.c_void_p),
-        ("lines", ctypes.c_void_p),
-        *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
-        *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
-    )
+class Resampling:
+    """Crops, resizes, flips and converts n images of bytes into out, all at once or one by one: `resample` has the
+    arguments. What is the same for all images is checked when this is made."""
+
+    def __init__(
+        self,
+        images: NDArray[np.void],
+        out: NDArray[Any],
+        *,
+        planar: bool = False,
+        antialias: bool = True,
+        fill: int = 0,
+        tables: NDArray[Any] | None = None,
+        lines: NDArray[np.float64] | None = None,
+        lanes: bool = True,
+    ) -> None:
+        core = library()
+        if core is None:
+            raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+        height, width, channels = _shape(images, out, planar)
+        _check_tables(out, tables, channels)
+        if lines is not None and (
+            tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
+        ):
+            raise ValueError(f"lines must be ({channels}, 2) of float64, beside tables of float32: {lines.shape}")
+        if not 0 <= fill <= 255:
+            raise ValueError(f"fill is a byte, 0 to 255: {fill}")
+        self._images, self._bytes, self._channels = images, images.view(np.uint8).data, channels
+        self._call, self._kept = core.rawpack_resample, (out, tables, lines)
+        self._places = images.ctypes.data, out.ctypes.data, height * width * channels * out.itemsize
+        given = (0 if values is None else values.ctypes.data for values in (tables, lines))
+        flags = (planar, antialias, fill, lanes)
+        self._result = (*given, height, width, channels, out.itemsize, *map(int, flags))
+
+    def make(self) -> None:
+        """Make them all. Raises ValueError where one does not fit, MemoryError."""
+        _check_images(self._images, self._channels)
+        self._make(0, len(self._images))
+
+    def make_of(self, i: int, pixels: NDArray[np.uint8]) -> None:
+        """Make image i of all of these pixels, (h, w, C), whatever it has as "pixels" to "box"."""
+        if not 0 <= i < len(self._images):
+            raise ValueError(f"There is no image {i}: there are {len(self._images)}")
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != self._channels:
+            raise ValueError(f"pixels must be bytes, (h, w, {self._channels}): {pixels.dtype} {pixels.shape}")
+        (height, width, channels), at = pixels.shape, pixels.__array_interface__["data"][0]
+        stride, *within = pixels.strides
+        if pixels.flags.c_contiguous:  # then strides of axes of one value may be any numbers
+            stride, within = width * channels, [channels, 1]
+        if within != [channels, 1] or stride < width * channels:
+            raise ValueError(f"The pixels of a row must be one after another: strides {pixels.strides}")
+        end = at + (height - 1) * stride + width * channels
+        _PACKED_PLACE.pack_into(self._bytes, i * IMAGE.itemsize, at, end, stride, height, width, 0, 0, height, width)
+        self._make(i, 1)
+
+    def _make(self, first: int, count: int) -> None:
+        at, to, each = self._places
+        result = _PACKED_RESULT.pack(to + first * each, *self._result)
+        code = self._call(ctypes.c_int64(count), ctypes.c_void_p(at + first * IMAGE.itemsize), result)
+        if code == _BAD_SIZES:
+            _check_images(self._images[first : first + count], self._channels)
+        _raise_for(code)
 
 
-def resample(
-    images: NDArray[np.void],
-    out: NDArray[Any],
-    *,
-    planar: bool = False,
-    antialias: bool = True,
-    fill: int = 0,
-    tables: NDArray[Any] | None = None,
-    lines: NDArray[np.float64] | None = None,
-    lanes: bool = True,
-) -> None:
+def resample(images: NDArray[np.void], out: NDArray[Any], **options: Any) -> None:
     """Crop, resize, flip and convert n images of bytes into out; docs/explanation/native.md has the definition.
 
     images: (n,) of IMAGE, of 1 or 3 channels, all as many as out; planes count as 3.
     out: (n, height, width, channels), or (n, channels, height, width) if planar; C-contiguous; 1, 2 or 4 bytes a value.
+    options, see `Resampling`:
     tables: (channels, 256) of out's dtype, the value that each byte becomes; None: out is uint8, bytes as they are.
     lines: (channels, 2), a scale and a shift of bytes that, in float64 and rounded, give the very float32 values of
         tables, which takes half the time of looking them up; None where there are none. Not checked.
@@ -76,24 +123,7 @@ def resample(
 
     Raises ValueError where something does not fit, MemoryError, and RuntimeError without the native core.
     """
-    core = library()
-    if core is None:
-        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
-    height, width, channels = _shape(images, out, planar)
-    _check_tables(out, tables, channels)
-    if lines is not None and (
-        tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
-    ):
-        raise ValueError(f"lines must be ({channels}, 2) of float64, and tables of float32: {lines.shape}")
-    if not 0 <= fill <= 255:
-        raise ValueError(f"fill is a byte, 0 to 255: {fill}")
-    _check_images(images, channels)
-    table = None if tables is None else tables.ctypes.data
-    line = None if lines is None else lines.ctypes.data
-    flags = (planar, antialias, fill, lanes)
-    result = _Result(out.ctypes.data, table, line, height, width, channels, out.itemsize, *map(int, flags))
-    code = core.rawpack_resample(ctypes.c_int64(len(images)), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
-    _raise_for(code)
+    Resampling(images, out, **options).make()
 
 
 def resample_one(
@@ -161,6 +191,60 @@ def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialia
     result = _PACKED_RESULT.pack(address, 0, 0, *out.shape, 1, 0, antialias, 0, 1)
     if code := core.rawpack_resample(ctypes.c_int64(1), record, result):
         _raise_for(code)
+
+
+def undo(
+    stored: NDArray[np.uint8],
+    planes: tuple[int, int, int],
+    box: tuple[int, int, int, int],
+    out: NDArray[Any],
+    *,
+    lanes: bool = True,
+) -> bool:
+    """Undo differences of rows of bytes, as `rawpack.pixels.bands` defines them.
+
+    stored: the bytes (n,) of all planes. planes: how many, 1 or 3 (G, R - G, B - G), rows of each, bytes of a row.
+    box: y, x, height, width, in rows and bytes. out: height * width * planes bytes in C order, of any shape.
+    lanes: False keeps to plain C, for tests.
+
+    Returns False, and does nothing, without the core. Raises ValueError where something does not fit.
+    """
+    core, (count, rows, values), (y, x, height, width) = library(), planes, box
+    if core is None:
+        return False
+    size = len(stored)
+    if stored.dtype != np.uint8 or stored.ndim != 1 or not stored.flags.c_contiguous:
+        raise ValueError(f"stored must be contiguous bytes (n,): {stored.dtype} {stored.shape}")
+    if size != count * rows * values or count not in (1, 3):
+        raise ValueError(f"{size} bytes are not {count} planes of {rows} x {values} bytes")
+    if min(y, x, height - 1, width - 1) < 0 or y + height > rows or x + width > values:
+        raise ValueError(f"box {box} is not within {rows} rows of {values} bytes")
+    if out.nbytes != height * width * count or not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"out must be in C order, writable, and of the box: {out.dtype} {out.shape}")
+    at, to = stored.__array_interface__["data"][0], out.__array_interface__["data"][0]
+    _raise_for(core.rawpack_undo(_PACKED_DIFFERENCES.pack(at, to, size, rows, values, *box, count, lanes)))
+    return True
+
+
+def row_ends(data: memoryview, scan: int, rows: int, end: int) -> list[int] | None:
+    """Where each of the first `end` rows of blocks ends in a JPEG: at its restart marker, the last of all `rows` at the
+    end marker.
+
+    data: the file, flat bytes. scan: where its entropy-coded data begins. Returns None unless there are exactly these
+    markers, in order, and the file ends with its end marker. Raises ValueError where something does not fit, and
+    RuntimeError without the core.
+    """
+    core, size = library(), len(data)
+    if core is None:
+        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+    if not (0 <= scan <= size and 0 < end <= rows):
+        raise ValueError(f"a JPEG of {size} bytes with {rows} rows of blocks from byte {scan} on has no {end} rows")
+    at, ends = np.frombuffer(data, np.uint8).__array_interface__["data"][0], (ctypes.c_int64 * end)()
+    code = core.rawpack_row_ends(ctypes.c_void_p(at), *map(ctypes.c_int64, (size, scan, rows, end)), ends)
+    if code == _OTHER_MARKERS:
+        return None
+    _raise_for(code)
+    return list(ends)
 
 
 def _raise_for(code: int) -> None:

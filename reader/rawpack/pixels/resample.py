@@ -38,6 +38,9 @@ _BAND = 4
 _FLOATS = 1 << 20
 """Floats that are computed at a time, at least a band: as many as a cache holds."""
 _MOST_KEPT_BYTES = 8 << 20
+_SHORT = 1024
+"""Pixels. The bands of 512 axes that are no longer are kept, at most 54 kB each, and of 16 longer ones, which
+take 64 bytes a pixel."""
 
 
 def resample(
@@ -118,9 +121,13 @@ class Bands(NamedTuple):
     """Rows of the result; the last band may have more."""
 
 
-@lru_cache(maxsize=512)
 def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
     """How rows start..stop-1 of `new` rows are made of `old` rows."""
+    return (_short if max(old, new) <= _SHORT else _long)(old, new, antialias, start, stop)
+
+
+def _new_bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
+    """The same, computed."""
     first, parts, whole = _taps(old, new, antialias)
     largest, bits = float((parts.max(axis=1) / whole).max()), 0
     while bits < _MOST_BITS and largest * 2 ** (bits + 1) + 0.5 < 2**15:
@@ -140,6 +147,9 @@ def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
     rows = (first[:, :1] + np.arange(weights.shape[2])).clip(max=old - 1)
     begin = int(rows[0, 0])
     return Bands(begin, int(rows[-1].max()) + 1, (rows - begin).reshape(-1), weights, bits, count)
+
+
+_short, _long = lru_cache(maxsize=512)(_new_bands), lru_cache(maxsize=16)(_new_bands)
 
 
 def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes) -> Bytes:

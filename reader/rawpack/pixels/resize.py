@@ -50,6 +50,8 @@ _ONE = 1 << 14
 """The sum of a pixel's weights: 255 times this has 22 bits, and float32 holds 24."""
 _BAND = 8
 """Rows of the result in one product. More rows have more weights that are 0; fewer need more calls."""
+_SHORT = 4096
+"""Pixels. The bands of 512 axes that are no longer are kept, and of 64 longer ones. They take 36 bytes a pixel."""
 _CV_CHANNELS = 128
 """OpenCV's CV_CN_MAX: an array with more channels is not an image to it."""
 _MOST_KEPT_BYTES = 32 << 20
@@ -246,9 +248,13 @@ def transposed(image: Pixels) -> Pixels:
     return turned.reshape(image.shape[1], image.shape[0], image.shape[2])  # type: ignore[no-any-return]
 
 
-@lru_cache(maxsize=512)
 def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
     """How to average `old` rows to rows begin..end-1 of `new` rows."""
+    return (_short if old <= _SHORT else _long)(old, new, begin, end)
+
+
+def _new_bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
+    """The same, computed."""
     edges = np.arange(new + 1) * (old / new)
     bands = []
     for start in range(begin, end, _BAND):
@@ -261,3 +267,6 @@ def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
         weights[np.arange(stop - start), weights.argmax(axis=1)] += _ONE - weights.sum(axis=1)
         bands.append(Band(start, stop, first, last, (weights / _ONE).astype(np.float32)))
     return tuple(bands)
+
+
+_short, _long = lru_cache(maxsize=512)(_new_bands), lru_cache(maxsize=64)(_new_bands)
