@@ -115,11 +115,11 @@ runs_here() {
 
 # smoke_test FOLDER WHEEL: in a clean environment in FOLDER, with nothing but the wheel, outside the checkout.
 smoke_test() {
-  local smoke
+  local wheel=$2 smoke
   smoke=$(pwd)/.ci/smoke.py
-  say "install $(basename "$2") into a clean environment"
+  say "install $(basename "$wheel") into a clean environment"
   "$(find_python)" -m venv --clear "$1/venv"
-  pip_install "$1/venv" "$2"
+  pip_install "$1/venv" "$wheel"
   say "smoke test, outside the checkout"
-  (cd "$1" && PATH=$1/venv/bin:$PATH venv/bin/python -P "$smoke" "$2")
+  (cd "$1" && PATH=$1/venv/bin:$PATH venv/bin/python -P "$smoke" "$wheel")
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The wheels of a release: one with the native core for each platform, and a pure one for all others.
 
-    scripts/wheels.py compilers         for which platforms this machine can compile, and by what: PLATFORM COMPILER
-    scripts/wheels.py others [FOLDER]   the files in FOLDER for all other platforms; fails where there is none for one
-    scripts/wheels.py check FOLDER      fails for a wheel with a wrong name, with other files than the pure one, or with
-                                        a native core that was not compiled from this checkout for its platform
+scripts/wheels.py compilers         for which platforms this machine can compile, and by what: PLATFORM COMPILER
+scripts/wheels.py others [FOLDER]   the files in FOLDER for all other platforms; fails where there is none for one
+scripts/wheels.py check FOLDER      fails for a wheel with a wrong name, with other files than the pure one, or with
+                                    a native core that was not compiled from this checkout for its platform
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PLATFORMS = (
@@ -89,7 +88,8 @@ def problems(folder: Path) -> list[str]:
     """What is wrong with the wheels of a folder, which must have the pure one; some platforms may be missing."""
     wheels = {wheel.name: wheel for wheel in sorted(folder.glob("*.whl"))}
     known = {file_name(name): name for name in (*PLATFORMS, PURE)}
-    wrong = [f"{name}: not the name of a wheel of this version, such as {file_name(PURE)}" for name in wheels.keys() - known]
+    unknown = sorted(wheels.keys() - known)
+    wrong = [f"{name}: not the name of a wheel of this version, such as {file_name(PURE)}" for name in unknown]
     if file_name(PURE) not in wheels:
         return [*wrong, f"{folder}: no {file_name(PURE)}, which the others are compared with"]
     pure = _contents(wheels[file_name(PURE)])
@@ -119,7 +119,8 @@ def _problems_of(files: dict[str, bytes], pure: dict[str, bytes], name: str) -> 
     if written != expected:
         yield f"its file WHEEL has {sorted(written - expected)} instead of {sorted(expected - written)}"
     library = "rawpack/native/" + _NATIVE["library_name"](*_BUILD["target"](name)) if name != PURE else None
-    differ = {path for path in files.keys() | pure.keys() if files.get(path) != pure.get(path)} - {record, tags, library}
+    differ = {path for path in files.keys() | pure.keys() if files.get(path) != pure.get(path)}
+    differ -= {record, tags, library}
     if differ:
         yield f"{len(differ)} files are not those of {file_name(PURE)}, such as {min(differ)}"
     if library:

@@ -7,9 +7,9 @@ where the C, the flags or the compiler's name have changed. For a wheel it is co
 Environment variables:
 
     RAWPACK_NATIVE_BUILD      auto: without a compiler that works, a warning and a pure wheel; always: an error; never
-    RAWPACK_NATIVE_PLATFORM   the platform in the wheel's name, such as manylinux_2_17_x86_64, instead of this machine's;
-                              several of one system and one machine are separated by dots
-    CC                        the compiler, `cc` where it is not set: gcc or clang; for another machine, its cross compiler
+    RAWPACK_NATIVE_PLATFORM   the platform in the wheel's name, such as manylinux_2_17_x86_64, not this machine's.
+                              Several of one system and one machine are separated by dots
+    CC                        the compiler, `cc` where it is not set: gcc or clang, or a cross compiler for the platform
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ VERSION = 2
 
 
 def library_name(system: str, machine: str) -> str:
-    """system: as `sys.platform`; machine: as `os.uname()` has it. Machines that share a checkout have a library each."""
+    """system: as `sys.platform`; machine: as `os.uname()` has it. Machines that share a checkout have one each."""
     return f"_core-{VERSION}-{system}-{machine}{'.dylib' if system == 'darwin' else '.so'}"
 
 
