@@ -47,8 +47,10 @@ FLAGS = (
     "-g0",  # the same bytes wherever it is built
 )
 """CFLAGS of the environment are not used: some, such as -ffast-math, would change pixels."""
-_LIBC = ("-nostdlib", "-lgcc", "-fno-stack-protector", "-U_FORTIFY_SOURCE")
-SYSTEM_FLAGS = {"darwin": ("-mmacosx-version-min=11.0",), "linux": ("-s", *_LIBC)}
+SYSTEM_FLAGS = {
+    "darwin": ("-mmacosx-version-min=11.0",),
+    "linux": ("-s", "-nostdlib", "-lgcc", "-fno-stack-protector", "-U_FORTIFY_SOURCE"),
+}
 """By `sys.platform`. For Linux, no C library is linked, whatever a distribution's compiler adds by default: functions
 such as memcpy are those of the process that loads the core, so one file serves glibc of any version, and musl."""
 _PLATFORM = re.compile(r"(macosx|linux|manylinux|musllinux)(?:2014|_\d+_\d+)?_(\w+)")
@@ -62,17 +64,15 @@ def compile_to(library: Path, system: str = sys.platform) -> None:
     """Compile all of FOLDER. system: as `sys.platform` is where the library is used. Raises NotBuiltError."""
     if system == "win32":
         raise NotBuiltError("it is not built on Windows")
-    flags = _flags(system)
     command = [
         *_compiler(),
-        *(flag for flag in flags if not flag.startswith("-l")),
         f"-ffile-prefix-map={FOLDER}=.",
         # The linker's default is the path of a temporary folder.
         *([f"-Wl,-install_name,@rpath/{library.name}"] if system == "darwin" else []),
         *("-o", str(library)),
         *(path.name for path in _files(".c")),
         *("-x", "c", "-"),
-        *(flag for flag in flags if flag.startswith("-l")),
+        *_flags(system),  # libraries come after what needs them
     ]
     stamp = json.dumps(_stamp(system))
     source = f'__attribute__((visibility("default"))) const char rawpack_sources[] = {stamp};\n'

@@ -169,10 +169,10 @@ def test_the_command_builds_nothing_without_wheels_of_all_platforms(ready: Path,
     git(ready, "add", "--all")
     git(ready, "commit", "--quiet", "--message", "more")
     (tmp_path / "wheels").mkdir()
+    variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "CC": "/nowhere/cc"}
     for folder in ([], [tmp_path / "wheels"]):
         ran = subprocess.run(
-            [ready / "scripts" / "release", *folder], env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "CC": "/nowhere/cc"},
-            capture_output=True, encoding="utf-8", check=False,
+            [ready / "scripts" / "release", *folder], env=variables, capture_output=True, encoding="utf-8", check=False,
         )  # fmt: skip
         assert ran.returncode == 1
         assert re.match(r"no wheel for .*macosx_11_0_arm64.*\.github/workflows/wheels\.yml", ran.stderr)
