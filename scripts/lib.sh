@@ -87,13 +87,39 @@ install_tools() {
 }
 
 # build PYTHON VENV SOURCE FOLDER: the sdist of SOURCE and the wheels of that sdist, into FOLDER, by an environment VENV
-# with the tools that SOURCE pins, hatchling too: an environment of its own would have the newest of the day. Where there
-# is a compiler, one wheel has the native core, for this platform; the other one is pure, for all others.
+# with the tools that SOURCE pins, hatchling too: an environment of its own would have the newest of the day. One wheel is
+# pure; the others have the native core, one for each platform that this machine has a compiler for.
 build() {
+  local platform compiler
   "$1" -m venv "$2"
   install_tools "$2" "$3"
-  { "$2/bin/python" -m build --no-isolation --outdir "$4" "$3" &&
-    RAWPACK_NATIVE_BUILD=never "$2/bin/python" -m build --no-isolation --outdir "$4" "$3"; } >"$2/build.log" 2>&1 ||
-    { cat "$2/build.log" >&2; fail "the wheels could not be built"; }
+  "$2/bin/python" "$3/scripts/wheels.py" compilers >"$2/compilers"
+  while read -r platform compiler; do
+    RAWPACK_NATIVE_BUILD=$([ "$platform" = any ] && echo never || echo always) RAWPACK_NATIVE_PLATFORM=$platform CC=$compiler \
+      "$2/bin/python" -m build --no-isolation --outdir "$4" "$3" </dev/null >"$2/build.log" 2>&1 ||
+      { cat "$2/build.log" >&2; fail "the wheel for $platform could not be built"; }
+  done < <(echo any; cat "$2/compilers")
+  "$2/bin/python" "$3/scripts/wheels.py" check "$4" || fail "these wheels cannot be released"
   (cd "$4" && ls)
+}
+
+# Whether pip can install a wheel on this machine, by its name.
+runs_here() {
+  case $(basename "$1") in
+    *-any.whl) true ;;
+    *linux_*_"$(uname -m)".whl) [ "$(uname -s)" = Linux ] ;;
+    *macosx_*_"$(uname -m)".whl) [ "$(uname -s)" = Darwin ] ;;
+    *) false ;;
+  esac
+}
+
+# smoke_test FOLDER WHEEL: in a clean environment in FOLDER, with nothing but the wheel, outside the checkout.
+smoke_test() {
+  local wheel=$2 smoke
+  smoke=$(pwd)/.ci/smoke.py
+  say "install $(basename "$wheel") into a clean environment"
+  "$(find_python)" -m venv --clear "$1/venv"
+  pip_install "$1/venv" "$wheel"
+  say "smoke test, outside the checkout"
+  (cd "$1" && PATH=$1/venv/bin:$PATH venv/bin/python -P "$smoke" "$wheel")
 }

@@ -161,12 +161,31 @@ def test_what_builds_a_release_is_pinned_with_hashes() -> None:
     assert "--no-isolation" in scripts
 
 
+def test_the_command_builds_nothing_without_wheels_of_all_platforms(ready: Path, tmp_path: Path) -> None:
+    """It names those that this machine cannot compile and that are not in the folder."""
+    for name in ("scripts/wheels.py", "reader/native/build.py", "reader/rawpack/native/__init__.py"):
+        (ready / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, ready / name)
+    git(ready, "add", "--all")
+    git(ready, "commit", "--quiet", "--message", "more")
+    (tmp_path / "wheels").mkdir()
+    variables = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "CC": "/nowhere/cc"}
+    for folder in ([], [tmp_path / "wheels"]):
+        ran = subprocess.run(
+            [ready / "scripts" / "release", *folder], env=variables, capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert ran.returncode == 1
+        assert re.match(r"no wheel for .*macosx_11_0_arm64.*\.github/workflows/wheels\.yml", ran.stderr)
+        assert ran.stderr.endswith("release: nothing was built, see above\n")
+        assert "== build" not in ran.stdout
+
+
 def test_other_arguments_are_refused(ready: Path) -> None:
     """So that --dryrun is no release."""
     ran = subprocess.run(
         [ready / "scripts" / "release", "--dryrun"], capture_output=True, encoding="utf-8", check=False
     )
-    assert (ran.returncode, ran.stderr) == (1, "release: --dryrun: expected --dry-run or nothing\n")
+    assert (ran.returncode, ran.stderr) == (1, "release: --dryrun: expected --dry-run or a folder of wheels\n")
 
 
 # ---------------------------------------------------------------------------------------------- what is built

@@ -32,7 +32,7 @@ def test_workflows_call_the_scripts_that_everybody_calls() -> None:
     commands = [line.strip() for step in steps() for line in step.get("run", "").splitlines()]
     assert commands.count(".ci/run") == 2
     called = [word for command in commands for word in command.split() if word.startswith(("scripts/", ".ci/"))]
-    assert {"scripts/bench/calls.py", "scripts/bench/run.py", ".ci/run"} == set(called)
+    assert {"scripts/bench/calls.py", "scripts/bench/run.py", "scripts/build_wheels", ".ci/run"} == set(called)
     assert all((ROOT / name).is_file() for name in called)
     others = [one for one in commands if not re.search(r"(?:^|python )(?:scripts|\.ci)/", one)]
     assert [one for one in others if not re.match(r"brew install|echo|sudo apt-get|python -m pip install", one)] == []

@@ -6,51 +6,23 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
-import warnings
 import zipfile
-from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
-import numpy as np
 import pytest
+from compiling import STUB, compiles, python
 from folders import files_of
-from running import run_here
 
-import rawpack_packer
-from rawpack import Reader, native
-from rawpack.system.child import environment
-from rawpack.transforms import CenterCrop, Lambda, RandomHorizontalFlip, RandomResizedCrop, Resize
+from rawpack import native
 
 ROOT = Path(__file__).resolve().parents[2]
-STUB = """
-#include <stdint.h>
-#define EXPORTED __attribute__((visibility("default")))
-EXPORTED int32_t rawpack_version(void) { return VERSION; }
-EXPORTED int32_t rawpack_lanes(void) { return 0; }
-"""
-"""Compiles at once."""
-COMPILER = shlex.split(os.environ.get("CC") or "cc")
-
-
-def compiler_works() -> bool:
-    """Also the C library's headers are there."""
-    command = [*COMPILER, "-fsyntax-only", "-x", "c", "-"]
-    try:
-        return subprocess.run(command, input=b"#include <stdlib.h>", capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
-
-
-compiles = pytest.mark.skipif(not compiler_works(), reason="needs a C compiler")
 
 
 def hatchling(checkout: Path, out: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -81,15 +53,6 @@ def loaded(checkout: Path) -> ModuleType:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run code by the packages in a folder."""
-    kept = {name: value for name, value in os.environ.items() if name != "RAWPACK_NATIVE"}
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=kept | {"PYTHONPATH": str(folder)} | variables,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
 
 
 @pytest.fixture
@@ -136,10 +99,37 @@ def test_with_a_compiler_a_wheel_is_of_a_platform(checkout: Path, tmp_path: Path
 
 
 @compiles
+@pytest.mark.skipif(sys.platform != "linux", reason="names Linux")
 def test_the_platform_in_the_name_can_be_chosen(checkout: Path, tmp_path: Path) -> None:
-    """Package indexes take manylinux and musllinux, and not linux."""
-    wheel = built(checkout, tmp_path, RAWPACK_NATIVE_PLATFORM="manylinux_2_17_riscv64")
-    assert wheel.name.endswith("-py3-none-manylinux_2_17_riscv64.whl")
+    """Package indexes take manylinux and musllinux, and not linux. The library has the name that the machine looks
+    for, whatever the machine that it was compiled on."""
+    wheel = built(checkout, tmp_path, RAWPACK_NATIVE_PLATFORM="manylinux_2_17_riscv64.musllinux_1_1_riscv64")
+    assert wheel.name.endswith("-py3-none-manylinux_2_17_riscv64.musllinux_1_1_riscv64.whl")
+    assert libraries(wheel) == [f"rawpack/native/{native.library_name('linux', 'riscv64')}"]
+    (metadata,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".dist-info/WHEEL"))
+    tags = re.findall("^Tag: (.*)$", zipfile.ZipFile(wheel).read(metadata).decode(), re.MULTILINE)
+    assert tags == ["py3-none-manylinux_2_17_riscv64", "py3-none-musllinux_1_1_riscv64"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "target"),
+    [
+        ("linux_x86_64", ("linux", "x86_64")),
+        ("manylinux2014_x86_64.manylinux_2_17_x86_64", ("linux", "x86_64")),
+        ("macosx_11_0_arm64", ("darwin", "arm64")),
+        ("manylinux_2_17_x86_64.musllinux_1_1_aarch64", None),
+        ("macosx_11_0_x86_64.linux_x86_64", None),
+        ("win_amd64", None),
+        ("", None),
+    ],
+)
+def test_a_library_is_for_one_system_and_machine(platform: str, target: tuple[str, str] | None) -> None:
+    """Any other name of a platform is refused."""
+    if target:
+        assert loaded(ROOT).target(platform) == target
+    else:
+        with pytest.raises(ValueError, match=r" must name platforms of one system and machine, such as "):
+            loaded(ROOT).target(platform)
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
@@ -266,159 +256,27 @@ def test_the_library_of_this_checkout_is_of_its_sources() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not native.LIBRARY.exists(), reason="needs the library on Linux")
-def test_the_library_needs_an_old_c_library_only() -> None:
-    """So a wheel may be called manylinux_2_17: nothing but functions of glibc 2.17."""
+def test_the_library_is_linked_with_no_other() -> None:
+    """So a wheel may be called both manylinux_2_17 and musllinux_1_1: functions of every C library, of no version."""
     data = native.LIBRARY.read_bytes()
-    assert max([int(found) for found in re.findall(rb"GLIBC_2\.(\d+)", data)], default=0) <= 17
-    assert {*re.findall(rb"lib[\w+-]+\.so[.\d]*", data)} <= {b"libc.so.6", b"libc.so"}
+    assert re.findall(rb"GLIBC_2[.\d]*|\blib[\w+-]+\.so[.\d]*", data) == []
+    if shutil.which("nm") is None:
+        pytest.skip("nm is not installed")
+    listed = subprocess.run(["nm", "-D", "-u", native.LIBRARY], check=True, capture_output=True, text=True).stdout
+    needed = {line.split()[-1] for line in listed.splitlines()}
+    assert needed <= {"aligned_alloc", "calloc", "free", "malloc", "memcmp", "memcpy", "memmove", "memset"}
 
 
-# ---------------------------------------------------------------------------------------------- loading
-
-
-@pytest.fixture
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """As if this process had not looked for the library yet."""
-    monkeypatch.setenv("RAWPACK_NATIVE", "1")
-    caches = (native.library, native._opened)
-    for cache in caches:
-        cache.cache_clear()
-    yield monkeypatch
-    monkeypatch.undo()
-    for cache in caches:
-        cache.cache_clear()
-
-
-def another_version(folder: Path) -> None:
-    source = folder / "old.c"
-    source.write_text(STUB.replace("VERSION", str(native.VERSION + 1)))
-    subprocess.run([*COMPILER, "-shared", "-fPIC", "-o", folder / "core", source], check=True)
-
-
-def damaged(folder: Path) -> None:
-    (folder / "core").write_bytes(b"\x7fELF damaged")
-
-
-def another_library(folder: Path) -> None:
-    (folder / "old.c").write_text("int other;")
-    subprocess.run([*COMPILER, "-shared", "-fPIC", "-o", folder / "core", folder / "old.c"], check=True)
-
-
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda folder: None, "does not exist$"),
-        (damaged, "cannot be loaded"),
-        pytest.param(another_library, "cannot be loaded", marks=compiles),
-        pytest.param(
-            another_version, f"has version {native.VERSION + 1}, and {native.VERSION} is needed$", marks=compiles
-        ),
-    ],
-)
-def test_a_library_that_cannot_be_used_is_warned_of_once(
-    fresh: pytest.MonkeyPatch, tmp_path: Path, make: Any, why: str
-) -> None:
-    """With the reason, what it costs and the cure; children of this process do not load one either, nor warn."""
-    make(tmp_path)
-    fresh.setattr(native, "LIBRARY", tmp_path / "core")
-    assert re.search(f"^off: {re.escape(str(tmp_path))}/core {why}", native.state())
-    with pytest.warns(RuntimeWarning, match="core is off: .*the same pixels .*install a C compiler") as warned:
-        assert [native.library() for _ in range(3)] == [None] * 3
-    assert len(warned) == 1
-    assert environment()["RAWPACK_NATIVE"] == "0"
-    assert "off" in native.state()
-    shown = run_here("doctor").out
-    assert re.search(r"native core\n  not used  \S+/core .*; NumPy makes the same pixels", shown)
-
-
-def test_a_warning_that_is_an_error_is_raised_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Then NumPy is used."""
-    fresh.setattr(native, "LIBRARY", tmp_path / "core")
-    with pytest.raises(RuntimeWarning):
-        native.library()
-    assert native.library() is None
-
-
-def test_who_asked_for_numpy_gets_no_warning(fresh: pytest.MonkeyPatch) -> None:
-    fresh.setenv("RAWPACK_NATIVE", "0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert native.library() is None
-    assert native.state() == "off: RAWPACK_NATIVE=0"
-
-
-def test_a_reader_warns_once(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And not its workers: where the transform resizes, and in no other reader."""
-    images = [np.full((9, 7, 3), i, np.uint8) for i in range(8)]
-    rawpack_packer.pack(images, tmp_path / "store", workers=0)
-    fresh.setattr(native, "LIBRARY", tmp_path / "core")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        list(Reader(tmp_path / "store").batches(4, transform=[Lambda(np.array)], workers=2))
-    store, recipes = Reader(tmp_path / "store"), ([Resize(5), CenterCrop(3)], [RandomResizedCrop(4)])
-    with pytest.warns(RuntimeWarning, match="the native core is off: .* does not exist. NumPy") as caught:
-        assert all(list(store.batches(4, transform=steps, workers=2)) for steps in recipes)
-    assert len(caught) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "steps", "warns"),
-    [
-        ({"compression": "zstd"}, None, True),
-        ({"compression": "zstd", "color": "ycgco420"}, None, True),
-        ({"color": "ycgco420"}, None, True),
-        ({"format": "lmdb"}, [CenterCrop(3)], True),
-        ({"format": "lmdb"}, [RandomHorizontalFlip()], True),
-        ({"format": "lmdb"}, None, False),
-        ({"format": "hdf5", "compression": "gzip"}, [CenterCrop(3)], False),
-        ({}, None, False),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("first", [0, 1])
-def test_a_reader_warns_before_it_starts_workers(
-    fresh: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], steps: Any, warns: bool, first: int
-) -> None:
-    """Wherever the core would take part in what they do, which of several stores it may be: they do not warn."""
-    images = [np.full((9, 7, 3), i, np.uint8) for i in range(8)]
-    stores = [tmp_path / "beside", tmp_path / "store"]
-    rawpack_packer.pack(images, stores[0], workers=0, format="hdf5", compression="gzip", size="keep")
-    rawpack_packer.pack(images, stores[1], workers=0, size="keep", **options)
-    fresh.setattr(native, "LIBRARY", tmp_path / "core")
-    batches = Reader([stores[first], stores[1 - first]]).batches(4, transform=steps, workers=2)
-    with (
-        mock.patch("rawpack.workers.pool.WorkerPool", side_effect=InterruptedError),
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        with pytest.raises(InterruptedError):
-            next(iter(batches))
-    assert ["the native core is off" in str(warning.message) for warning in caught] == [True] * warns
-
-
-def test_workers_do_not_warn(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also where the process that started them has not looked for the core."""
-    fresh.setattr(native, "LIBRARY", tmp_path / "core")
-    fresh.setenv("RAWPACK_NATIVE", environment()["RAWPACK_NATIVE"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert native.library() is None
-
-
-@pytest.mark.skipif(not native.LIBRARY.exists(), reason="there is no library")
-def test_the_library_is_loaded_once_and_changes_nothing(fresh: pytest.MonkeyPatch) -> None:
-    """Doctor and `stats()` name what it uses of the machine."""
-    core = native.library()
-    assert core is not None
-    assert core is native.library()
-    assert core.rawpack_version() == native.VERSION
-    assert native.state() in ("portable C", "AVX2", "NEON")
-    assert environment()["RAWPACK_NATIVE"] != "0"
-    assert f"native core\n  used  {native.state()}\n" in run_here("doctor").out
-
-
-def test_imports_load_no_library() -> None:
-    """It waits for its first use, which most programs never come to."""
-    code = "import rawpack; from rawpack import Reader, native\nprint(native.library.cache_info().currsize)"
-    paths = os.pathsep.join((str(Path(native.__file__).parents[2]), *sys.path))
-    assert python(ROOT, code, PYTHONPATH=paths).stdout == "0\n"
+def test_the_c_is_formatted() -> None:
+    """As `.clang-format` says, by the version in pyproject.toml: others break lines elsewhere."""
+    wanted = re.search(r'"clang-format==([\d.]+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    program = shutil.which("clang-format", path=str(Path(sys.executable).parent))
+    if wanted is None or program is None:
+        pytest.skip("clang-format is not installed: scripts/test installs it")
+    version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    if f"version {wanted[1]}" not in version:
+        pytest.skip(f"clang-format {wanted[1]} is needed: {version.strip()}")
+    style = f"--style=file:{ROOT / 'reader' / 'native' / '.clang-format'}"
+    files = [*(ROOT / "reader" / "native").glob("*.[ch]"), *(ROOT / "tests" / "support").glob("*.c")]
+    ran = subprocess.run([program, style, "--dry-run", "-Werror", *files], check=False, capture_output=True, text=True)
+    assert ran.returncode == 0, f"run clang-format {style} -i on: {ran.stderr[:2000]}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
+from platform import machine
 from typing import Any
 from unittest import mock
 
@@ -63,9 +65,9 @@ def _driver(folder: Path, compiler: str, *flags: str) -> Path:
     return made
 
 
-def _same_as_the_library(command: list[str | Path], seed: int) -> None:
+def _same_as_the_library(command: list[str | Path], seed: int, count: int = 600) -> None:
     for lanes in (True, False):
-        cases = [*odd_cases(600, seed), *planar_cases(600, seed)]
+        cases = [*odd_cases(count, seed), *planar_cases(count, seed)]
         ran = subprocess.run(command, input=_input_of(cases, lanes), capture_output=True, check=False)
         assert ran.returncode == 0, ran.stderr.decode()[:3000]
         assert ran.stdout == b"".join(case.made(lanes).tobytes() for case in cases)
@@ -83,6 +85,28 @@ def test_arm64_gives_the_same_bits(tmp_path: Path) -> None:
         pytest.skip("qemu-aarch64 is not installed")
     driver = _driver(tmp_path, "aarch64-linux-gnu-gcc", "-O2", "-static")
     _same_as_the_library(["qemu-aarch64", driver], seed=3)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or machine() != "x86_64", reason="by an emulator of arm64, and by musl")
+@pytest.mark.parametrize(
+    ("compiler", "run", "of"),
+    [
+        ("musl-gcc", [], "x86_64"),
+        ("aarch64-linux-gnu-gcc", ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"], "aarch64"),
+    ],
+)
+def test_the_library_of_a_wheel_gives_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, run: list[str], of: str
+) -> None:
+    """Compiled as for a wheel, then loaded by a program that has another C library, or is for another machine."""
+    by = {"x86_64": "gcc", "aarch64": compiler}[of]
+    for program in (by, *run[:1]):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    driver = _driver(tmp_path, compiler, "-O0", "-DLOADED", "-ldl")
+    monkeypatch.setenv("CC", by)
+    runpy.run_path(str(SOURCES / "build.py"))["compile_to"](tmp_path / "core")
+    _same_as_the_library([*run, driver, tmp_path / "core"], seed=5, count=60)
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])

@@ -88,87 +88,85 @@ static int fd_fails(int kind, int fd) {
     return fails(kind, path);
 }
 
-#define OPENING(name)                                                  \
-    int name(const char *path, int flags, ...) {                       \
-        mode_t mode = 0;                                               \
-        if (flags & (O_CREAT | O_TMPFILE)) {                           \
-            va_list more;                                              \
-            va_start(more, flags);                                     \
-            mode = va_arg(more, mode_t);                               \
-            va_end(more);                                              \
-        }                                                              \
-        if (open_fails(AT_FDCWD, path, flags) && control->number) {    \
-            errno = control->number;                                   \
-            return -1;                                                 \
-        }                                                              \
-        return REAL(name)(path, flags, mode);                          \
+#define OPENING(name)                                                                                                  \
+    int name(const char *path, int flags, ...) {                                                                       \
+        mode_t mode = 0;                                                                                               \
+        if (flags & (O_CREAT | O_TMPFILE)) {                                                                           \
+            va_list more;                                                                                              \
+            va_start(more, flags);                                                                                     \
+            mode = va_arg(more, mode_t);                                                                               \
+            va_end(more);                                                                                              \
+        }                                                                                                              \
+        if (open_fails(AT_FDCWD, path, flags) && control->number) {                                                    \
+            errno = control->number;                                                                                   \
+            return -1;                                                                                                 \
+        }                                                                                                              \
+        return REAL(name)(path, flags, mode);                                                                          \
     }
 
 OPENING(open)
 OPENING(open64)
 
-#define OPENING_AT(name)                                               \
-    int name(int dir, const char *path, int flags, ...) {              \
-        mode_t mode = 0;                                               \
-        if (flags & (O_CREAT | O_TMPFILE)) {                           \
-            va_list more;                                              \
-            va_start(more, flags);                                     \
-            mode = va_arg(more, mode_t);                               \
-            va_end(more);                                              \
-        }                                                              \
-        if (open_fails(dir, path, flags) && control->number) {         \
-            errno = control->number;                                   \
-            return -1;                                                 \
-        }                                                              \
-        return REAL(name)(dir, path, flags, mode);                     \
+#define OPENING_AT(name)                                                                                               \
+    int name(int dir, const char *path, int flags, ...) {                                                              \
+        mode_t mode = 0;                                                                                               \
+        if (flags & (O_CREAT | O_TMPFILE)) {                                                                           \
+            va_list more;                                                                                              \
+            va_start(more, flags);                                                                                     \
+            mode = va_arg(more, mode_t);                                                                               \
+            va_end(more);                                                                                              \
+        }                                                                                                              \
+        if (open_fails(dir, path, flags) && control->number) {                                                         \
+            errno = control->number;                                                                                   \
+            return -1;                                                                                                 \
+        }                                                                                                              \
+        return REAL(name)(dir, path, flags, mode);                                                                     \
     }
 
 OPENING_AT(openat)
 OPENING_AT(openat64)
 
 /* Of several bytes, half. */
-#define READING(name, fd, size, ...)                                   \
-    {                                                                  \
-        if (fd_fails(READ, fd)) {                                      \
-            if (control->number) {                                     \
-                errno = control->number;                               \
-                return -1;                                             \
-            }                                                          \
-            size = (size + 1) / 2;                                     \
-        }                                                              \
-        return REAL(name)(__VA_ARGS__);                                \
+#define READING(name, fd, size, ...)                                                                                   \
+    {                                                                                                                  \
+        if (fd_fails(READ, fd)) {                                                                                      \
+            if (control->number) {                                                                                     \
+                errno = control->number;                                                                               \
+                return -1;                                                                                             \
+            }                                                                                                          \
+            size = (size + 1) / 2;                                                                                     \
+        }                                                                                                              \
+        return REAL(name)(__VA_ARGS__);                                                                                \
     }
 
-ssize_t read(int fd, void *to, size_t size) READING(read, fd, size, fd, to, size)
-ssize_t pread(int fd, void *to, size_t size, off_t at) READING(pread, fd, size, fd, to, size, at)
-ssize_t pread64(int fd, void *to, size_t size, off64_t at) READING(pread64, fd, size, fd, to, size, at)
-ssize_t readv(int fd, const struct iovec *to, int size) READING(readv, fd, size, fd, to, size)
-ssize_t preadv(int fd, const struct iovec *to, int size, off_t at) READING(preadv, fd, size, fd, to, size, at)
-ssize_t sendfile(int out, int fd, off_t *at, size_t size) READING(sendfile, fd, size, out, fd, at, size)
-ssize_t sendfile64(int out, int fd, off64_t *at, size_t size) READING(sendfile64, fd, size, out, fd, at, size)
-ssize_t copy_file_range(int fd, off64_t *from, int out, off64_t *to, size_t size, unsigned flags)
-    READING(copy_file_range, fd, size, fd, from, out, to, size, flags)
+ssize_t read(int fd, void *to, size_t size) READING(read, fd, size, fd, to, size) ssize_t
+    pread(int fd, void *to, size_t size, off_t at) READING(pread, fd, size, fd, to, size, at) ssize_t
+    pread64(int fd, void *to, size_t size, off64_t at) READING(pread64, fd, size, fd, to, size, at) ssize_t
+    readv(int fd, const struct iovec *to, int size) READING(readv, fd, size, fd, to, size) ssize_t
+    preadv(int fd, const struct iovec *to, int size, off_t at) READING(preadv, fd, size, fd, to, size, at) ssize_t
+    sendfile(int out, int fd, off_t *at, size_t size) READING(sendfile, fd, size, out, fd, at, size) ssize_t
+    sendfile64(int out, int fd, off64_t *at, size_t size) READING(sendfile64, fd, size, out, fd, at, size) ssize_t
+    copy_file_range(int fd, off64_t *from, int out, off64_t *to, size_t size, unsigned flags)
+        READING(copy_file_range, fd, size, fd, from, out, to, size, flags)
 
-#define MAPPING(name, offset_t)                                                       \
-    void *name(void *at, size_t size, int access, int flags, int fd, offset_t from) { \
-        if (fd >= 0 && !(flags & MAP_ANONYMOUS) && fd_fails(MAP, fd) && control->number) { \
-            errno = control->number;                                                  \
-            return MAP_FAILED;                                                        \
-        }                                                                             \
-        return REAL(name)(at, size, access, flags, fd, from);                         \
+#define MAPPING(name, offset_t)                                                                                        \
+    void *name(void *at, size_t size, int access, int flags, int fd, offset_t from) {                                  \
+        if (fd >= 0 && !(flags & MAP_ANONYMOUS) && fd_fails(MAP, fd) && control->number) {                             \
+            errno = control->number;                                                                                   \
+            return MAP_FAILED;                                                                                         \
+        }                                                                                                              \
+        return REAL(name)(at, size, access, flags, fd, from);                                                          \
     }
 
-MAPPING(mmap, off_t)
-MAPPING(mmap64, off64_t)
+            MAPPING(mmap, off_t) MAPPING(mmap64, off64_t)
 
-#define STATING(name, stat_t)                                          \
-    int name(int fd, stat_t *to) {                                     \
-        if (fd_fails(STAT, fd) && control->number) {                   \
-            errno = control->number;                                   \
-            return -1;                                                 \
-        }                                                              \
-        return REAL(name)(fd, to);                                     \
+#define STATING(name, stat_t)                                                                                          \
+    int name(int fd, stat_t *to) {                                                                                     \
+        if (fd_fails(STAT, fd) && control->number) {                                                                   \
+            errno = control->number;                                                                                   \
+            return -1;                                                                                                 \
+        }                                                                                                              \
+        return REAL(name)(fd, to);                                                                                     \
     }
 
-STATING(fstat, struct stat)
-STATING(fstat64, struct stat64)
+                STATING(fstat, struct stat) STATING(fstat64, struct stat64)

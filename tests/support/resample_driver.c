@@ -1,7 +1,11 @@
 /* Resamples cases from its input, each in memory of its exact size, so that a sanitizer finds what is read or written
  * beside it, and writes the results. A case: Image (pixels and end: offsets), Result (tables and lines: whether
  * there are any), then the bytes of the pixels, of the tables and of the lines. */
+#ifdef LOADED /* the library that the first argument names, instead of this copy of it */
+#define rawpack_resample unused
+#endif
 #include "resample.c"
+#include <dlfcn.h>
 #include <stdio.h>
 
 static void *block(size_t bytes) {
@@ -10,7 +14,17 @@ static void *block(size_t bytes) {
     return made;
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+#ifdef LOADED
+#undef rawpack_resample
+    void *library = count > 1 ? dlopen(arguments[1], RTLD_NOW) : NULL,
+         *found = library ? dlsym(library, "rawpack_resample") : NULL;
+    int32_t (*rawpack_resample)(int64_t, const Image *, const Result *);
+    if (!found) return 91;
+    memcpy(&rawpack_resample, &found, sizeof found);
+#else
+    (void)count, (void)arguments;
+#endif
     Image image;
     Result result;
     while (fread(&image, sizeof image, 1, stdin) == 1 && fread(&result, sizeof result, 1, stdin) == 1) {

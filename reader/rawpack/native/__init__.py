@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,11 +16,14 @@ from pathlib import Path
 
 VERSION = 3
 """What `rawpack_version` of the library must return. Both are raised when a call changes."""
-_MACHINE = os.uname().machine if hasattr(os, "uname") else "other"
-LIBRARY = Path(__file__).with_name(
-    f"_core-{VERSION}-{sys.platform}-{_MACHINE}{'.dylib' if sys.platform == 'darwin' else '.so'}"
-)
-"""Machines that share a checkout have a library each."""
+
+
+def library_name(system: str, machine: str) -> str:
+    """system: as `sys.platform`; machine: as `os.uname()` has it. Machines that share a checkout have one each."""
+    return f"_core-{VERSION}-{system}-{machine}{'.dylib' if system == 'darwin' else '.so'}"
+
+
+LIBRARY = Path(__file__).with_name(library_name(sys.platform, os.uname().machine if hasattr(os, "uname") else "other"))
 _VARIABLE = "RAWPACK_NATIVE"
 _LANES = ("portable C", "AVX2", "NEON")
 """By what `rawpack_lanes` returns."""
@@ -57,6 +61,8 @@ def _opened() -> tuple[ctypes.CDLL | None, str]:
     if not LIBRARY.exists():
         return None, f"off: {LIBRARY} does not exist"
     try:
+        if not _is_whole(LIBRARY):
+            return None, f"off: {LIBRARY} is cut short"
         core = ctypes.CDLL(str(LIBRARY))
         version = core.rawpack_version()
         lanes = _LANES[core.rawpack_lanes()] if version == VERSION else ""
@@ -65,3 +71,15 @@ def _opened() -> tuple[ctypes.CDLL | None, str]:
     if version != VERSION:
         return None, f"off: {LIBRARY} has version {version}, and {VERSION} is needed"
     return core, lanes
+
+
+def _is_whole(library: Path) -> bool:
+    """Whether a 64-bit ELF file reaches to the end of its table of sections, which linkers write last: loading one that
+    was cut short can end the process. Of others, the loader says what is wrong. Raises OSError."""
+    with library.open("rb") as file:
+        header = file.read(64)
+        size = file.seek(0, os.SEEK_END)
+    if len(header) < 64 or header[:6] != b"\x7fELF\2\1":
+        return True
+    table, (row, rows) = int.from_bytes(header[40:48], "little"), struct.unpack_from("<HH", header, 58)
+    return bool(size >= table + row * rows)
