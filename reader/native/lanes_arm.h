@@ -27,6 +27,11 @@ static inline Lane dot16(Lane a, Lane b) {
     return of32(vpaddq_s32(first, last));
 }
 static inline Lane add32(Lane a, Lane b) { return of32(vaddq_s32(as32(a), as32(b))); }
+static inline Lane sub32(Lane a, Lane b) { return of32(vsubq_s32(as32(a), as32(b))); }
+static inline Lane mul32(Lane a, Lane b) { return of32(vmulq_s32(as32(a), as32(b))); }
+static inline Lane min32(Lane a, Lane b) { return of32(vminq_s32(as32(a), as32(b))); }
+static inline Lane max32(Lane a, Lane b) { return of32(vmaxq_s32(as32(a), as32(b))); }
+static inline Lane over32(Lane a, Lane b) { return (Lane)vcgtq_s32(as32(a), as32(b)); }
 static inline Lane sums32(Lane a, Lane b) { return of32(vpaddq_s32(as32(a), as32(b))); }
 static inline Lane pack32(Lane a, Lane b) { return of16(vcombine_s16(vqmovn_s32(as32(a)), vqmovn_s32(as32(b)))); }
 static inline Lane pack16(Lane a, Lane b) { return vcombine_u8(vqmovun_s16(as16(a)), vqmovun_s16(as16(b))); }
@@ -34,6 +39,7 @@ static inline Lane pack16(Lane a, Lane b) { return vcombine_u8(vqmovun_s16(as16(
 #define IN_BOTH_LANES(name, lane)                                                                                      \
     static inline Vec name(Vec a, Vec b) { return (Vec){lane(a.low, b.low), lane(a.high, b.high)}; }
 IN_BOTH_LANES(vec_or, vorrq_u8)
+IN_BOTH_LANES(vec_and, vandq_u8)
 IN_BOTH_LANES(vec_pick, vqtbl1q_u8)
 IN_BOTH_LANES(vec_mix_low, vzip1q_u8)
 IN_BOTH_LANES(vec_mix_high, vzip2q_u8)
@@ -46,12 +52,30 @@ IN_BOTH_LANES(vec_sub16, sub16)
 IN_BOTH_LANES(vec_scale16, scale16)
 IN_BOTH_LANES(vec_dot16, dot16)
 IN_BOTH_LANES(vec_add32, add32)
+IN_BOTH_LANES(vec_sub32, sub32)
+IN_BOTH_LANES(vec_mul32, mul32)
+IN_BOTH_LANES(vec_min32, min32)
+IN_BOTH_LANES(vec_max32, max32)
+IN_BOTH_LANES(vec_over32, over32)
 IN_BOTH_LANES(vec_sums32, sums32)
 IN_BOTH_LANES(vec_pack32, pack32)
 IN_BOTH_LANES(vec_pack16, pack16)
 static inline Vec vec_quarter8(Vec v) { return (Vec){vshrq_n_u8(v.low, 2), vshrq_n_u8(v.high, 2)}; }
 static inline Vec vec_all16(int16_t x) { return (Vec){of16(vdupq_n_s16(x)), of16(vdupq_n_s16(x))}; }
 static inline Vec vec_all32(int32_t x) { return (Vec){of32(vdupq_n_s32(x)), of32(vdupq_n_s32(x))}; }
+static inline Vec vec_either(Vec mask, Vec a, Vec b) {
+    return (Vec){vbslq_u8(mask.low, a.low, b.low), vbslq_u8(mask.high, a.high, b.high)};
+}
+static inline Lane near32(float32x4_t v) { return of32(vcvtnq_s32_f32(v)); }
+static inline Vec vec_quotient32(float a, Vec v) {
+    float32x4_t all = vdupq_n_f32(a);
+    return (Vec){near32(vdivq_f32(all, vcvtq_f32_s32(as32(v.low)))),
+                 near32(vdivq_f32(all, vcvtq_f32_s32(as32(v.high))))};
+}
+static inline Vec vec_scale32(Vec v, float by) {
+    return (Vec){near32(vmulq_n_f32(vcvtq_f32_s32(as32(v.low)), by)),
+                 near32(vmulq_n_f32(vcvtq_f32_s32(as32(v.high)), by))};
+}
 static inline Vec vec_shift32(Vec v, int bits) {
     int32x4_t by = vdupq_n_s32(-bits);
     return (Vec){of32(vshlq_s32(as32(v.low), by)), of32(vshlq_s32(as32(v.high), by))};

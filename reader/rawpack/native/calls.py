@@ -32,7 +32,7 @@ IMAGE = np.dtype(
 )
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
-_BAD_SIZES, _NO_MEMORY = 1, 2
+_BAD_SIZES, _NO_MEMORY, _TOO_STRONG = 1, 2, 3
 _PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq12i"), struct.Struct("@PPP8i")
 """As IMAGE and `_Result`, for one image."""
 
@@ -153,6 +153,38 @@ def rgb_of_planes(
     record = _PACKED_IMAGE.pack(first, first + count, width, height, width, *box, *box[2:], 0, 0, 0, 1)
     _make_one(core, record, out, antialias=False)
     return True
+
+
+def recolor(images: NDArray[np.uint8], changes: NDArray[np.float64], *, lanes: bool = True) -> bool:
+    """Change the colors of n images in place, each by its own factors; reader/native/color.c has the definition.
+
+    images: (n, H, W, C) with 1 or 3 channels. changes: (n, count, 2), a kind and a factor for each change, in their
+    order: 0 brightness, 1 contrast, 2 saturation, with a factor of at least 0; 3 hue, with what is added to H, a whole
+    number from 0 to 255. lanes: False keeps to plain C, for tests.
+
+    Returns False, and does nothing, without the core, or where a factor is above 31. Raises ValueError where something
+    does not fit.
+    """
+    if (core := library()) is None:
+        return False
+    if images.dtype != np.uint8 or images.ndim != 4:
+        raise ValueError(f"images must be uint8 (n, H, W, C): {images.dtype} {images.shape}")
+    if not (images.flags.c_contiguous and images.flags.writeable):
+        raise ValueError("images must be C-contiguous and writable.")
+    n, height, width, channels = images.shape
+    if changes.dtype != np.float64 or changes.ndim != 3 or (len(changes), changes.shape[2]) != (n, 2):
+        raise ValueError(f"changes must be float64 ({n}, count, 2): {changes.dtype} {changes.shape}")
+    if not (changes.flags.c_contiguous and changes.flags.aligned):
+        raise ValueError("changes must be C-contiguous and aligned.")
+    sizes = ctypes.c_int64(n), ctypes.c_int64(height * width), ctypes.c_int32(channels)
+    count, addresses = ctypes.c_int32(changes.shape[1]), (images.ctypes.data, changes.ctypes.data)
+    pixels, first = map(ctypes.c_void_p, addresses)
+    code = core.rawpack_recolor(*sizes, pixels, count, first, ctypes.c_int32(lanes))
+    if code == _BAD_SIZES:
+        raise ValueError(f"The native core refused images {images.shape}, or a kind or a factor in changes.")
+    if code not in (0, _TOO_STRONG):
+        _raise_for(code)
+    return bool(code == 0)
 
 
 def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialias: bool) -> None:

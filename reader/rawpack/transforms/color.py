@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.native.calls import recolor
 from rawpack.transforms.arguments import numbers_of
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, Spec, Step
+from rawpack.transforms.step import Array, Spec, Step, apart
 
 _LUMA = (0.299, 0.587, 0.114)
 LEVELS = np.arange(256, dtype=np.float64)
 """All values of a byte."""
+Changes = Sequence[tuple[int, float]]
+"""What is done to an image, in this order: BRIGHTNESS, CONTRAST or SATURATION and a factor, HUE and a shift in full
+circles."""
 
 
 class ColorJitter(Step):
@@ -48,7 +52,7 @@ class ColorJitter(Step):
         return None
 
     def draw(self, random: Random, height: int, width: int) -> list[tuple[int, float]]:
-        """What is done to one image, in this order: the position in `_ADJUST`, and the factor."""
+        """What is done to one image, as `Changes`."""
         order = [0, 1, 2, 3]
         for last in (3, 2, 1):
             k = random.integer(last + 1)
@@ -57,10 +61,8 @@ class ColorJitter(Step):
         factors = {k: random.uniform(*pair) for k, pair in enumerate(ranges) if pair is not None}
         return [(k, factors[k]) for k in order if k in factors]
 
-    def apply(self, image: Array, drawn: Sequence[tuple[int, float]], out: Array | None = None) -> Array:
-        for k, factor in drawn:
-            image = _ADJUST[k](image, factor)
-        return image
+    def apply(self, image: Array, drawn: Changes, out: Array | None = None) -> Array:
+        return changed(image, drawn, out)
 
 
 def uint8_pixels(step: object, spec: Spec) -> Spec:
@@ -70,12 +72,37 @@ def uint8_pixels(step: object, spec: Spec) -> Spec:
     return spec
 
 
-def brightness(image: Array, factor: float) -> Array:
+def changed(image: Array, changes: Changes, out: Array | None = None) -> Array:
+    """A uint8 image (H, W, C) after these changes, in this order. out: as of `Step.apply`."""
+    if not changes or image.size == 0:
+        return image
+    if image is not out:
+        out = apart(out, image)
+        out = np.empty(image.shape, np.uint8) if out is None else out
+        np.copyto(out, image)
+    change(out[None], [changes])
+    return out
+
+
+def change(images: Array, drawn: Sequence[Changes]) -> None:
+    """Change several uint8 images, (n, H, W, C), in place, each by as many changes."""
+    factors = np.array(drawn, np.float64).reshape(len(images), -1, 2)
+    hues = factors[..., 0] == HUE
+    factors[hues, 1] = np.rint(factors[hues, 1] * 255) % 256
+    if not images.flags.c_contiguous or not recolor(images, factors):
+        for image, changes in zip(images, factors.tolist(), strict=True):
+            made = image
+            for kind, factor in changes:
+                made = _CHANGES[int(kind)](made, factor)
+            np.copyto(image, made)
+
+
+def _brightness(image: Array, factor: float) -> Array:
     """All values of a uint8 image (H, W, C) times `factor`."""
     return by_level(image, LEVELS * factor)
 
 
-def contrast(image: Array, factor: float) -> Array:
+def _contrast(image: Array, factor: float) -> Array:
     """The distance of all values from the mean of the luma, times `factor`."""
     import cv2
 
@@ -83,25 +110,34 @@ def contrast(image: Array, factor: float) -> Array:
     return by_level(image, LEVELS * factor + round(float(cv2.mean(gray)[0])) * (1 - factor))
 
 
-def saturation(image: Array, factor: float) -> Array:
+def _saturation(image: Array, factor: float) -> Array:
     """A weighted sum of each pixel and its luma: gray for 0, itself for 1."""
     import cv2
 
     return cv2.transform(image, np.eye(3) * factor + (1 - factor) * np.array([_LUMA])) if image.shape[2] == 3 else image
 
 
-def hue(image: Array, shift: float) -> Array:
-    """All hues turned by `shift` of the full circle."""
+def _hue(image: Array, shift: float) -> Array:
+    """All hues, 0 to 255, plus `shift`, a whole number, modulo 256."""
     import cv2
 
     if image.shape[2] != 3:
         return image
-    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
-    hsv[..., 0] += np.uint8(round(shift * 255) % 256)
-    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+    hues, s, v = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL))
+    made, s, v, whole = np.empty_like(image), s.astype(np.float32), v.astype(np.float32), np.float32(_SECTOR * 255)
+    for c, far in enumerate(_FAR):
+        # Exact: the products are below 2^24, and no quotient is as near to a half as float32 rounds.
+        made[..., c] = np.rint(v * (whole - s * far[hues + np.uint8(shift)]) / whole)
+    return made
 
 
-_ADJUST = (brightness, contrast, saturation, hue)
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+_CHANGES = (_brightness, _contrast, _saturation, _hue)
+_SECTOR = 85
+"""A sixth of the circle of hues, in halves of one: 510 are the circle."""
+_FAR = (2 * np.arange(256) + np.array([[425], [255], [85]])) % 510
+_FAR = np.minimum(_FAR, 4 * _SECTOR - _FAR).clip(0, _SECTOR).astype(np.float32)
+"""(channel, hue): how far a channel is from the greatest one, where the saturation is full, in sectors / 85."""
 
 
 def by_level(image: Array, levels: NDArray[np.float64]) -> Array:
