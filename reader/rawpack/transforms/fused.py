@@ -1,14 +1,12 @@
 """Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
 
-These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, changes of color, and
-steps on values as a table. Changes of color are calls of their own, for a few images at a time. Planes become RGB on
-the way, row by row. Everything else is done step by step (`images.py`), with the same pixels, and the core resizes or
-converts one image at a time.
+These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
+table. Planes become RGB on the way, row by row. Everything else is done step by step (`images.py`), with the same
+pixels, and the core resizes or converts one image at a time.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +18,6 @@ from rawpack import native
 from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, resample
 from rawpack.pixels.geometry import covering
 from rawpack.store.stores import InMapping
-from rawpack.transforms.color import ColorJitter, change
 from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResizedCrop
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.randomness import Random, Randoms
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from rawpack.transforms.pipeline import FieldPlan, Pipeline
 
 _CHANNELS = (1, 3)
-_BYTES_IN_CACHE = 1 << 19
-"""Images of so many bytes are changed before the next ones are made."""
 _MOST_TABLE_BYTES = 4
 """The core's tables have values of at most so many bytes."""
 _FLIPS: dict[type[Step], int] = {RandomHorizontalFlip: 1, RandomVerticalFlip: 2}
@@ -49,7 +44,6 @@ class Fused:
     """After `resize`, or the first step."""
     flips: tuple[int, ...]
     """The bit of each step, in their order."""
-    colors: ColorJitter | None
     table: ByTable | None
     planar: bool
     """Whether the result is (C, H, W)."""
@@ -92,19 +86,7 @@ class Fused:
         fill = 0 if self.crop is None else int(self.crop.fill)
         antialias = getattr(self.resize, "antialias", True)
         tables, lines = (None, None) if self.table is None else (self.table.tables, self.table.line)
-        if self.colors is None:
-            resample(images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines)
-            return
-        drawn, shape = _drawn(plan, k, sizes, randoms), tuple(n or 0 for n in plan.specs[k].shape)
-        few = min(len(out), max(1, _BYTES_IN_CACHE // math.prod(shape)))
-        memory: Array | None = None if tables is None and not self.planar else np.empty((few, *shape), np.uint8)
-        for start in range(0, len(out), few):
-            part = slice(start, start + few)
-            made = out[part] if memory is None else memory[: len(out[part])]
-            resample(images[part], made, antialias=antialias, fill=fill)
-            change(made, list(drawn[part]))
-            if memory is not None:
-                resample(_whole(made), out[part], planar=self.planar, tables=tables, lines=lines)
+        resample(images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines)
 
     def _resize(self, images: Array, drawn: Drawn) -> NDArray[np.int32]:
         """Note what the first step drew. Returns the sizes (n, 2) that it makes."""
@@ -153,23 +135,11 @@ def fused(plan: FieldPlan) -> Fused | None:
     flips = []
     while (flip := take(*_FLIPS)) is not None:
         flips.append(_FLIPS[type(flip)])
-    colors, table = take(ColorJitter), take(ByTable)
+    table = take(ByTable)
     planar = table.planar if table is not None else take(ToCHW) is not None
     if steps or (table is not None and table.tables.itemsize > _MOST_TABLE_BYTES):
         return None
-    return Fused(resize, crop, tuple(flips), colors, table, planar)
-
-
-def _whole(pixels: Array) -> Array:
-    """Images in memory, (n, H, W, C), for `resample`, as they are."""
-    images: Array = np.zeros(len(pixels), IMAGE)
-    first, step = pixels.ctypes.data, pixels.strides[0]
-    images["pixels"] = np.arange(len(pixels), dtype=np.uintp) * step + first
-    images["end"] = first + pixels.nbytes
-    images["stride"] = pixels.strides[1]
-    images["height"], images["width"] = pixels.shape[1:3]
-    images["box"][:, 2:] = images["scaled"] = pixels.shape[1:3]
-    return images
+    return Fused(resize, crop, tuple(flips), table, planar)
 
 
 def _drawn(plan: FieldPlan, k: int, sizes: NDArray[np.int32], randoms: Randoms) -> Drawn:
