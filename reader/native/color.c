@@ -6,17 +6,14 @@
  *   saturation: clip((sum(W * value) + 2^9) >> 10), W = rint(1024 * w) of the float32 w that blend a pixel and its luma
  *   hue: to H 0..255, S and V as OpenCV does; x = 2 * (H + shift mod 256), a sector of the circle being 85; and back,
  *     rint(V * (21675 - S * m) / 21675), m = clip(min(k, 340 - k), 0, 85), k = x + 425, 255, 85 mod 510 for R, G, B */
-#include <stdint.h>
+#include "color.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 enum { BRIGHTNESS, CONTRAST, SATURATION, HUE };
-enum { DONE = 0, BAD_ARGUMENTS = 1, TOO_STRONG = 3 };
+enum { DONE = 0, BAD_ARGUMENTS = 1 };
 enum { LEVEL_BITS = 21, MOST_FACTOR = 31, MOST_CHANGES = 1024, MOST_IMAGES = 1 << 30, MOST_PIXELS = 1 << 30 };
 static const double LUMA[3] = {0.299, 0.587, 0.114};
 
-typedef struct {
-    double kind, factor; /* of hue, what is added to H: a whole number, 0 to 255 */
-} Change;
 typedef struct {
     int32_t own[3], all[3]; /* what a value, and what each value of the pixel, counts for, in 2^-10 */
 } Blend;
@@ -87,31 +84,36 @@ static void turn_hue(uint8_t *pixels, int64_t n, int32_t shift, int lanes) {
     }
 }
 
-/* images: (n, pixels, channels). changes: (n, count), in their order. Any thread, without Python's lock. Returns DONE,
- * or, where nothing was written, BAD_ARGUMENTS or TOO_STRONG: a factor is above MOST_FACTOR. */
-PUBLIC int32_t rawpack_recolor(int64_t n, int64_t pixels, int32_t channels, uint8_t *images, int32_t count,
-                               const Change *changes, int32_t lanes) {
-    if (n < 0 || n > MOST_IMAGES || count < 0 || count > MOST_CHANGES || pixels < 1 || pixels > MOST_PIXELS)
-        return BAD_ARGUMENTS;
-    if ((channels != 1 && channels != 3) || (n && !images) || (n && count && !changes)) return BAD_ARGUMENTS;
+int32_t check_changes(int64_t n, int32_t count, const Change *changes) {
     int32_t strong = 0;
+    if (count < 0 || count > MOST_CHANGES || n < 0 || n > MOST_IMAGES || (n && count && !changes)) return BAD_ARGUMENTS;
     for (int64_t i = 0; i < n * count; i++) { /* not a number is refused, too */
         double kind = changes[i].kind, factor = changes[i].factor;
         if (kind != BRIGHTNESS && kind != CONTRAST && kind != SATURATION && kind != HUE) return BAD_ARGUMENTS;
         if (!(factor >= 0) || (kind == HUE && factor > 255)) return BAD_ARGUMENTS;
         strong |= kind != HUE && factor > MOST_FACTOR;
     }
-    if (strong) return TOO_STRONG;
+    return strong ? TOO_STRONG : DONE;
+}
+void recolor(uint8_t *image, int64_t pixels, int32_t channels, int32_t count, const Change *changes, int32_t lanes) {
     lanes = lanes && lanes_work();
-    for (int64_t i = 0; i < n; i++, images += pixels * channels)
-        for (int32_t k = 0; k < count; k++, changes++) {
-            double factor = changes->factor, mean = 0;
-            if (changes->kind == CONTRAST)
-                mean = rounded((double)luma_sum(images, pixels, channels, lanes) * (1.0 / (double)pixels));
-            if (changes->kind == BRIGHTNESS || changes->kind == CONTRAST)
-                change_levels(images, pixels * channels, factor, mean * (1 - factor), lanes);
-            if (changes->kind == SATURATION && channels == 3) saturate(images, pixels, factor, lanes);
-            if (changes->kind == HUE && channels == 3) turn_hue(images, pixels, (int32_t)factor, lanes);
-        }
-    return DONE;
+    for (; count > 0; count--, changes++) {
+        double factor = changes->factor, mean = 0;
+        if (changes->kind == CONTRAST)
+            mean = rounded((double)luma_sum(image, pixels, channels, lanes) * (1.0 / (double)pixels));
+        if (changes->kind == BRIGHTNESS || changes->kind == CONTRAST)
+            change_levels(image, pixels * channels, factor, mean * (1 - factor), lanes);
+        if (changes->kind == SATURATION && channels == 3) saturate(image, pixels, factor, lanes);
+        if (changes->kind == HUE && channels == 3) turn_hue(image, pixels, (int32_t)factor, lanes);
+    }
+}
+
+/* image: (pixels, channels), in place. Any thread, without Python's lock. Returns DONE, or, where nothing was written,
+ * BAD_ARGUMENTS or TOO_STRONG. */
+PUBLIC int32_t rawpack_recolor(uint8_t *image, int64_t pixels, int32_t channels, int32_t count, const Change *changes,
+                               int32_t lanes) {
+    if (!image || pixels < 1 || pixels > MOST_PIXELS || (channels != 1 && channels != 3)) return BAD_ARGUMENTS;
+    int32_t code = check_changes(1, count, changes);
+    if (code == DONE) recolor(image, pixels, channels, count, changes, lanes);
+    return code;
 }

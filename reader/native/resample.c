@@ -12,12 +12,13 @@
  *   value = clip((sum(W * pixel) + 2^(p-1)) >> p), first along x, then, from these bytes, along y
  * 32 bits hold the sums: the W add up to 2^p and at most 1/2 for each of 65,536 taps, so that sums are below
  * 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no w is above 1. */
+#include "color.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define PUBLIC __attribute__((visibility("default")))
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 enum { DONE = 0, BAD_SIZES = 1, NO_MEMORY = 2 };
 enum { LONGEST_SOURCE = 65536, LONGEST_RESULT = 16384, MOST_BITS = 22 };
 enum { FLIP_X = 1, FLIP_Y = 2 };
@@ -262,7 +263,7 @@ static int lanes_work(void) { return 0; }
 typedef struct { /* memory of a call */
     Axis x, y;
     Lanes lanes;
-    Buffer ring, rows, edge, row, planes, chroma;
+    Buffer ring, rows, edge, row, planes, chroma, plain;
 } Memory;
 typedef struct {
     const Kernels *kernels;
@@ -465,7 +466,7 @@ static int is_sound_image(const Image *image, int32_t channels) {
 static void discard(Memory *memory) {
     Buffer *buffers[] = {&memory->x.table, &memory->y.table, &memory->lanes.offsets, &memory->lanes.weights,
                          &memory->ring,    &memory->rows,    &memory->edge,          &memory->row,
-                         &memory->planes,  &memory->chroma};
+                         &memory->planes,  &memory->chroma,  &memory->plain};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
@@ -473,23 +474,40 @@ PUBLIC int32_t rawpack_version(void) { return VERSION; }
 /* What this machine would use: 0 plain C, 1 AVX2, 2 NEON. */
 PUBLIC int32_t rawpack_lanes(void) { return lanes_work() ? LANES_NUMBER : 0; }
 
-/* Any thread, without Python's lock. Returns DONE, BAD_SIZES (nothing was written) or NO_MEMORY. */
-PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *result) {
+/* With changes of color between the flips and the tables: `count` of each image, in their order. Any thread, without
+ * Python's lock. Returns DONE, BAD_SIZES or TOO_STRONG (nothing was written), or NO_MEMORY. */
+PUBLIC int32_t rawpack_resample_recolored(int64_t n, const Image *images, const Result *result, int32_t count,
+                                          const Change *changes) {
     if (n < 0 || !result || (n && !images) || !is_sound_result(result)) return BAD_SIZES;
     for (int64_t i = 0; i < n; i++)
         if (!is_sound_image(&images[i], result->channels)) return BAD_SIZES;
+    int32_t code = check_changes(n, count, changes);
+    if (code != DONE) return code;
     Memory memory = {0};
-    size_t bytes = (size_t)result->height * (size_t)result->width * (size_t)result->channels * (size_t)result->itemsize;
-    Job job = {.kernels = result->lanes && lanes_work() ? &LANES_KERNELS : &PLAIN_KERNELS, .result = result};
-    int code = DONE;
+    int64_t pixels = (int64_t)result->height * result->width, line = (int64_t)result->width * result->channels;
+    size_t values = (size_t)pixels * (size_t)result->channels, bytes = values * (size_t)result->itemsize;
+    /* Colors are changed in pixels of bytes, which may be the result. */
+    int apart = count && (result->tables || (result->planar && result->channels > 1));
+    Result plain = *result;
+    if (apart) plain.tables = NULL, plain.lines = NULL, plain.planar = 0, plain.itemsize = 1;
+    Job job = {.kernels = result->lanes && lanes_work() ? &LANES_KERNELS : &PLAIN_KERNELS};
+    if (apart && !room(&memory.plain, values)) code = NO_MEMORY;
     for (int64_t i = 0; i < n && code == DONE; i++) {
         const Image *image = job.image = &images[i];
         job.first = image->pixels + image->box[0] * image->stride;
         job.first += (int64_t)image->box[1] * (image->planes ? 1 : result->channels);
-        job.out = result->out + (size_t)i * bytes;
+        uint8_t *out = result->out + (size_t)i * bytes, *made = apart ? memory.plain.bytes : out;
+        job.out = made, job.result = &plain;
         code = prepare(&memory, &job);
-        if (code == DONE) make_image(&memory, &job);
+        if (code != DONE) break;
+        make_image(&memory, &job);
+        if (count) recolor(made, pixels, result->channels, count, changes + i * count, result->lanes);
+        job.out = out, job.result = result;
+        for (int32_t y = 0; apart && y < result->height; y++) put_row(&memory, &job, made + y * line, y);
     }
     discard(&memory);
     return code;
+}
+PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *result) {
+    return rawpack_resample_recolored(n, images, result, 0, NULL);
 }

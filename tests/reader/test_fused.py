@@ -18,7 +18,7 @@ from planes import rgb_of
 from reading import WAYS, without_core
 
 import rawpack_packer
-from rawpack import Reader, WorkerError, native
+from rawpack import Reader, WorkerError, jpeg, native
 from rawpack.store.stores import Stores
 from rawpack.transforms import (
     CenterCrop,
@@ -35,6 +35,7 @@ from rawpack.transforms import (
     Views,
 )
 from rawpack.transforms.images import ImageFiller
+from rawpack.transforms.pipeline import FieldPlan
 
 COUNT = 21
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -255,16 +256,96 @@ def test_stores_of_planes_and_others_read_as_one(tmp_path: Path, other: str) -> 
             np.testing.assert_array_equal(pixels(Reader(stores), RECIPES[name]), expected)
 
 
+ENCODED: dict[str, dict[str, Any]] = {
+    "jpeg": {"format": "lmdb"},
+    "zstd": {"format": "memmap", "compression": "zstd"},
+    "deflate": {"format": "hdf5", "compression": "gzip"},
+    "planes of zstd": {"format": "memmap", "compression": "zstd", "color": "ycgco420"},
+}
+
+
 @pytest.mark.parametrize("first", [0, 1])
-def test_images_that_must_be_decoded_are_made_step_by_step(tmp_path: Path, calls: list[str], first: int) -> None:
-    """Also beside raw ones, in either order: a crop then decodes no more than it needs, and `verify` comes first."""
-    source: Samples = [{"image": np.full((40, 50, 3), 9 * i, np.uint8)} for i in range(7)]
-    stores = [pack(source, tmp_path / layout, format=layout, size="keep") for layout in ("memmap", "lmdb")]
-    reader = Reader([stores[first], stores[1 - first]], verify=True)
-    made = pixels(reader, RECIPES["crop"])
-    assert calls == []
+@pytest.mark.parametrize("encoded", ENCODED)
+def test_raw_and_encoded_stores_read_as_one(tmp_path: Path, encoded: str, first: int, calls: list[str]) -> None:
+    """Whichever comes first, the core makes all images, no more of a JPEG is decoded than crops need, and the pixels
+    are those of single steps."""
+    source: Samples = [
+        {"image": image} for image in np.random.default_rng(3).integers(0, 256, (7, 64, 50, 3), np.uint8)
+    ]
+    stores = [pack(source, tmp_path / "raw"), pack(source, tmp_path / "encoded", size="keep", **ENCODED[encoded])]
+    reader, crop = Reader([stores[first], stores[1 - first]]), RECIPES["recipe"]
+    decode = mock.patch("rawpack.jpeg.decode_box", wraps=jpeg.decode_box)
+    with decode as decoded:
+        made = pixels(reader, crop)
+    assert (set(calls) == {"image"}) == (native.library() is not None)
+    with decode as singly, mock.patch.object(FieldPlan, "fused", None):
+        np.testing.assert_array_equal(pixels(reader, crop), made)
+    assert [call.args[2] for call in decoded.mock_calls] == [call.args[2] for call in singly.mock_calls]
+    assert (len(decoded.mock_calls) == 7) == (encoded == "jpeg")
     with without_core():
-        np.testing.assert_array_equal(pixels(reader, RECIPES["crop"]), made)
+        np.testing.assert_array_equal(pixels(reader, crop), made)
+    share = reader.batches(7, transform=crop, workers=0).stats()["native"]
+    assert share == ("none" if native.library() is None else "all")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_samples_are_verified_before_they_are_decoded(tmp_path: Path, first: int) -> None:
+    images = np.random.default_rng(3).integers(0, 256, (7, 64, 50, 3), np.uint8)
+    stores = [pack([{"image": image} for image in images], tmp_path / name, format=name) for name in ("memmap", "lmdb")]
+    (shard,) = stores[1].glob("shard-*")
+    data = shard.read_bytes()
+    shard.write_bytes(data.replace(b"\xff\xda", b"\xff\x00"))
+    with pytest.raises(WorkerError, match="its checksum does not fit"):
+        pixels(Reader([stores[first], stores[1 - first]], verify=True), RECIPES["crop"])
+
+
+@needs_core
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("stored", [name for name in ENCODED if "planes" not in name])
+def test_images_that_are_decoded_first(tmp_path: Path, stored: str, channels: int, calls: list[str]) -> None:
+    """Whatever the codec, of one size or of many: what NumPy makes of the steps, and what they make one by one."""
+    random = np.random.default_rng(7)
+    for sizes in (
+        [(41, 53)] * 9,
+        [(1, 1), (1, 90), (70, 1), (33, 40), (24, 24), (5, 200), (131, 17), (99, 60), (64, 80)],
+    ):
+        images = [random.integers(0, 256, (*size, channels), np.uint8) for size in sizes]
+        path = pack([{"image": image} for image in images], tmp_path / str(len(set(sizes))), **ENCODED[stored])
+        reader = Reader(path)
+        for name in ("recipe", "crop", "cover", "evaluation", "padded", "crop of a crop", "small"):
+            steps = RECIPES.get(
+                name, [RandomResizedCrop(9, scale=(0.9, 1.0), scaled_decode=1.0), RandomHorizontalFlip()]
+            )
+            if channels == 1 and name in ("recipe", "evaluation"):
+                continue
+            calls.clear()
+            made = pixels(reader, steps)
+            assert set(calls) == {"image"}
+            calls.clear()
+            with without_core():
+                np.testing.assert_array_equal(pixels(reader, steps), made)
+            with mock.patch.object(FieldPlan, "fused", None):
+                np.testing.assert_array_equal(pixels(reader, steps), made)
+            assert calls == []
+
+
+@needs_core
+def test_damage_is_reported_as_by_single_steps(tmp_path: Path) -> None:
+    """A file that does not decode, and one of another number of channels than the index has."""
+    images = np.random.default_rng(8).integers(0, 256, (8, 96, 80, 3), np.uint8)
+    path = pack([{"image": image} for image in images], tmp_path / "s", format="lmdb")
+    (shard,) = path.glob("shard-*")
+    data = bytearray(shard.read_bytes())
+    at = data.index(b"\xff\xda", len(data) // 2)
+    data[at + 60 : at + 160] = b"\xff\x00" * 50
+    shard.write_bytes(data)
+    words = []
+    for patch in ({}, {"fused": None}):
+        with mock.patch.multiple(FieldPlan, **patch) if patch else nullcontext(), pytest.raises(WorkerError) as error:
+            pixels(Reader(path), [RandomResizedCrop(60, scale=(0.9, 1.0)), RandomHorizontalFlip()])
+        words.append(str(error.value))
+    assert words[0] == words[1]
+    assert "does not decode" in words[0]
 
 
 @needs_core

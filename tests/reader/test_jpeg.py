@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from reading import without_core
 
 from rawpack import jpeg
 from rawpack.errors import DecodeError, RawpackError, UsageError
@@ -626,6 +627,51 @@ def test_lying_files_give_right_pixels_or_an_error(
     elif part is not None and kind not in ("width", "sampling"):  # which may turn intact rows into others
         kept = min(h, jpeg.read_header(data).height - 1 - y)  # the color of a lie's last row has no neighbor below
         np.testing.assert_array_equal(part[:kept], jpeg.decode(intact)[y : y + kept, x : x + w])
+
+
+def cut_both_ways(data: bytes) -> int:
+    """Assert that the native core and Python cut the same rows out of a file, byte by byte; how often they cut."""
+    try:
+        header = jpeg.read_header(data)
+    except DecodeError:
+        return 0
+    rows, cuts = -(-header.height // region.mcu_shape(header.sampling)[0]), 0
+    spans = [(first, end) for first in range(rows) for end in range(first + 1, rows + 1)]
+    for first, end in spans[:: 1 + len(spans) // 20]:
+        made = region._cut_rows(memoryview(data), header, first, end)
+        with without_core():
+            expected = region._cut_rows(memoryview(data), header, first, end)
+        assert (made is None) == (expected is None)
+        if made is not None and expected is not None:
+            assert (bytes(made[0]), made[1]) == (bytes(expected[0]), expected[1])
+            cuts += 1
+    return cuts
+
+
+@pytest.mark.parametrize("subsampling", SAMPLING)
+def test_the_core_cuts_files_as_python_does(subsampling: str) -> None:
+    """Intact files, files that lie in any way, files that are cut off at any marker."""
+    data, cuts_made = encode(scene(150, 90), subsampling), 0
+    kinds = "swapped", "lost", "twice", "unmarked", "ends", "cut", "height", "width", "interval", "sampling"
+    for kind in kinds:
+        cuts_made += sum(cut_both_ways(lies(data, kind, k)) for k in (0, 3, 8))
+    assert cut_both_ways(data) > 0
+    assert cut_both_ways(fill_bytes_before_markers(data)) > 0
+    for length in cuts(data):
+        assert cut_both_ways(data[:length]) == 0 or length >= len(data)
+    assert cuts_made > 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(subsamplings, st.data())
+def test_the_core_cuts_damaged_files_as_python_does(subsampling: str, data: st.DataObject) -> None:
+    """Bytes overwritten, removed or put in anywhere, markers and fill bytes among them."""
+    file = encode(scene(70, 40), subsampling)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(file)))
+        junk = data.draw(st.lists(st.sampled_from([0x00, 0xFF, 0xD0, 0xD1, 0xD3, 0xD9, 0x42]), max_size=4))
+        file = file[:at] + bytes(junk) + file[at + data.draw(st.integers(0, 6)) :]
+    cut_both_ways(file)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 Where a restart marker ends every row of MCUs, as in the files that rawpack packs, rows of MCUs are independent of one
 another. The header with another height, some of the rows with renumbered markers, and an end marker are then a valid
-small JPEG, which any decoder decodes. Where chroma is subsampled vertically, decoding interpolates between rows, so a
-box that touches the edge of its MCU rows needs one row more.
+small JPEG, which any decoder decodes. The native core makes it; without the core, Python makes the same. If chroma is
+subsampled vertically, decoding interpolates between rows, so a box that touches the edge of its MCU rows needs one row
+more.
 
 Of any other file, an optional library decodes only a small box (see `rawpack.jpeg.with_nvimgcodec`). On cut files it
 saves nothing. Everything else is decoded completely and sliced. The result is identical to the bit.
@@ -16,11 +17,13 @@ from collections.abc import Callable
 from itertools import islice
 from operator import index
 
+from rawpack import native
 from rawpack.errors import DecodeError, UsageError
 from rawpack.jpeg import with_nvimgcodec
 from rawpack.jpeg.choice import region_decoder
 from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape
 from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader, mcu_shape, mixes_rows, read_header
+from rawpack.native.calls import MOST_FILE_BYTES, cut_jpeg
 
 _WHOLE_SPECTRUM = b"\x00\x3f\x00"
 _RESTART_CODES = bytes(range(0xD0, 0xD8)) * 1024  # 8,192 rows: the most that 65,535 pixels make
@@ -92,12 +95,15 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
         and scan_header[-3:] == _WHOLE_SPECTRUM
     ):
         return None
+    height = min(header.height, end * mcu_height) - first * mcu_height
+    if native.library() is not None and len(data) <= MOST_FILE_BYTES:
+        made = cut_jpeg(data, scan_offset, height_offset, height, rows, first, end)
+        return None if made is None else (made, JpegHeader(height, *header[1:]))
     ends = _row_ends(data, scan_offset, end, rows)
     if ends is None:
         return None
 
     begin_at = ends[first - 1] + 2 if first else scan_offset
-    height = min(header.height, end * mcu_height) - first * mcu_height
     cut = bytearray(data[:scan_offset])
     cut[height_offset : height_offset + 2] = height.to_bytes(2, "big")
     cut += data[begin_at : ends[end - 1]]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 # `reader/native/build.py` runs this file for LIBRARY where rawpack cannot be imported: only the standard library here.
 
-VERSION = 2
+VERSION = 3
 """What `rawpack_version` of the library must return. Both are raised when a call changes."""
 _MACHINE = os.uname().machine if hasattr(os, "uname") else "other"
 LIBRARY = Path(__file__).with_name(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,14 @@ IMAGE = np.dtype(
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
 _BAD_SIZES, _NO_MEMORY, _TOO_STRONG = 1, 2, 3
-_PACKED_IMAGE, _PACKED_RESULT = struct.Struct("@PPq12i"), struct.Struct("@PPP8i")
-"""As IMAGE and `_Result`, for one image."""
+_PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
+"""One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
+_PACKED_DIFFERENCES, _PACKED_CUT = struct.Struct("@PP7q3i4x"), struct.Struct("@PP7i4x")
+"""As stored.c has them."""
+MOST_FILE_BYTES = 2**31 - 1
+MOST_FACTOR = 31
+"""Of a change of color."""
+_CHANGE_BYTES = 16
 
 _NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
@@ -43,57 +50,93 @@ _LEAST = np.array([1, 1, 0, 0, 1, 1, 1, 1, _ANY.min, _ANY.min, 0, 0], np.int32)
 _MOST = np.array([LONGEST_SOURCE] * 8 + [_ANY.max, _ANY.max, 3, 1], np.int32)
 
 
-class _Result(ctypes.Structure):
-    _fields_ = (
-        ("out", ctypes.c_void_p),
-        ("tables", ctypes.c_void_p),
-        ("lines", ctypes.c_void_p),
-        *((name, ctypes.c_int32) for name in ("height", "width", "channels", "itemsize")),
-        *((name, ctypes.c_int32) for name in ("planar", "antialias", "fill", "lanes")),
-    )
+class Resampling:
+    """Crops, resizes, flips and converts n images of bytes into out, all at once or one by one: `resample` has the
+    arguments. What is the same for all images is checked when this is made."""
+
+    def __init__(
+        self,
+        images: NDArray[np.void],
+        out: NDArray[Any],
+        *,
+        planar: bool = False,
+        antialias: bool = True,
+        fill: int = 0,
+        tables: NDArray[Any] | None = None,
+        lines: NDArray[np.float64] | None = None,
+        changes: NDArray[np.float64] | None = None,
+        lanes: bool = True,
+    ) -> None:
+        core = library()
+        if core is None:
+            raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+        height, width, channels = _shape(images, out, planar)
+        _check_tables(out, tables, channels)
+        if lines is not None and (
+            tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
+        ):
+            raise ValueError(f"lines must be ({channels}, 2) of float64, beside tables of float32: {lines.shape}")
+        if not 0 <= fill <= 255:
+            raise ValueError(f"fill is a byte, 0 to 255: {fill}")
+        self._images, self._bytes, self._channels = images, images.view(np.uint8).data, channels
+        if changes is None:
+            changes = np.empty((len(images), 0, 2))
+        _check_changes(changes, len(images))
+        self._call, self._kept = core.rawpack_resample_recolored, (out, tables, lines, changes)
+        self._changes = changes.ctypes.data, changes.shape[1]
+        self._places = images.ctypes.data, out.ctypes.data, height * width * channels * out.itemsize
+        given = (0 if values is None else values.ctypes.data for values in (tables, lines))
+        flags = (planar, antialias, fill, lanes)
+        self._result = (*given, height, width, channels, out.itemsize, *map(int, flags))
+
+    def make(self) -> None:
+        """Make them all. Raises ValueError where one does not fit, MemoryError."""
+        _check_images(self._images, self._channels)
+        self._make(0, len(self._images))
+
+    def make_of(self, i: int, pixels: NDArray[np.uint8]) -> None:
+        """Make image i of all of these pixels, (h, w, C), whatever it has as "pixels" to "box"."""
+        if not 0 <= i < len(self._images):
+            raise ValueError(f"There is no image {i}: there are {len(self._images)}")
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != self._channels:
+            raise ValueError(f"pixels must be bytes, (h, w, {self._channels}): {pixels.dtype} {pixels.shape}")
+        (height, width, channels), at = pixels.shape, pixels.__array_interface__["data"][0]
+        stride, *within = pixels.strides
+        if within != [channels, 1] or stride < width * channels:
+            raise ValueError(f"The pixels of a row must be one after another: strides {pixels.strides}")
+        end = at + (height - 1) * stride + width * channels
+        _PACKED_PLACE.pack_into(self._bytes, i * IMAGE.itemsize, at, end, stride, height, width, 0, 0, height, width)
+        self._make(i, 1)
+
+    def _make(self, first: int, count: int) -> None:
+        at, to, each = self._places
+        result = _PACKED_RESULT.pack(to + first * each, *self._result)
+        changes, each = self._changes
+        pointer = ctypes.c_void_p(changes + first * each * _CHANGE_BYTES)
+        code = self._call(
+            ctypes.c_int64(count), ctypes.c_void_p(at + first * IMAGE.itemsize), result, ctypes.c_int32(each), pointer
+        )
+        if code == _BAD_SIZES:
+            _check_images(self._images[first : first + count], self._channels)
+        _raise_for(code)
 
 
-def resample(
-    images: NDArray[np.void],
-    out: NDArray[Any],
-    *,
-    planar: bool = False,
-    antialias: bool = True,
-    fill: int = 0,
-    tables: NDArray[Any] | None = None,
-    lines: NDArray[np.float64] | None = None,
-    lanes: bool = True,
-) -> None:
+def resample(images: NDArray[np.void], out: NDArray[Any], **options: Any) -> None:
     """Crop, resize, flip and convert n images of bytes into out; docs/explanation/native.md has the definition.
 
     images: (n,) of IMAGE, of 1 or 3 channels, all as many as out; planes count as 3.
     out: (n, height, width, channels), or (n, channels, height, width) if planar; C-contiguous; 1, 2 or 4 bytes a value.
+    options, see `Resampling`:
     tables: (channels, 256) of out's dtype, the value that each byte becomes; None: out is uint8, bytes as they are.
     lines: (channels, 2), a scale and a shift of bytes that, in float64 and rounded, give the very float32 values of
         tables, which takes half the time of looking them up; None where there are none. Not checked.
     fill: the byte that stands where the resized box does not reach; it goes through the tables too.
+    changes: (n, count, 2), changes of color after the flips, as `recolor` has them for each image; None for none.
     lanes: False keeps to plain C, for tests.
 
     Raises ValueError where something does not fit, MemoryError, and RuntimeError without the native core.
     """
-    core = library()
-    if core is None:
-        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
-    height, width, channels = _shape(images, out, planar)
-    _check_tables(out, tables, channels)
-    if lines is not None and (
-        tables is None or out.dtype != np.float32 or lines.dtype != np.float64 or lines.shape != (channels, 2)
-    ):
-        raise ValueError(f"lines must be ({channels}, 2) of float64, and tables of float32: {lines.shape}")
-    if not 0 <= fill <= 255:
-        raise ValueError(f"fill is a byte, 0 to 255: {fill}")
-    _check_images(images, channels)
-    table = None if tables is None else tables.ctypes.data
-    line = None if lines is None else lines.ctypes.data
-    flags = (planar, antialias, fill, lanes)
-    result = _Result(out.ctypes.data, table, line, height, width, channels, out.itemsize, *map(int, flags))
-    code = core.rawpack_resample(ctypes.c_int64(len(images)), ctypes.c_void_p(images.ctypes.data), ctypes.byref(result))
-    _raise_for(code)
+    Resampling(images, out, **options).make()
 
 
 def resample_one(
@@ -155,33 +198,27 @@ def rgb_of_planes(
     return True
 
 
-def recolor(images: NDArray[np.uint8], changes: NDArray[np.float64], *, lanes: bool = True) -> bool:
-    """Change the colors of n images in place, each by its own factors; reader/native/color.c has the definition.
+def recolor(image: NDArray[np.uint8], changes: NDArray[np.float64], *, lanes: bool = True) -> bool:
+    """Change the colors of one image in place; reader/native/color.c has the definition.
 
-    images: (n, H, W, C) with 1 or 3 channels. changes: (n, count, 2), a kind and a factor for each change, in their
-    order: 0 brightness, 1 contrast, 2 saturation, with a factor of at least 0; 3 hue, with what is added to H, a whole
-    number from 0 to 255. lanes: False keeps to plain C, for tests.
+    image: (H, W, C) with 1 or 3 channels. changes: (count, 2), a kind and a factor for each change, in their order: 0
+    brightness, 1 contrast, 2 saturation, with a factor of at least 0; 3 hue, with what is added to H, a whole number
+    from 0 to 255. lanes: False keeps to plain C, for tests.
 
-    Returns False, and does nothing, without the core, or where a factor is above 31. Raises ValueError where something
-    does not fit.
+    Returns False, and does nothing, without the core, where a factor is above MOST_FACTOR, or where the image is not in
+    C order. Raises ValueError where something does not fit.
     """
-    if (core := library()) is None:
+    core = library()
+    if core is None or not (image.flags.c_contiguous and image.flags.writeable):
         return False
-    if images.dtype != np.uint8 or images.ndim != 4:
-        raise ValueError(f"images must be uint8 (n, H, W, C): {images.dtype} {images.shape}")
-    if not (images.flags.c_contiguous and images.flags.writeable):
-        raise ValueError("images must be C-contiguous and writable.")
-    n, height, width, channels = images.shape
-    if changes.dtype != np.float64 or changes.ndim != 3 or (len(changes), changes.shape[2]) != (n, 2):
-        raise ValueError(f"changes must be float64 ({n}, count, 2): {changes.dtype} {changes.shape}")
-    if not (changes.flags.c_contiguous and changes.flags.aligned):
-        raise ValueError("changes must be C-contiguous and aligned.")
-    sizes = ctypes.c_int64(n), ctypes.c_int64(height * width), ctypes.c_int32(channels)
-    count, addresses = ctypes.c_int32(changes.shape[1]), (images.ctypes.data, changes.ctypes.data)
-    pixels, first = map(ctypes.c_void_p, addresses)
-    code = core.rawpack_recolor(*sizes, pixels, count, first, ctypes.c_int32(lanes))
+    if image.dtype != np.uint8 or image.ndim != 3:
+        raise ValueError(f"image must be uint8 (H, W, C): {image.dtype} {image.shape}")
+    _check_changes(changes[np.newaxis], 1)
+    height, width, channels = image.shape
+    pixels, first = (ctypes.c_void_p(array.__array_interface__["data"][0]) for array in (image, changes))
+    code = core.rawpack_recolor(pixels, ctypes.c_int64(height * width), channels, len(changes), first, int(lanes))
     if code == _BAD_SIZES:
-        raise ValueError(f"The native core refused images {images.shape}, or a kind or a factor in changes.")
+        raise ValueError(f"The native core refused an image {image.shape}, or these changes: {changes.tolist()}")
     if code not in (0, _TOO_STRONG):
         _raise_for(code)
     return bool(code == 0)
@@ -193,6 +230,68 @@ def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialia
     result = _PACKED_RESULT.pack(address, 0, 0, *out.shape, 1, 0, antialias, 0, 1)
     if code := core.rawpack_resample(ctypes.c_int64(1), record, result):
         _raise_for(code)
+
+
+def undo(
+    stored: NDArray[np.uint8],
+    planes: tuple[int, int, int],
+    itemsize: int,
+    box: tuple[int, int, int, int],
+    out: NDArray[Any],
+    *,
+    lanes: bool = True,
+) -> bool:
+    """Undo differences of rows, as `rawpack.pixels.bands` defines them.
+
+    stored: the bytes (n,) of all planes. planes: how many, 1 or 3 (G, R - G, B - G), rows of each, values of a row.
+    itemsize: bytes of a value, 1, 2, 4 or 8; with three planes 1 or 2. box: y, x, height, width, in rows and values.
+    out: height * width * planes values in C order, of any shape. lanes: False keeps to plain C, for tests.
+
+    Returns False, and does nothing, without the core. Raises ValueError where something does not fit.
+    """
+    core, (count, rows, values), (y, x, height, width) = library(), planes, box
+    if core is None or sys.byteorder != "little":
+        return False
+    size = len(stored)
+    if stored.dtype != np.uint8 or stored.ndim != 1 or not stored.flags.c_contiguous:
+        raise ValueError(f"stored must be contiguous bytes (n,): {stored.dtype} {stored.shape}")
+    if size != count * rows * values * itemsize or (count, itemsize) not in _NUMBERS_OF_PLANES:
+        raise ValueError(f"{size} bytes are not {count} planes of {rows} x {values} values of {itemsize} bytes")
+    if min(y, x, height - 1, width - 1) < 0 or y + height > rows or x + width > values:
+        raise ValueError(f"box {box} is not within {rows} rows of {values} values")
+    if out.nbytes != height * width * count * itemsize or not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError(f"out must be in C order, writable, and of the box: {out.dtype} {out.shape}")
+    at, to = stored.__array_interface__["data"][0], out.__array_interface__["data"][0]
+    _raise_for(core.rawpack_undo(_PACKED_DIFFERENCES.pack(at, to, size, rows, values, *box, count, itemsize, lanes)))
+    return True
+
+
+_NUMBERS_OF_PLANES = {(1, 1), (1, 2), (1, 4), (1, 8), (3, 1), (3, 2)}
+"""And the bytes of a value."""
+
+
+def cut_jpeg(
+    data: memoryview, scan: int, height_at: int, height: int, rows: int, first: int, end: int
+) -> memoryview | None:
+    """A JPEG of the rows of blocks first:end of one in which a restart marker ends each of its `rows`.
+
+    data: the file, flat bytes. scan: where its entropy-coded data begins. height_at: where its height is. height: of
+    the result, in pixels. Returns None if other markers come before row `end`, or the file has no end marker as its
+    last bytes. Raises ValueError where something does not fit, and RuntimeError without the core.
+    """
+    core, size = library(), len(data)
+    if core is None:
+        raise RuntimeError("The native core is not loaded: rawpack doctor says why.")
+    if not (4 <= scan <= size <= MOST_FILE_BYTES and 0 <= height_at <= scan - 2 and 0 < height < 65536):
+        raise ValueError(f"no JPEG of {size} bytes has data from {scan} on and its height {height} at {height_at}")
+    if not 0 <= first < end <= rows <= MOST_FILE_BYTES:
+        raise ValueError(f"rows {first}:{end} are not within {rows}")
+    out: NDArray[np.uint8] = np.empty(size, np.uint8)
+    at, to = (one.__array_interface__["data"][0] for one in (np.frombuffer(data, np.uint8), out))
+    made = core.rawpack_cut(_PACKED_CUT.pack(at, to, size, scan, height_at, height, rows, first, end))
+    if made < 0:
+        raise ValueError("The native core refused the numbers of a JPEG.")
+    return out.data[:made] if made else None
 
 
 def _raise_for(code: int) -> None:
@@ -232,6 +331,13 @@ def _check_tables(out: NDArray[Any], tables: NDArray[Any] | None, channels: int)
         raise ValueError(f"out must have values of 1, 2 or 4 bytes: {out.dtype}")
     if not (tables.flags.c_contiguous and tables.flags.aligned):
         raise ValueError("tables must be C-contiguous and aligned.")
+
+
+def _check_changes(changes: NDArray[np.float64], n: int) -> None:
+    if changes.dtype != np.float64 or changes.ndim != 3 or changes.shape[::2] != (n, 2):
+        raise ValueError(f"changes must be float64 ({n}, count, 2): {changes.dtype} {changes.shape}")
+    if not (changes.flags.c_contiguous and changes.flags.aligned):
+        raise ValueError("changes must be C-contiguous and aligned.")
 
 
 def _check_images(images: NDArray[np.void], channels: int) -> None:

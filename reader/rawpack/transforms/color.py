@@ -61,6 +61,11 @@ class ColorJitter(Step):
         factors = {k: random.uniform(*pair) for k, pair in enumerate(ranges) if pair is not None}
         return [(k, factors[k]) for k in order if k in factors]
 
+    @property
+    def strongest(self) -> float:
+        """The greatest factor that may be drawn."""
+        return max((pair[1] for pair in (self.brightness, self.contrast, self.saturation) if pair), default=0.0)
+
     def apply(self, image: Array, drawn: Changes, out: Array | None = None) -> Array:
         return changed(image, drawn, out)
 
@@ -74,27 +79,26 @@ def uint8_pixels(step: object, spec: Spec) -> Spec:
 
 def changed(image: Array, changes: Changes, out: Array | None = None) -> Array:
     """A uint8 image (H, W, C) after these changes, in this order. out: as of `Step.apply`."""
-    if not changes or image.size == 0:
+    factors = factors_of([changes])[0]
+    if not len(factors) or not image.size:
         return image
     if image is not out:
         out = apart(out, image)
         out = np.empty(image.shape, np.uint8) if out is None else out
         np.copyto(out, image)
-    change(out[None], [changes])
-    return out
+    if recolor(out, factors):
+        return out
+    for kind, factor in factors.tolist():
+        image = _CHANGES[int(kind)](image, factor)
+    return image
 
 
-def change(images: Array, drawn: Sequence[Changes]) -> None:
-    """Change several uint8 images, (n, H, W, C), in place, each by as many changes."""
-    factors = np.array(drawn, np.float64).reshape(len(images), -1, 2)
+def factors_of(drawn: Sequence[Changes]) -> NDArray[np.float64]:
+    """(n, count, 2): what is done to several images, each by as many changes, as the native core has it."""
+    factors = np.array(drawn, np.float64).reshape(len(drawn), -1, 2)
     hues = factors[..., 0] == HUE
     factors[hues, 1] = np.rint(factors[hues, 1] * 255) % 256
-    if not images.flags.c_contiguous or not recolor(images, factors):
-        for image, changes in zip(images, factors.tolist(), strict=True):
-            made = image
-            for kind, factor in changes:
-                made = _CHANGES[int(kind)](made, factor)
-            np.copyto(image, made)
+    return factors
 
 
 def _brightness(image: Array, factor: float) -> Array:

@@ -1,28 +1,31 @@
 """Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
+Images that are decoded first are made one by one, each by one call, while they are in the processor's cache.
 
-These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
-table. Planes become RGB on the way, row by row. Everything else is done step by step (`images.py`), with the same
-pixels, and the core resizes or converts one image at a time.
+These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, changes of color, and
+steps on values as a table. Planes become RGB on the way, row by row. Everything else is done step by step
+(`images.py`), with the same pixels, and the core resizes, converts or recolors one image at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack import native
-from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, resample
+from rawpack.errors import DamagedStoreError
+from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, MOST_FACTOR, Resampling
 from rawpack.pixels.geometry import covering
 from rawpack.store.stores import InMapping
+from rawpack.transforms.color import ColorJitter, factors_of
 from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResizedCrop
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import BILINEAR, Fit, Resize
-from rawpack.transforms.step import Array, Drawn, Spec, Step
+from rawpack.transforms.step import Array, Box, Drawn, Spec, Step
 from rawpack.transforms.values import ByTable, ToCHW
 
 if TYPE_CHECKING:
@@ -35,6 +38,15 @@ _FLIPS: dict[type[Step], int] = {RandomHorizontalFlip: 1, RandomVerticalFlip: 2}
 """Step -> its bit in `flips` of `calls.IMAGE`."""
 
 
+class Decoded(NamedTuple):
+    """Several samples that are decoded one by one."""
+
+    sizes: NDArray[np.int32]
+    """(n, 2): height and width of each, as stored."""
+    read: Callable[[int, Box | None, int], Array]
+    """Of sample i the part in this box, reduced by this scale: (h, w, channels)."""
+
+
 @dataclass(frozen=True)
 class Fused:
     """The steps of a plan by what they do, in this order."""
@@ -44,6 +56,7 @@ class Fused:
     """After `resize`, or the first step."""
     flips: tuple[int, ...]
     """The bit of each step, in their order."""
+    colors: ColorJitter | None
     table: ByTable | None
     planar: bool
     """Whether the result is (C, H, W)."""
@@ -54,6 +67,8 @@ class Fused:
         if not len(sizes) or sizes.max() > LONGEST_SOURCE:
             return False
         if getattr(self.resize, "interpolation", "bilinear") not in BILINEAR:
+            return False
+        if self.colors is not None and self.colors.strongest > MOST_FACTOR:
             return False
         last, height_width = self.crop or self.resize, result[2:] if self.planar else result[1:3]
         if last is not None:
@@ -66,15 +81,16 @@ class Fused:
         longest = np.max(self.resize.size) * (sizes.max(axis=1) / sizes.min(axis=1)).max()
         return bool(longest < LONGEST_SOURCE)
 
-    def fill(self, plan: FieldPlan, mapped: InMapping, out: Array, randoms: Randoms) -> None:
+    def fill(self, plan: FieldPlan, source: InMapping | Decoded, out: Array, randoms: Randoms) -> None:
         """Make samples in `out`, (n, *shape)."""
         images: Array = np.zeros(len(out), IMAGE)
-        images["pixels"], images["end"] = mapped.addresses, mapped.ends
-        images["height"], images["width"] = mapped.sizes.T
-        images["planes"] = mapped.planar
-        images["stride"] = images["width"].astype(np.int64) * (1 if mapped.planar else plan.field.shape[2] or 1)
-        images["box"][:, 2:] = images["scaled"] = mapped.sizes
-        sizes, k = mapped.sizes, 0
+        if isinstance(source, InMapping):
+            images["pixels"], images["end"] = source.addresses, source.ends
+            images["height"], images["width"] = source.sizes.T
+            images["planes"] = source.planar
+            images["stride"] = images["width"].astype(np.int64) * (1 if source.planar else plan.field.shape[2] or 1)
+        images["box"][:, 2:] = images["scaled"] = source.sizes
+        sizes, k = source.sizes, 0
         if self.resize is not None:
             sizes, k = self._resize(images, _drawn(plan, 0, sizes, randoms)), 1
         if self.crop is not None:
@@ -83,10 +99,26 @@ class Fused:
         for bit in self.flips:
             images["flips"] ^= np.where(_drawn(plan, k, sizes, randoms), bit, 0).astype(np.int32)
             k += 1
+        changes = None if self.colors is None else factors_of(list(_drawn(plan, k, sizes, randoms)))
         fill = 0 if self.crop is None else int(self.crop.fill)
         antialias = getattr(self.resize, "antialias", True)
         tables, lines = (None, None) if self.table is None else (self.table.tables, self.table.line)
-        resample(images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines)
+
+        resampling = Resampling(
+            images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines, changes=changes
+        )
+        if isinstance(source, InMapping):
+            resampling.make()
+            return
+        crop, channels = plan.crop, plan.field.shape[2]
+        boxes = map(tuple, images["box"].tolist()) if crop is not None else [None] * len(images)
+        reduction = crop.reduction if crop is not None and plan.field.codec.scales else None
+        for i, box in enumerate(boxes):
+            part = source.read(i, box, 1 if reduction is None else reduction(box))
+            if part.dtype != np.uint8 or part.shape[2:] != (channels,):
+                raise DamagedStoreError(f"an image is {part.dtype} {part.shape}, not of {channels} channels of bytes")
+            resampling.make_of(i, part if part.strides[1:] == (channels, 1) else np.ascontiguousarray(part))
+            del part  # so that the next has the same memory, which is in the processor's cache
 
     def _resize(self, images: Array, drawn: Drawn) -> NDArray[np.int32]:
         """Note what the first step drew. Returns the sizes (n, 2) that it makes."""
@@ -116,7 +148,7 @@ class Fused:
 def fused(plan: FieldPlan) -> Fused | None:
     """How the core runs a plan; None where it does not, or not as a whole."""
     field, before, steps = plan.field, plan.specs[0], list(plan.steps)
-    if plan.frames is not None or field.exact or not field.codec.in_place or field.kind != "image":
+    if plan.frames is not None or field.exact or field.kind != "image":
         return None
     if any(share.times != 1 for share in plan.shares):
         return None
@@ -135,11 +167,13 @@ def fused(plan: FieldPlan) -> Fused | None:
     flips = []
     while (flip := take(*_FLIPS)) is not None:
         flips.append(_FLIPS[type(flip)])
-    table = take(ByTable)
+    colors, table = take(ColorJitter), take(ByTable)
     planar = table.planar if table is not None else take(ToCHW) is not None
     if steps or (table is not None and table.tables.itemsize > _MOST_TABLE_BYTES):
         return None
-    return Fused(resize, crop, tuple(flips), table, planar)
+    if not (field.codec.in_place or resize or flips or table or planar):
+        return None  # to copy a part of what was decoded, NumPy is faster
+    return Fused(resize, crop, tuple(flips), colors, table, planar)
 
 
 def _drawn(plan: FieldPlan, k: int, sizes: NDArray[np.int32], randoms: Randoms) -> Drawn:

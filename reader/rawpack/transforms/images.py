@@ -17,10 +17,10 @@ from rawpack.errors import UsageError
 from rawpack.store.stores import InMapping, Stores
 from rawpack.system.times import Times
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, Drawn, Step, guarded
+from rawpack.transforms.step import Array, Box, Drawn, Step, guarded
 
 if TYPE_CHECKING:
-    from rawpack.transforms.fused import Fused
+    from rawpack.transforms.fused import Decoded, Fused
     from rawpack.transforms.pipeline import FieldPlan
 
 IMAGE, MASK = "image", "mask"
@@ -83,10 +83,11 @@ class ImageFiller:
         """Make them all, and add to `times` what that took."""
         plan, spent, codec = self.plan, self._spent, self.plan.field.codec
         fused = plan.fused if self.known is None and native.library() is not None else None
-        if fused is not None and self.library.in_place(self.name):
-            mapped = self.library.in_mapping(self.name, self.rows)
-            if fused.takes(mapped.sizes, self.outs.shape):
-                self._fill_at_once(fused, mapped, times)
+        if fused is not None:
+            in_place = self.library.in_place(self.name)
+            source = self.library.in_mapping(self.name, self.rows) if in_place else self._decoded()
+            if fused.takes(source.sizes, self.outs.shape):
+                self._fill_at_once(fused, source, times)
                 return
         applied = [guarded(step, step.apply_many) for step in plan.steps]
         steps = list(zip(applied, plan.drawing, plan.fits, plan.specs[:-1], strict=True))[plan.alone :]
@@ -110,14 +111,31 @@ class ImageFiller:
             spent.decoding, spent.reading = spent.reading, 0.0
         times.add(spent)
 
-    def _fill_at_once(self, fused: Fused, mapped: InMapping, times: Times) -> None:
-        """By one call of the native core."""
+    def _fill_at_once(self, fused: Fused, source: InMapping | Decoded, times: Times) -> None:
+        """By one call of the native core, or by one for some samples at a time."""
         began = time.perf_counter()
         if self.check is not None:
             for row in self.rows.tolist():
                 self.check(self.name, row)
-        fused.fill(self.plan, mapped, self.outs, self.randoms)
-        times.transforming += time.perf_counter() - began
+        fused.fill(self.plan, source, self.outs, self.randoms)
+        decoding = self._spent.decoding
+        times.decoding += decoding
+        times.transforming += time.perf_counter() - began - decoding
+
+    def _decoded(self) -> Decoded:
+        """What `Fused` reads samples from that are not stored as they are read."""
+        from rawpack.transforms.fused import Decoded
+
+        located, spent, clock = self.library.located(self.name, self.rows), self._spent, time.perf_counter
+        sizes = [shape[:2] for shape in shapes_of(self.library, self.name, self.rows)]
+
+        def read(i: int, box: Box | None, scale: int) -> Array:
+            began, (reader, row) = clock(), located[i]
+            part = reader.read(row, box, scale)
+            spent.decoding += clock() - began
+            return part
+
+        return Decoded(np.array(sizes, np.int32).reshape(-1, 2), read)
 
     def _made(self) -> Iterator[_Made]:
         """The samples before the steps that take several."""

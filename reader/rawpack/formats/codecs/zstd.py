@@ -114,8 +114,8 @@ def undone_planes(stored: Bytes, size: tuple[int, int]) -> Bytes:
     made, at = np.empty_like(stored), 0
     for height, width in planes_of(size):
         part = slice(at, at + height * width)
-        plane = bands.undo_plane(stored[part].reshape(height, width), (0, height), (0, width))
-        made[part], at = plane.reshape(-1), part.stop
+        bands.undo(stored[part], (height, width), stored.dtype, None, made[part].reshape(height, width))
+        at = part.stop
     return made
 
 
