@@ -216,5 +216,6 @@ def _resized(pipeline: Pipeline) -> list[Spec]:
 def native_share(pipeline: Pipeline) -> str:
     """How much of a transform the core does: "all", "part" or "none". Warns where it would, and is not there."""
     one_by_one = any(spec.dtype == "uint8" and spec.shape[-1] in _CHANNELS for spec in _resized(pipeline))
+    one_by_one |= any(isinstance(step, ColorJitter) for plan in pipeline.plans.values() for step in plan.steps)
     share = "all" if all_fused(pipeline) else "part" if one_by_one else "none"
     return share if share == "none" or native.library() is not None else "none"
