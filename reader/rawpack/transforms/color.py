@@ -101,12 +101,12 @@ def factors_of(drawn: Sequence[Changes]) -> NDArray[np.float64]:
     return factors
 
 
-def _brightness(image: Array, factor: float) -> Array:
+def brightness(image: Array, factor: float) -> Array:
     """All values of a uint8 image (H, W, C) times `factor`."""
     return by_level(image, LEVELS * factor)
 
 
-def _contrast(image: Array, factor: float) -> Array:
+def contrast(image: Array, factor: float) -> Array:
     """The distance of all values from the mean of the luma, times `factor`."""
     import cv2
 
@@ -114,14 +114,14 @@ def _contrast(image: Array, factor: float) -> Array:
     return by_level(image, LEVELS * factor + round(float(cv2.mean(gray)[0])) * (1 - factor))
 
 
-def _saturation(image: Array, factor: float) -> Array:
+def saturation(image: Array, factor: float) -> Array:
     """A weighted sum of each pixel and its luma: gray for 0, itself for 1."""
     import cv2
 
     return cv2.transform(image, np.eye(3) * factor + (1 - factor) * np.array([_LUMA])) if image.shape[2] == 3 else image
 
 
-def _hue(image: Array, shift: float) -> Array:
+def hue(image: Array, shift: float) -> Array:
     """All hues, 0 to 255, plus `shift`, a whole number, modulo 256."""
     import cv2
 
@@ -136,7 +136,7 @@ def _hue(image: Array, shift: float) -> Array:
 
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-_CHANGES = (_brightness, _contrast, _saturation, _hue)
+_CHANGES = (brightness, contrast, saturation, hue)
 _SECTOR = 85
 """A sixth of the circle of hues, in halves of one: 510 are the circle."""
 _FAR = (2 * np.arange(256) + np.array([[425], [255], [85]])) % 510

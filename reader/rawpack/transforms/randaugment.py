@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawpack.order.keys import whole_number
 from rawpack.transforms.arguments import check_values, interpolation_of
-from rawpack.transforms.color import BRIGHTNESS, CONTRAST, LEVELS, SATURATION, by_level, changed, uint8_pixels
+from rawpack.transforms.color import LEVELS, brightness, by_level, contrast, saturation, uint8_pixels
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import resizable
 from rawpack.transforms.step import Array, Spec, Step
@@ -215,9 +215,9 @@ def _histograms(image: Array) -> list[NDArray[np.int64]]:
 
 
 _OF_PIXELS: dict[str, Callable[[Array, float], Array]] = {
-    "Brightness": lambda image, magnitude: changed(image, [(BRIGHTNESS, 1 + magnitude)]),
-    "Color": lambda image, magnitude: changed(image, [(SATURATION, 1 + magnitude)]),
-    "Contrast": lambda image, magnitude: changed(image, [(CONTRAST, 1 + magnitude)]),
+    "Brightness": lambda image, magnitude: brightness(image, 1 + magnitude),
+    "Color": lambda image, magnitude: saturation(image, 1 + magnitude),
+    "Contrast": lambda image, magnitude: contrast(image, 1 + magnitude),
     "Sharpness": lambda image, magnitude: _sharpness(image, 1 + magnitude),
     "Posterize": lambda image, bits: image & np.uint8(256 - 2 ** (8 - int(bits))),
     "Solarize": lambda image, bound: by_level(image, np.where(bound > LEVELS, LEVELS, 255 - LEVELS)),
