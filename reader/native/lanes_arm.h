@@ -22,6 +22,7 @@ static inline Lane of32(int32x4_t v) { return vreinterpretq_u8_s32(v); }
     static inline Lane lane_##name(Lane a, Lane b) { return made; }                                                    \
     static inline Vec vec_##name(Vec a, Vec b) { return (Vec){lane_##name(a.low, b.low), lane_##name(a.high, b.high)}; }
 IN_EACH_LANE(or, vorrq_u8(a, b))
+IN_EACH_LANE(and, vandq_u8(a, b))
 IN_EACH_LANE(pick, vqtbl1q_u8(a, b))
 IN_EACH_LANE(mix_low, vzip1q_u8(a, b))
 IN_EACH_LANE(mix_high, vzip2q_u8(a, b))
@@ -35,12 +36,30 @@ IN_EACH_LANE(scale16, of16(vqrdmulhq_s16(as16(a), as16(b))))
 IN_EACH_LANE(dot16, of32(vpaddq_s32(vmull_s16(vget_low_s16(as16(a)), vget_low_s16(as16(b))),
                                     vmull_high_s16(as16(a), as16(b)))))
 IN_EACH_LANE(add32, of32(vaddq_s32(as32(a), as32(b))))
+IN_EACH_LANE(sub32, of32(vsubq_s32(as32(a), as32(b))))
+IN_EACH_LANE(mul32, of32(vmulq_s32(as32(a), as32(b))))
+IN_EACH_LANE(min32, of32(vminq_s32(as32(a), as32(b))))
+IN_EACH_LANE(max32, of32(vmaxq_s32(as32(a), as32(b))))
+IN_EACH_LANE(over32, (Lane)vcgtq_s32(as32(a), as32(b)))
 IN_EACH_LANE(sums32, of32(vpaddq_s32(as32(a), as32(b))))
 IN_EACH_LANE(pack32, of16(vcombine_s16(vqmovn_s32(as32(a)), vqmovn_s32(as32(b)))))
 IN_EACH_LANE(pack16, vcombine_u8(vqmovun_s16(as16(a)), vqmovun_s16(as16(b))))
 static inline Vec vec_quarter8(Vec v) { return (Vec){vshrq_n_u8(v.low, 2), vshrq_n_u8(v.high, 2)}; }
 static inline Vec vec_all16(int16_t x) { return (Vec){of16(vdupq_n_s16(x)), of16(vdupq_n_s16(x))}; }
 static inline Vec vec_all32(int32_t x) { return (Vec){of32(vdupq_n_s32(x)), of32(vdupq_n_s32(x))}; }
+static inline Vec vec_either(Vec mask, Vec a, Vec b) {
+    return (Vec){vbslq_u8(mask.low, a.low, b.low), vbslq_u8(mask.high, a.high, b.high)};
+}
+static inline Lane near32(float32x4_t v) { return of32(vcvtnq_s32_f32(v)); }
+static inline Vec vec_quotient32(float a, Vec v) {
+    float32x4_t all = vdupq_n_f32(a);
+    return (Vec){near32(vdivq_f32(all, vcvtq_f32_s32(as32(v.low)))),
+                 near32(vdivq_f32(all, vcvtq_f32_s32(as32(v.high))))};
+}
+static inline Vec vec_scale32(Vec v, float by) {
+    return (Vec){near32(vmulq_n_f32(vcvtq_f32_s32(as32(v.low)), by)),
+                 near32(vmulq_n_f32(vcvtq_f32_s32(as32(v.high)), by))};
+}
 static inline Vec vec_shift32(Vec v, int bits) {
     int32x4_t by = vdupq_n_s32(-bits);
     return (Vec){of32(vshlq_s32(as32(v.low), by)), of32(vshlq_s32(as32(v.high), by))};

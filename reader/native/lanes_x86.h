@@ -24,6 +24,9 @@ LANES static inline void vec_line4(const uint8_t *bytes, double scale, double sh
 LANES static inline Vec vec_all16(int16_t x) { return _mm256_set1_epi16(x); }
 LANES static inline Vec vec_all32(int32_t x) { return _mm256_set1_epi32(x); }
 LANES static inline Vec vec_or(Vec a, Vec b) { return _mm256_or_si256(a, b); }
+LANES static inline Vec vec_and(Vec a, Vec b) { return _mm256_and_si256(a, b); }
+/* Bytes of a where those of `mask` are -1, of b where they are 0. */
+LANES static inline Vec vec_either(Vec mask, Vec a, Vec b) { return _mm256_blendv_epi8(b, a, mask); }
 /* Each lane: the bytes that `which` numbers; 0 where it is 128. */
 LANES static inline Vec vec_pick(Vec v, Vec which) { return _mm256_shuffle_epi8(v, which); }
 /* Each lane: bytes of a and b in turn, from its first or its second half. */
@@ -43,6 +46,19 @@ LANES static inline Vec vec_scale16(Vec a, Vec b) { return _mm256_mulhrs_epi16(a
 /* Sums of the products of two neighbors, in 32 bits. */
 LANES static inline Vec vec_dot16(Vec a, Vec b) { return _mm256_madd_epi16(a, b); }
 LANES static inline Vec vec_add32(Vec a, Vec b) { return _mm256_add_epi32(a, b); }
+LANES static inline Vec vec_sub32(Vec a, Vec b) { return _mm256_sub_epi32(a, b); }
+LANES static inline Vec vec_mul32(Vec a, Vec b) { return _mm256_mullo_epi32(a, b); }
+LANES static inline Vec vec_min32(Vec a, Vec b) { return _mm256_min_epi32(a, b); }
+LANES static inline Vec vec_max32(Vec a, Vec b) { return _mm256_max_epi32(a, b); }
+/* -1 where a > b, else 0. */
+LANES static inline Vec vec_over32(Vec a, Vec b) { return _mm256_cmpgt_epi32(a, b); }
+/* As floats, of numbers below 2^24, rounded to whole numbers, halves to even ones; any number where v is 0. */
+LANES static inline Vec vec_quotient32(float a, Vec v) {
+    return _mm256_cvtps_epi32(_mm256_div_ps(_mm256_set1_ps(a), _mm256_cvtepi32_ps(v)));
+}
+LANES static inline Vec vec_scale32(Vec v, float by) {
+    return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(by)));
+}
 LANES static inline Vec vec_shift32(Vec v, int bits) { return _mm256_sra_epi32(v, _mm_cvtsi32_si128(bits)); }
 /* Each lane: sums of two neighbors, those of a, then those of b. */
 LANES static inline Vec vec_sums32(Vec a, Vec b) { return _mm256_hadd_epi32(a, b); }

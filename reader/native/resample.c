@@ -4,6 +4,7 @@
  * 32 bits hold the sums of weights times pixels: the weights W add up to 2^p and at most 1/2 for each of 65,536 taps,
  * so that sums are below 255 * (2^22 + 2^15) + 2^21 < 2^31, and no term is negative. p is at least 14, as no W is above
  * 2^p, and W is below 2^15. */
+#include "color.h"
 #include "core.h"
 
 enum { VERSION = 3 };
@@ -224,7 +225,7 @@ typedef struct {
     const uint8_t *first; /* of the box; its Y if these are planes */
     Buffer ring;          /* rows that were resized along x, row y of the box in place y % ringed */
     Buffer rows;          /* pointers to those that a row of the result is made from */
-    Buffer edge, row, planes, chroma;
+    Buffer edge, row, planes, chroma, plain;
     size_t pitch;         /* bytes from row to row of the ring */
     int32_t ringed, next; /* rows of the ring; the row of the box that comes next */
     int32_t bytes;        /* of a row of the window */
@@ -406,8 +407,8 @@ static int is_sound_image(const Image *image, int32_t channels) {
     return is_within(image->flips, 0, FLIP_X | FLIP_Y);
 }
 static void discard(Job *job) {
-    Buffer *buffers[] = {&job->x.table, &job->y.table, &job->lanes.offsets, &job->lanes.weights, &job->ring,
-                         &job->rows,    &job->edge,    &job->row,           &job->planes,        &job->chroma};
+    Buffer *buffers[] = {&job->x.table, &job->y.table, &job->lanes.offsets, &job->lanes.weights, &job->ring, &job->rows,
+                         &job->edge,    &job->row,     &job->planes,        &job->chroma,        &job->plain};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->bytes);
 }
 
@@ -415,22 +416,39 @@ PUBLIC int32_t rawpack_version(void) { return VERSION; }
 /* What this machine would use: 0 plain C, 1 AVX2, 2 NEON. */
 PUBLIC int32_t rawpack_lanes(void) { return lanes_work() ? LANES_NUMBER : 0; }
 
-/* Any thread, without Python's lock. Returns DONE, BAD_SIZES (nothing was written) or NO_MEMORY. */
-PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *result) {
+/* With changes of color between the flips and the tables: `count` of each image, in their order. Any thread, without
+ * Python's lock. Returns DONE, BAD_SIZES or TOO_STRONG (nothing was written), or NO_MEMORY. */
+PUBLIC int32_t rawpack_resample_recolored(int64_t n, const Image *images, const Result *result, int32_t count,
+                                          const Change *changes) {
     if (n < 0 || !result || (n && !images) || !is_sound_result(result)) return BAD_SIZES;
     for (int64_t i = 0; i < n; i++)
         if (!is_sound_image(&images[i], result->channels)) return BAD_SIZES;
-    size_t bytes = (size_t)result->height * (size_t)result->width * (size_t)result->channels * (size_t)result->itemsize;
-    Job job = {.vectors = result->lanes && lanes_work(), .result = result};
-    int code = DONE;
+    int32_t code = check_changes(n, count, changes);
+    if (code != DONE) return code;
+    int64_t pixels = (int64_t)result->height * result->width, line = (int64_t)result->width * result->channels;
+    size_t values = (size_t)pixels * (size_t)result->channels, bytes = values * (size_t)result->itemsize;
+    /* Colors are changed in pixels of bytes, which may be the result. */
+    int apart = count && (result->tables || (result->planar && result->channels > 1));
+    Result plain = *result;
+    if (apart) plain.tables = NULL, plain.lines = NULL, plain.planar = 0, plain.itemsize = 1;
+    Job job = {.vectors = result->lanes && lanes_work()};
+    if (apart && !room(&job.plain, values)) code = NO_MEMORY;
     for (int64_t i = 0; i < n && code == DONE; i++) {
         const Image *image = job.image = &images[i];
         job.first = image->pixels + image->box[0] * image->stride;
         job.first += (int64_t)image->box[1] * (image->planes ? 1 : result->channels);
-        job.out = result->out + (size_t)i * bytes;
+        uint8_t *out = result->out + (size_t)i * bytes, *made = apart ? job.plain.bytes : out;
+        job.out = made, job.result = &plain;
         code = prepare(&job);
-        if (code == DONE) make_image(&job);
+        if (code != DONE) break;
+        make_image(&job);
+        if (count) recolor(made, pixels, result->channels, count, changes + i * count, job.vectors);
+        job.out = out, job.result = result;
+        for (int32_t y = 0; apart && y < result->height; y++) put_row(&job, made + y * line, y);
     }
     discard(&job);
     return code;
+}
+PUBLIC int32_t rawpack_resample(int64_t n, const Image *images, const Result *result) {
+    return rawpack_resample_recolored(n, images, result, 0, NULL);
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resampled import Case, noise, odd_cases, planar_cases, weights
+from resampled import Case, noise, odd_cases, planar_cases, recolored_cases, weights
 
 from rawpack.native import state
 from rawpack.native.calls import IMAGE, Resampling, resample, resample_one
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core 
 
 HASH_OF_ODD_CASES = "884a2c8b21bbdbd55af7dc5905a181da"
 HASH_OF_PLANAR_CASES = "d65ee3075f99dd5ca2e371f00bdf3c06"
+HASH_OF_RECOLORED_CASES = "565d518de87015f5ec1946fc95a73109"
 BLOCK = noise(300_000)
 
 
@@ -98,7 +99,14 @@ def test_a_window_of_an_axis_enlarged_to_20000() -> None:
         assert np.array_equal(case.made(True), case.made(False))
 
 
-@pytest.mark.parametrize(("cases", "expected"), [(odd_cases, HASH_OF_ODD_CASES), (planar_cases, HASH_OF_PLANAR_CASES)])
+@pytest.mark.parametrize(
+    ("cases", "expected"),
+    [
+        (odd_cases, HASH_OF_ODD_CASES),
+        (planar_cases, HASH_OF_PLANAR_CASES),
+        (recolored_cases, HASH_OF_RECOLORED_CASES),
+    ],
+)
 @pytest.mark.parametrize("lanes", [True, False])
 def test_the_bits_of_thousands_of_odd_cases(cases: Callable[[int], Iterator[Case]], expected: str, lanes: bool) -> None:
     """The same on every machine, with every compiler, now and in later versions."""

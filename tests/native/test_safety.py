@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from planes import bytes_of
-from resampled import Case, noise, odd_cases, planar_cases
+from resampled import Case, noise, odd_cases, planar_cases, recolored_cases
 
 from rawpack.native import calls, library, state
 from rawpack.native.calls import IMAGE, resample, rgb_of_planes
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core 
 
 SOURCES = Path(__file__).parents[2] / "reader" / "native"
 DRIVER = Path(__file__).parents[1] / "support" / "resample_driver.c"
+COLOR = SOURCES / "color.c"
 
 
 class Result(ctypes.Structure):
@@ -46,18 +47,23 @@ def _input_of(cases: Iterable[Case], lanes: bool) -> bytes:
     for case in cases:
         item = case.empty().itemsize
         flags = (*case.out, case.shape[2], item, case.planar, case.antialias, case.fill, lanes)
-        given = (case.tables, case.lines)
+        given, count = (case.tables, case.lines), 0 if case.changes is None else case.changes.shape[1]
         parts += [case.described(0).tobytes(), bytes(Result(0, *(int(one is not None) for one in given), *flags))]
-        parts += [case.pixels[: case.bytes].tobytes(), *(one.tobytes() for one in given if one is not None)]
+        parts += [count.to_bytes(4, sys.byteorder)]
+        parts += [
+            case.pixels[: case.bytes].tobytes(),
+            *(one.tobytes() for one in (*given, case.changes) if one is not None),
+        ]
     return b"".join(parts)
 
 
-def _driver(folder: Path, compiler: str, *flags: str) -> Path:
+def _driver(folder: Path, compiler: str, *flags: str, sources: tuple[Path, ...] = (DRIVER, COLOR)) -> Path:
     """resample_driver.c, compiled; skips the test where this compiler or what it links is missing."""
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
     made = folder / "driver"
-    command = [compiler, "-std=c11", "-ffp-contract=off", *flags, "-I", str(SOURCES), "-o", str(made), str(DRIVER)]
+    command = [compiler, "-std=c11", "-ffp-contract=off", *flags, "-I", str(SOURCES), "-o", str(made)]
+    command += map(str, sources)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode and "cannot find" in ran.stderr:
         pytest.skip(f"{compiler} {' '.join(flags)}: {ran.stderr.strip().splitlines()[-1]}")
@@ -67,7 +73,7 @@ def _driver(folder: Path, compiler: str, *flags: str) -> Path:
 
 def _same_as_the_library(command: list[str | Path], seed: int, count: int = 600) -> None:
     for lanes in (True, False):
-        cases = [*odd_cases(count, seed), *planar_cases(count, seed)]
+        cases = [*odd_cases(count, seed), *planar_cases(count, seed), *recolored_cases(count, seed)]
         ran = subprocess.run(command, input=_input_of(cases, lanes), capture_output=True, check=False)
         assert ran.returncode == 0, ran.stderr.decode()[:3000]
         assert ran.stdout == b"".join(case.made(lanes).tobytes() for case in cases)
@@ -109,15 +115,16 @@ def test_the_library_of_a_wheel_gives_the_same_bits(
     _same_as_the_library([*run, driver, tmp_path / "core"], seed=5, count=60)
 
 
+@pytest.mark.parametrize("source", [DRIVER, COLOR], ids=lambda path: path.stem)
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
-def test_no_warning(tmp_path: Path, compiler: str) -> None:
-    _driver(tmp_path, compiler, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c")
+def test_no_warning(tmp_path: Path, compiler: str, source: Path) -> None:
+    _driver(tmp_path, compiler, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c", sources=(source,))
 
 
 _BESIDE_UNMAPPED = """
 import ctypes, mmap
 import numpy as np
-from resampled import odd_cases, planar_cases
+from resampled import odd_cases, planar_cases, recolored_cases
 
 PAGE, SIZE = mmap.PAGESIZE, 512 * mmap.PAGESIZE
 protect = ctypes.CDLL(None, use_errno=True).mprotect
@@ -131,7 +138,7 @@ def between_unmapped_pages():
     return whole[PAGE : PAGE + SIZE]
 
 source, target = between_unmapped_pages(), between_unmapped_pages()
-for case in (*odd_cases(600, seed=4), *planar_cases(600, seed=4)):
+for case in (*odd_cases(600, seed=4), *planar_cases(600, seed=4), *recolored_cases(600, seed=4)):
     expected = case.made(False)
     for at in (0, SIZE - case.bytes):
         source[at : at + case.bytes] = case.pixels[: case.bytes]

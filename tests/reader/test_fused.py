@@ -22,6 +22,7 @@ from rawpack import Reader, WorkerError, jpeg, native
 from rawpack.store.stores import Stores
 from rawpack.transforms import (
     CenterCrop,
+    ColorJitter,
     ConvertImageDtype,
     Fit,
     Lambda,
@@ -53,6 +54,9 @@ RECIPES: dict[str, list[Any]] = {
     "all padding": [RandomCrop((6, 5), padding=60, fill=7)],
     "crop of a crop": [RandomResizedCrop(40), RandomCrop(37, padding=4, fill=3), RandomHorizontalFlip()],
     "values": [ConvertImageDtype("float32"), ToCHW()],
+    "colors": [RandomResizedCrop(24), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.2), Normalize(MEAN, STD)],
+    "planes of colors": [RandomResizedCrop(30), ColorJitter(0.3, 2, 0.5), ToCHW()],
+    "colors alone": [ColorJitter(hue=0.5, saturation=(0, 31))],
 }
 Samples = list[dict[str, Any]]
 
@@ -116,6 +120,17 @@ def test_one_call_is_the_same_as_step_by_step(store: Path, name: str, calls: lis
     assert set(calls) == {"image"}
     calls.clear()
     np.testing.assert_array_equal(pixels(reader, [Lambda(as_it_is), *steps], fields=["image"]), made)
+    with without_core():
+        np.testing.assert_array_equal(pixels(reader, steps, fields=["image"]), made)
+    assert calls == []
+
+
+def test_factors_that_the_core_refuses_are_used_step_by_step(store: Path, calls: list[str]) -> None:
+    """Also where they are set between epochs."""
+    reader, jitter = Reader(store), ColorJitter(0.4)
+    steps = [RandomCrop(24), jitter]
+    jitter.saturation = (40.0, 50.0)
+    made = pixels(reader, steps, fields=["image"])
     with without_core():
         np.testing.assert_array_equal(pixels(reader, steps, fields=["image"]), made)
     assert calls == []
@@ -219,7 +234,7 @@ def test_planes_are_the_same_as_their_rgb(
     own = [(1, 1), (1, 90), (70, 1), (33, 40), (24, 24), (5, 200), (131, 17), (2, 3)]
     planar, rgb = (Reader(path) for path in twins(tmp_path, own if size is None else [size] * 11, **LAYOUTS[layout]))
     for name, steps in RECIPES.items():
-        if size is None and name in ("planes", "random place", "values", "longer side"):
+        if size is None and name in ("planes", "random place", "values", "longer side", "colors alone"):
             continue
         with without_core():
             expected = pixels(rgb, steps)
@@ -365,7 +380,9 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path, monkeypatch: pyte
     ("steps", "share"),
     [
         (RECIPES["recipe"], "all"),
+        (RECIPES["colors"], "all"),
         ([*RECIPES["crop"], Lambda(as_it_is)], "part"),
+        ([RandomCrop(24), Lambda(as_it_is), ColorJitter(0.4)], "part"),
         ([RandomResizedCrop(24, interpolation="bicubic")], "none"),
         (None, "none"),
     ],

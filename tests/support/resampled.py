@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class Case:
     tables: NDArray[Any] | None
     lines: NDArray[np.float64] | None = None
     planes: bool = False  # `pixels` are planes of YCgCo 4:2:0 of that shape
+    changes: NDArray[np.float64] | None = None  # (1, count, 2), of color
 
     @property
     def bytes(self) -> int:
@@ -63,7 +65,7 @@ class Case:
         out = self.empty() if out is None else out
         image = self.described(self.pixels.ctypes.data if address is None else address)
         options = {"planar": self.planar, "antialias": self.antialias, "fill": self.fill, "tables": self.tables}
-        resample(image, out, lanes=lanes, lines=self.lines, **options)
+        resample(image, out, lanes=lanes, lines=self.lines, changes=self.changes, **options)
         return out
 
     def expected(self) -> NDArray[Any]:
@@ -187,3 +189,17 @@ def planar_cases(count: int, seed: int = 1) -> Iterator[Case]:
     for case in odd_cases(count, seed):
         if case.shape[2] == 3:
             yield replace(case, stride=case.shape[1], planes=True)
+
+
+def recolored_cases(count: int, seed: int = 1) -> Iterator[Case]:
+    """The cases of `count`, of pixels and of planes in turn, with up to 5 changes of color each."""
+    draws = _Draws(seed + 1000)
+    for plain, planar in zip(odd_cases(count, seed), cycle(planar_cases(count, seed)), strict=False):
+        changes = np.zeros((1, draws.below(6), 2))
+        for change in changes[0]:
+            change[0] = draws.below(4)
+            whole = draws.below(256) if change[0] == 3 else draws.below(4) / 2
+            change[1] = whole if change[0] == 3 or draws.below(4) == 0 else draws.below(1 << 21) / (1 << 20)
+            if change[0] != 3 and draws.below(30) == 0:
+                change[1] *= 15
+        yield replace(planar if draws.below(4) == 0 else plain, changes=changes)

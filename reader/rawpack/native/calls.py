@@ -32,11 +32,15 @@ IMAGE = np.dtype(
 )
 LONGEST_SOURCE = 65536
 LONGEST_RESULT = 16384
-_BAD_SIZES, _NO_MEMORY, _OTHER_MARKERS = 1, 2, 3
+_BAD_SIZES, _NO_MEMORY = 1, 2
+_OTHER_MARKERS = _TOO_STRONG = 3
 _PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
 """One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
 _PACKED_DIFFERENCES = struct.Struct("@PP7q2i")
 """As stored.c has it."""
+MOST_FACTOR = 31
+"""Of a change of color."""
+_CHANGE_BYTES = 16
 
 _NUMBERS = slice(6, 18)  # the fields of 32 bits, in a row of them
 _LIMITS = f"sides, box and scaled must be 1 to {LONGEST_SOURCE}, its corner from 0, flips 0 to 3, planes 0 or 1"
@@ -59,6 +63,7 @@ class Resampling:
         fill: int = 0,
         tables: NDArray[Any] | None = None,
         lines: NDArray[np.float64] | None = None,
+        changes: NDArray[np.float64] | None = None,
         lanes: bool = True,
     ) -> None:
         core = library()
@@ -73,7 +78,11 @@ class Resampling:
         if not 0 <= fill <= 255:
             raise ValueError(f"fill is a byte, 0 to 255: {fill}")
         self._images, self._bytes, self._channels = images, images.view(np.uint8).data, channels
-        self._call, self._kept = core.rawpack_resample, (out, tables, lines)
+        if changes is None:
+            changes = np.empty((len(images), 0, 2))
+        _check_changes(changes, len(images))
+        self._call, self._kept = core.rawpack_resample_recolored, (out, tables, lines, changes)
+        self._changes = changes.ctypes.data, changes.shape[1]
         self._places = images.ctypes.data, out.ctypes.data, height * width * channels * out.itemsize
         given = (0 if values is None else values.ctypes.data for values in (tables, lines))
         flags = (planar, antialias, fill, lanes)
@@ -103,7 +112,11 @@ class Resampling:
     def _make(self, first: int, count: int) -> None:
         at, to, each = self._places
         result = _PACKED_RESULT.pack(to + first * each, *self._result)
-        code = self._call(ctypes.c_int64(count), ctypes.c_void_p(at + first * IMAGE.itemsize), result)
+        changes, each = self._changes
+        pointer = ctypes.c_void_p(changes + first * each * _CHANGE_BYTES)
+        code = self._call(
+            ctypes.c_int64(count), ctypes.c_void_p(at + first * IMAGE.itemsize), result, ctypes.c_int32(each), pointer
+        )
         if code == _BAD_SIZES:
             _check_images(self._images[first : first + count], self._channels)
         _raise_for(code)
@@ -119,6 +132,7 @@ def resample(images: NDArray[np.void], out: NDArray[Any], **options: Any) -> Non
     lines: (channels, 2), a scale and a shift of bytes that, in float64 and rounded, give the very float32 values of
         tables, which takes half the time of looking them up; None where there are none. Not checked.
     fill: the byte that stands where the resized box does not reach; it goes through the tables too.
+    changes: (n, count, 2), changes of color after the flips, as `recolor` has them for each image; None for none.
     lanes: False keeps to plain C, for tests.
 
     Raises ValueError where something does not fit, MemoryError, and RuntimeError without the native core.
@@ -183,6 +197,32 @@ def rgb_of_planes(
     record = _PACKED_IMAGE.pack(first, first + count, width, height, width, *box, *box[2:], 0, 0, 0, 1)
     _make_one(core, record, out, antialias=False)
     return True
+
+
+def recolor(image: NDArray[np.uint8], changes: NDArray[np.float64], *, lanes: bool = True) -> bool:
+    """Change the colors of one image in place; reader/native/color.c has the definition.
+
+    image: (H, W, C) with 1 or 3 channels. changes: (count, 2), a kind and a factor for each change, in their order: 0
+    brightness, 1 contrast, 2 saturation, with a factor of at least 0; 3 hue, with what is added to H, a whole number
+    from 0 to 255. lanes: False keeps to plain C, for tests.
+
+    Returns False, and does nothing, without the core, where a factor is above MOST_FACTOR, or where the image is not in
+    C order. Raises ValueError where something does not fit.
+    """
+    core = library()
+    if core is None or not (image.flags.c_contiguous and image.flags.writeable):
+        return False
+    if image.dtype != np.uint8 or image.ndim != 3:
+        raise ValueError(f"image must be uint8 (H, W, C): {image.dtype} {image.shape}")
+    _check_changes(changes[np.newaxis], 1)
+    height, width, channels = image.shape
+    pixels, first = (ctypes.c_void_p(array.__array_interface__["data"][0]) for array in (image, changes))
+    code = core.rawpack_recolor(pixels, ctypes.c_int64(height * width), channels, len(changes), first, int(lanes))
+    if code == _BAD_SIZES:
+        raise ValueError(f"The native core refused an image {image.shape}, or these changes: {changes.tolist()}")
+    if code not in (0, _TOO_STRONG):
+        _raise_for(code)
+    return bool(code == 0)
 
 
 def _make_one(core: ctypes.CDLL, record: bytes, out: NDArray[np.uint8], antialias: bool) -> None:
@@ -284,6 +324,13 @@ def _check_tables(out: NDArray[Any], tables: NDArray[Any] | None, channels: int)
         raise ValueError(f"out must have values of 1, 2 or 4 bytes: {out.dtype}")
     if not (tables.flags.c_contiguous and tables.flags.aligned):
         raise ValueError("tables must be C-contiguous and aligned.")
+
+
+def _check_changes(changes: NDArray[np.float64], n: int) -> None:
+    if changes.dtype != np.float64 or changes.ndim != 3 or changes.shape[::2] != (n, 2):
+        raise ValueError(f"changes must be float64 ({n}, count, 2): {changes.dtype} {changes.shape}")
+    if not (changes.flags.c_contiguous and changes.flags.aligned):
+        raise ValueError("changes must be C-contiguous and aligned.")
 
 
 def _check_images(images: NDArray[np.void], channels: int) -> None:

@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.native.calls import recolor
 from rawpack.transforms.arguments import numbers_of
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, Spec, Step
+from rawpack.transforms.step import Array, Spec, Step, apart
 
 _LUMA = (0.299, 0.587, 0.114)
 LEVELS = np.arange(256, dtype=np.float64)
 """All values of a byte."""
+Changes = Sequence[tuple[int, float]]
+"""What is done to an image, in this order: BRIGHTNESS, CONTRAST or SATURATION and a factor, HUE and a shift in full
+circles."""
 
 
 class ColorJitter(Step):
@@ -48,7 +52,7 @@ class ColorJitter(Step):
         return None
 
     def draw(self, random: Random, height: int, width: int) -> list[tuple[int, float]]:
-        """What is done to one image, in this order: the position in `_ADJUST`, and the factor."""
+        """What is done to one image, as `Changes`."""
         order = [0, 1, 2, 3]
         for last in (3, 2, 1):
             k = random.integer(last + 1)
@@ -57,10 +61,13 @@ class ColorJitter(Step):
         factors = {k: random.uniform(*pair) for k, pair in enumerate(ranges) if pair is not None}
         return [(k, factors[k]) for k in order if k in factors]
 
-    def apply(self, image: Array, drawn: Sequence[tuple[int, float]], out: Array | None = None) -> Array:
-        for k, factor in drawn:
-            image = _ADJUST[k](image, factor)
-        return image
+    @property
+    def strongest(self) -> float:
+        """The greatest factor that may be drawn."""
+        return max((pair[1] for pair in (self.brightness, self.contrast, self.saturation) if pair), default=0.0)
+
+    def apply(self, image: Array, drawn: Changes, out: Array | None = None) -> Array:
+        return changed(image, drawn, out)
 
 
 def uint8_pixels(step: object, spec: Spec) -> Spec:
@@ -68,6 +75,30 @@ def uint8_pixels(step: object, spec: Spec) -> Spec:
     if spec.pixels(step).dtype != "uint8" or spec.shape[2] not in (1, 3):
         raise UsageError(f"{step!r} needs uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}")
     return spec
+
+
+def changed(image: Array, changes: Changes, out: Array | None = None) -> Array:
+    """A uint8 image (H, W, C) after these changes, in this order. out: as of `Step.apply`."""
+    factors = factors_of([changes])[0]
+    if not len(factors) or not image.size:
+        return image
+    if image is not out:
+        out = apart(out, image)
+        out = np.empty(image.shape, np.uint8) if out is None else out
+        np.copyto(out, image)
+    if recolor(out, factors):
+        return out
+    for kind, factor in factors.tolist():
+        image = _CHANGES[int(kind)](image, factor)
+    return image
+
+
+def factors_of(drawn: Sequence[Changes]) -> NDArray[np.float64]:
+    """(n, count, 2): what is done to several images, each by as many changes, as the native core has it."""
+    factors = np.array(drawn, np.float64).reshape(len(drawn), -1, 2)
+    hues = factors[..., 0] == HUE
+    factors[hues, 1] = np.rint(factors[hues, 1] * 255) % 256
+    return factors
 
 
 def brightness(image: Array, factor: float) -> Array:
@@ -91,17 +122,26 @@ def saturation(image: Array, factor: float) -> Array:
 
 
 def hue(image: Array, shift: float) -> Array:
-    """All hues turned by `shift` of the full circle."""
+    """All hues, 0 to 255, plus `shift`, a whole number, modulo 256."""
     import cv2
 
     if image.shape[2] != 3:
         return image
-    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL)
-    hsv[..., 0] += np.uint8(round(shift * 255) % 256)
-    return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
+    hues, s, v = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2HSV_FULL))
+    made, s, v, whole = np.empty_like(image), s.astype(np.float32), v.astype(np.float32), np.float32(_SECTOR * 255)
+    for c, far in enumerate(_FAR):
+        # Exact: the products are below 2^24, and no quotient is as near to a half as float32 rounds.
+        made[..., c] = np.rint(v * (whole - s * far[hues + np.uint8(shift)]) / whole)
+    return made
 
 
-_ADJUST = (brightness, contrast, saturation, hue)
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+_CHANGES = (brightness, contrast, saturation, hue)
+_SECTOR = 85
+"""A sixth of the circle of hues, in halves of one: 510 are the circle."""
+_FAR = (2 * np.arange(256) + np.array([[425], [255], [85]])) % 510
+_FAR = np.minimum(_FAR, 4 * _SECTOR - _FAR).clip(0, _SECTOR).astype(np.float32)
+"""(channel, hue): how far a channel is from the greatest one, where the saturation is full, in sectors / 85."""
 
 
 def by_level(image: Array, levels: NDArray[np.float64]) -> Array:

@@ -1,9 +1,9 @@
 """Plans that the native core runs as a whole: for a slice of a batch, one call makes the result from the mapped rows.
 If images have to be decoded, each is made by one call right after that, while it is in the processor's cache.
 
-These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, and steps on values as a
-table. Planes become RGB on the way, row by row. Everything else is done step by step (`images.py`), with the same
-pixels, and the core resizes or converts one image at a time.
+These are, in this order: one crop or one resize (a crop of fixed size may follow it), flips, changes of color, and
+steps on values as a table. Planes become RGB on the way, row by row. Everything else is done step by step
+(`images.py`), with the same pixels, and the core resizes, converts or recolors one image at a time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from rawpack import native
 from rawpack.errors import DamagedStoreError
-from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, Resampling
+from rawpack.native.calls import IMAGE, LONGEST_RESULT, LONGEST_SOURCE, MOST_FACTOR, Resampling
 from rawpack.pixels.geometry import covering
 from rawpack.store.stores import InMapping
+from rawpack.transforms.color import ColorJitter, factors_of
 from rawpack.transforms.crops import CenterCrop, CropBox, RandomCrop, RandomResizedCrop
 from rawpack.transforms.flips import RandomHorizontalFlip, RandomVerticalFlip
 from rawpack.transforms.randomness import Random, Randoms
@@ -55,6 +56,7 @@ class Fused:
     """After `resize`, or the first step."""
     flips: tuple[int, ...]
     """The bit of each step, in their order."""
+    colors: ColorJitter | None
     table: ByTable | None
     planar: bool
     """Whether the result is (C, H, W)."""
@@ -65,6 +67,8 @@ class Fused:
         if not len(sizes) or sizes.max() > LONGEST_SOURCE:
             return False
         if getattr(self.resize, "interpolation", "bilinear") not in BILINEAR:
+            return False
+        if self.colors is not None and self.colors.strongest > MOST_FACTOR:
             return False
         last, height_width = self.crop or self.resize, result[2:] if self.planar else result[1:3]
         if last is not None:
@@ -95,12 +99,13 @@ class Fused:
         for bit in self.flips:
             images["flips"] ^= np.where(_drawn(plan, k, sizes, randoms), bit, 0).astype(np.int32)
             k += 1
+        changes = None if self.colors is None else factors_of(list(_drawn(plan, k, sizes, randoms)))
         fill = 0 if self.crop is None else int(self.crop.fill)
         antialias = getattr(self.resize, "antialias", True)
         tables, lines = (None, None) if self.table is None else (self.table.tables, self.table.line)
 
         resampling = Resampling(
-            images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines
+            images, out, planar=self.planar, antialias=antialias, fill=fill, tables=tables, lines=lines, changes=changes
         )
         if isinstance(source, InMapping):
             resampling.make()
@@ -162,13 +167,13 @@ def fused(plan: FieldPlan) -> Fused | None:
     flips = []
     while (flip := take(*_FLIPS)) is not None:
         flips.append(_FLIPS[type(flip)])
-    table = take(ByTable)
+    colors, table = take(ColorJitter), take(ByTable)
     planar = table.planar if table is not None else take(ToCHW) is not None
     if steps or (table is not None and table.tables.itemsize > _MOST_TABLE_BYTES):
         return None
     if not (field.codec.in_place or resize or flips or table or planar):
         return None  # to copy a part of what was decoded, NumPy is faster
-    return Fused(resize, crop, tuple(flips), table, planar)
+    return Fused(resize, crop, tuple(flips), colors, table, planar)
 
 
 def _drawn(plan: FieldPlan, k: int, sizes: NDArray[np.int32], randoms: Randoms) -> Drawn:
@@ -211,5 +216,6 @@ def _resized(pipeline: Pipeline) -> list[Spec]:
 def native_share(pipeline: Pipeline) -> str:
     """How much of a transform the core does: "all", "part" or "none". Warns where it would, and is not there."""
     one_by_one = any(spec.dtype == "uint8" and spec.shape[-1] in _CHANNELS for spec in _resized(pipeline))
+    one_by_one |= any(isinstance(step, ColorJitter) for plan in pipeline.plans.values() for step in plan.steps)
     share = "all" if all_fused(pipeline) else "part" if one_by_one else "none"
     return share if share == "none" or native.library() is not None else "none"
