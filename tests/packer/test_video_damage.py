@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -124,7 +125,8 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
     codec, options, format = ("libx264", OPEN, "yuv420p") if "h264" in name else ("mjpeg", {}, "yuvj420p")
     path = encode(tmp_path / name, codec, COUNT, options=options, format=format)
     offset, size = packets(path)[30]
-    path.write_bytes(path.read_bytes()[: offset + size // 2])
+    data = path.read_bytes()
+    path.write_bytes(data[: offset + size // 2])
     found = outcome(open_source(path))
     kept = [what for what in found if isinstance(what, int)]
     assert kept[:25] == list(range(25))
@@ -135,7 +137,7 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
     source = open_source(path)
     ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, path, tmp_path / "store")
     assert (ran.code, "1 of 1 video cannot be read in full" in ran.err) == (1, True), ran.err
-    assert "--max-rejects 100% packs the rest" in ran.err
+    assert f"--max-rejects {math.ceil(100 * (1 - offset / len(data)))}% packs the rest" in ran.err
     assert not (tmp_path / "store").exists()
     for options, cut in (
         ({"frame_step": 7}, True), ({"fps": "5"}, True), ({"start": "9:00"}, True), ({"end": "0.5"}, False),
@@ -145,6 +147,68 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
         containers = containers_of(source)
         assert containers is not None
         assert containers.stands.tolist() == [len(source) - 1 if cut else -1], options
+
+
+KINDS = {
+    "x.mkv": "libx264", "x.webm": "libvpx", "x.avi": "mjpeg", "of counted frames.avi": "libx264", "x.mp4": "libx264",
+    "x.mov": "mpeg4",
+}  # fmt: skip
+
+
+@here
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str, share: float) -> None:
+    """However little is left of a file, it counts as large as it was; and of what can be read the part is missing that
+    was cut off, up to a group of frames that its decoder holds back."""
+    codec = KINDS[name]
+    path = encode(tmp_path / name, codec, COUNT, format="yuvj420p" if codec == "mjpeg" else "yuv420p")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    found = containers_of(open_source(path))
+    assert found is not None
+    listed = path.suffix in (".mp4", ".mov")  # at its end, so nothing can be read; and no part says how long that is
+    assert found.bytes.tolist() == [data.rindex(b"moov") - 4 if listed else len(data)]
+    assert found.missing.tolist() == ([1] if listed else [pytest.approx(1 - share, abs=0.15)])
+    assert found.missing[0] >= 1 - share
+
+
+@here
+def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
+    """A live recording says nothing of its length, so all of its frames are all that there are, and a long AVI has several
+    lengths; where a damaged header claims more than any file has, other files still count."""
+    avi = encode(tmp_path / "x.avi", "mjpeg", 6, format="yuvj420p")
+    data = avi.read_bytes()
+    for size in (0, 0xFFFFFFFF):
+        avi.write_bytes(data[:4] + size.to_bytes(4, "little") + data[8 : data.rindex(b"idx1")])
+        assert outcome(open_source(avi)) == list(range(6))
+    avi.write_bytes(data + b"RIFF" + (5000).to_bytes(4, "little") + b"AVIX")
+    found = containers_of(open_source(avi))
+    assert (found is not None and found.bytes.tolist()) == [len(data) + 5008]
+    mkv = encode(tmp_path / "x.mkv", "libx264", 6)
+    data = mkv.read_bytes()
+    at = data.index(b"\x18\x53\x80\x67") + 4
+    assert data[at] == 1  # followed by seven bytes
+    for size, expected in ((bytes([255] * 7), len(data)), (bytes([127] * 7), 1 << 40)):
+        mkv.write_bytes(data[: at + 1] + size + data[at + 8 :])
+        found = containers_of(open_source(mkv))
+        assert (found is not None and found.bytes.tolist()) == [expected]
+        assert outcome(open_source(mkv)) == list(range(6))
+
+
+@here
+@pytest.mark.parametrize(("name", "index"), [("x.avi", "69647831"), ("counted.avi", "69647831"), ("x.mkv", "1C53BB6B")])
+def test_without_its_index_a_whole_video_is_whole(tmp_path: Path, name: str, index: str) -> None:
+    """Where only what is behind the pictures was cut off, no frame is missing, and there is nothing to reject."""
+    codec, format = ("mjpeg", "yuvj420p") if name == "x.avi" else ("libx264", "yuv420p")
+    path = encode(tmp_path / name, codec, 30, format=format)
+    data, places = path.read_bytes(), packets(path)
+    path.write_bytes(data[: data.rindex(bytes.fromhex(index))])
+    assert outcome(open_source(path)) == list(range(30))
+    path.write_bytes(data[: sum(places[-1]) - 8])
+    found = outcome(open_source(path))
+    kept = [what for what in found if isinstance(what, int)]
+    assert (kept, len(kept) < len(found)) == (found[: len(kept)], True)
 
 
 @here

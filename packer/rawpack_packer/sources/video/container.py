@@ -46,6 +46,9 @@ _SEGMENT = b"\x18\x53\x80\x67"
 _SEGMENT_WITHIN = 4096
 """Bytes in which a Matroska file's segment begins."""
 _MAX_BOXES = 1_000_000
+_NO_LENGTH = 0xFFFFFFFF
+_MAX_BYTES = 1 << 40
+"""Of a file, as it counts: a damaged header may claim any length, and must not outweigh all other files."""
 _HDR = (16, 18)
 """Transfer functions, by their ITU-T H.273 numbers: PQ and HLG."""
 _UNSPECIFIED = 2
@@ -164,9 +167,9 @@ class OpenVideo:
         """The number of video streams, without cover pictures."""
         return len(_videos(self.container))
 
-    def ends_early(self) -> bool:
-        """Whether the file is shorter than its container says."""
-        return _ends_early(self._data, self._file.state[0], self.format)
+    def length(self) -> int:
+        """Bytes that the file has by its container, or where that does not say more, those that it has."""
+        return max(self._file.state[0], _declared_bytes(self._data, self.format))
 
     def packets(self) -> Iterator[Any]:
         """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
@@ -304,8 +307,7 @@ def _open(data: _Data, file: VideoFile) -> InputContainer:
         return container
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
-        cut = any(_ends_early(data, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
-        if cut and sniff_video(data.read_at(SNIFF_BYTES, 0)):
+        if _length_unopened(data, file) > file.state[0]:
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
 
@@ -338,43 +340,69 @@ def _choose(container: InputContainer, number: int | None) -> VideoStream:
     return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
 
 
-def _ends_early(data: _Data, size: int, container: str) -> bool:
-    """Whether a file of `size` bytes is shorter than its container says. container: FFmpeg's name for the format.
+def length_of(file: VideoFile) -> int:
+    """The `OpenVideo.length` of a file on this machine that cannot be opened as a video."""
+    try:
+        with _Data(file.open()) as data:
+            return _length_unopened(data, file)
+    except OSError:
+        return file.state[0]
 
-    False for formats that record no length, such as transport streams.
+
+def _length_unopened(data: _Data, file: VideoFile) -> int:
+    kinds = ("mov", "matroska", "avi") if sniff_video(data.read_at(SNIFF_BYTES, 0)) else ()
+    return max((file.state[0], *(_declared_bytes(data, kind) for kind in kinds)))
+
+
+def _declared_bytes(data: _Data, container: str) -> int:
+    """How long a file is by its container, whatever it has. container: FFmpeg's name for the format.
+
+    0 for formats that record no length, such as transport streams, and where it is unknown, as in a live recording.
     """
     if container.startswith("mov"):
-        return _boxes_end_early(data, size)
-    head = data.read_at(_SEGMENT_WITHIN, 0)
-    if container.startswith("matroska"):
-        return _segment_ends_early(head, size)
-    return container == "avi" and head[:4] == b"RIFF" and 8 + int.from_bytes(head[4:8], "little") > size
+        length = _end_of(data, _box_bytes)
+    elif container.startswith("matroska"):
+        length = _segment_end(data.read_at(_SEGMENT_WITHIN, 0))
+    else:
+        length = _end_of(data, _riff_bytes) if container == "avi" else 0
+    return min(length, _MAX_BYTES)
 
 
-def _boxes_end_early(data: _Data, size: int) -> bool:
-    """MP4 and QuickTime: a sequence of boxes, each with its length."""
+def _end_of(data: _Data, length_of: Callable[[bytes], int]) -> int:
+    """Where the last part of a file ends, which may be behind its end. length_of: how long a part is, by its first 16
+    bytes; 0 where it is none, as a few trailing bytes are, or reaches to the end of the file."""
     at = 0
     for _ in range(_MAX_BOXES):
-        head = data.read_at(16, at)
-        if len(head) < 8 or not head[4:8].isalnum():
-            return False  # the end, or a few trailing bytes that are no box
-        length = int.from_bytes(head[:4], "big")
-        if length == 1:
-            length = int.from_bytes(head[8:16], "big")
-        if length < 8:
-            return False  # 0: up to the end of the file
+        length = length_of(data.read_at(16, at))
+        if not length:
+            break
         at += length
-        if at > size:
-            return True
-    return False
+    return at
 
 
-def _segment_ends_early(head: bytes, size: int) -> bool:
+def _box_bytes(head: bytes) -> int:
+    """MP4 and QuickTime: a sequence of boxes, each with its length."""
+    if len(head) < 8 or not head[4:8].isalnum():
+        return 0
+    length = int.from_bytes(head[:4], "big")
+    if length == 1:
+        length = int.from_bytes(head[8:16], "big")
+    return length if length >= 8 else 0
+
+
+def _riff_bytes(head: bytes) -> int:
+    """AVI: RIFF chunks, of which long files have several. A writer that cannot go back leaves 0 or the greatest number
+    in place of their length."""
+    length = int.from_bytes(head[4:8], "little")
+    return 8 + length if head[:4] == b"RIFF" and 0 < length < _NO_LENGTH else 0
+
+
+def _segment_end(head: bytes) -> int:
     """Matroska and WebM: one segment, whose length may be unknown."""
     at = head.find(_SEGMENT)
     if not head.startswith(EBML) or at < 0 or at + 5 > len(head):
-        return False
+        return 0
     width = 9 - head[at + 4].bit_length()
     unknown = (1 << 7 * width) - 1
     length = int.from_bytes(head[at + 4 : at + 4 + width], "big") & unknown
-    return length != unknown and at + 4 + width + length > size
+    return at + 4 + width + length if length != unknown else 0

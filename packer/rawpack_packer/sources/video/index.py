@@ -51,6 +51,8 @@ _FIRST_FRAMES, _FIRST_PACKETS = 8, 200
 """How many are decoded at first: frames, or packets where no frame comes."""
 _MAX_LOST = 1 << 24
 """A header may promise any number of frames."""
+_LEAST = 1e-9
+"""What is missing of a file is above 0 where anything is."""
 _VP8_SHOWN = 0x10
 """In the first byte of a VP8 frame."""
 _RATE = Fraction(25)
@@ -119,8 +121,11 @@ class VideoIndex:
     turn: Turn = None
     lost: tuple[str, str] = ("truncated", "")
     """Reason and detail of the rejects for LOST frames."""
-    cut: bool = False
-    """Whether the last frame is LOST and stands for all that is missing behind it, whose number is unknown."""
+    cut: float = 0
+    """Where the last frame is LOST and stands for all that is missing behind it, whose number is unknown: its share of
+    `length`, above 0."""
+    length: int = 0
+    """Bytes of the file, or those that its container says it has, where it was cut."""
 
     def __len__(self) -> int:
         return len(self.packet)
@@ -154,10 +159,16 @@ class _Demuxed:
     notes: list[str]
     duration: int
     """How long the last frame is shown; 0 where that is not recorded."""
+    seconds: Fraction
+    """How long the container says that it lasts; 0 where it does not."""
     intact_dts: int
     """When the last packet before any damage is decoded."""
+    intact_bytes: int
+    """Where the last packet before any damage ends."""
     broken: str
     """What is wrong with the container, from some packet on."""
+    length: int
+    """See `OpenVideo.length`."""
     early: bool
     """The container says that it is longer than the file."""
     missing: int | None
@@ -175,7 +186,7 @@ def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
     Raises DecodeError where nothing in the video can be decoded, SourceChangedError where the file changed.
     """
     with closing(OpenVideo(file)) as video:
-        read = _demux(video, beat)
+        read = _demux(file, video, beat)
         video.check()
     frames, damaged, complete = _first_frames(file, read)
     packets = _trusted(read, frames, damaged=damaged, complete=complete)
@@ -183,13 +194,13 @@ def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
     if frames:
         read.notes += notes_of(frames[0])
         index = replace(index, turn=turn_of(frames[0]))
-    index = _with_lost(replace(index, notes=tuple(read.notes)), read)
+    index = _with_lost(replace(index, notes=tuple(read.notes), length=read.length), read)
     if not len(index):
         raise DecodeError("corrupt", "none of its frames can be decoded")
     return index
 
 
-def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
+def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
     """Read every packet of the stream, up to where the container breaks off."""
     import av
 
@@ -197,7 +208,7 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
     rate, notes = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), _notes_of_stream(video)
     vp8 = stream.codec_context.name in ("vp8", "libvpx")
     pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
-    last, duration, intact_dts, broken = NO_PTS, 0, NO_PTS, ""
+    last, duration, intact_dts, intact_bytes, broken = NO_PTS, 0, NO_PTS, 0, ""
     # Only log messages say that a container is damaged. Capturing starts after the file is opened, since FFmpeg's
     # threads would call back into Python while it is.
     av.logging.set_level(av.logging.ERROR)
@@ -217,6 +228,8 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
                     key_dts.append(pts[-1] if packet.dts is None else min(pts[-1], packet.dts))
                 if not damaged and packet.dts is not None:
                     intact_dts = packet.dts
+                if not damaged:
+                    intact_bytes = (packet.pos or 0) + packet.size
                 if shown and pts[-1] >= last:
                     last, duration = pts[-1], packet.duration or 0
     except av.error.FFmpegError as error:
@@ -224,6 +237,9 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
         broken = broken or text_of_error(error)
     finally:
         av.logging.set_level(None)
+    frames = len(stream.index_entries) if video.format.startswith("mov") else stream.frames
+    listed = video.format.startswith("mov") or frames == len(flags)
+    length = video.length()
     return _Demuxed(
         packets=Packets(
             0, np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
@@ -233,10 +249,13 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
         rate=rate,
         notes=notes,
         duration=duration,
+        seconds=Fraction(video.container.duration or 0, 1_000_000),
         intact_dts=intact_dts,
+        intact_bytes=intact_bytes,
         broken=broken,
-        early=video.ends_early(),
-        missing=max(0, len(stream.index_entries) - len(flags)) if video.format.startswith("mov") else None,
+        length=length,
+        early=length > file.state[0],
+        missing=max(0, frames - len(flags)) if listed else None,
     )
 
 
@@ -319,7 +338,7 @@ def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> Video
     import av
 
     read.notes.append("counted")
-    found, read.missing = array("q"), None
+    found = array("q")
     with closing(OpenVideo(file, read.stream)) as video:
         try:
             for frame in video.frames():
@@ -331,6 +350,9 @@ def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> Video
         except av.error.FFmpegError as error:
             stop_if_no_memory(error)
             read.broken = text_of_error(error)
+    if read.missing or read.broken:
+        read.missing = None
+        read.intact_bytes = read.intact_bytes * len(found) // max(1, len(read.packets.pts))
     times, unit = np.array(found, np.int64), read.time_base
     if not len(times) or times[0] == NO_PTS or np.any(np.diff(times) <= 0):
         unit, times = 1 / (read.rate or _RATE), np.arange(len(times), dtype=np.int64)
@@ -341,9 +363,9 @@ def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> Video
 def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
     """The index, with LOST frames where the file should have more than it has: at least one where their number is
     unknown. Frames that are shown after missing ones have no number, and so are LOST too."""
-    if not (read.early or read.broken) or read.missing == 0:
-        return index
     packets, gap = index.packets, _gap(index.times, index.time_base)
+    if not (read.early or read.broken) or read.missing == 0 or _is_whole(index, read, gap):
+        return index
     followed = not read.early and packets is not None and bool(packets.flags[-1] & DAMAGED)
     count = int(not followed) if read.missing is None else read.missing
     cut = count > _MAX_LOST or (count == 1 and read.missing is None)
@@ -358,9 +380,17 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
         packet=np.concatenate([packet, np.full(count, LOST, np.int32)]),
         times=np.concatenate([index.times, after]),
         end=int(after[-1]) + gap if count else index.end,
-        cut=cut,
+        cut=max(_LEAST, 1 - read.intact_bytes / max(1, read.length)) if cut else 0,
         lost=("truncated", "the file has ended") if read.early else ("damaged", f"reading stopped: {read.broken}"),
     )
+
+
+def _is_whole(index: VideoIndex, read: _Demuxed, gap: int) -> bool:
+    """Whether the pictures last as long as the container says, so that a file that ends early lacks something else, such
+    as the index behind them."""
+    if not len(index) or not read.seconds or np.any(read.packets.flags & DAMAGED):
+        return False
+    return (index.end - int(index.times[0]) + gap / 2) * index.time_base >= read.seconds
 
 
 def _gap(times: NDArray[np.int64], unit: Fraction) -> int:
