@@ -103,6 +103,50 @@ def test_damage_costs_its_group_and_nothing_else(tmp_path: Path, name: str) -> N
             assert (reason, f"at {first + i / 25:.3f} s" in detail) == ("damaged", True), detail
 
 
+def copied(path: Path, target: Path, keep: Callable[[int, Any, list[Any]], bool]) -> Path:
+    """Some packets of a video, in another file. keep: asked with the number of each, itself, and all."""
+    with av.open(str(path)) as source, av.open(str(target), "w") as file:
+        stream = file.add_stream_from_template(source.streams.video[0])
+        every = [packet for packet in source.demux(video=0) if packet.size]
+        for packet in [packet for i, packet in enumerate(every) if keep(i, packet, every)]:
+            packet.stream = stream
+            file.mux(packet)
+    return target
+
+
+OPEN_15 = {"x264-params": "keyint=15:min-keyint=15:open-gop=1:bframes=3:b-adapt=0:ref=4:scenecut=0:threads=1"}
+
+
+@here
+@pytest.mark.parametrize("name", ["x.mkv", "x.mp4", "x.ts", "counted.h264"])
+@pytest.mark.parametrize("leading", [False, True])
+def test_a_cut_in_an_open_group_costs_no_sound_frame(tmp_path: Path, name: str, leading: bool) -> None:
+    """H.264 that was cut without encoding lists, and is told to forget, pictures from before the cut that no picture
+    needs: all frames from the cut on are kept, to the byte. `ffmpeg -c copy` leaves out what is decoded after the cut
+    and shown before, and splitters do not."""
+    path = encode(tmp_path / name.replace("h264", "ts"), "libx264", COUNT, options=OPEN_15)
+    sound = pixels(path)
+    for key in (1, 2):
+
+        def is_behind(i: int, packet: Any, every: list[Any], key: int = key) -> bool:
+            start = [i for i, packet in enumerate(every) if packet.is_keyframe][key]
+            return i >= start and (leading or packet.pts >= every[start].pts)
+
+        source = open_source(copied(path, tmp_path / f"cut {name}", is_behind))
+        found = outcome(source)
+        assert found == outcome(source, 7) == list(range(15 * key, COUNT)), (key, found)
+        part = source.part(0, len(source))
+        assert all(np.asarray(part[i].image).tobytes() == sound[15 * key + i] for i in range(len(part)))
+
+
+@here
+def test_where_no_picture_from_before_is_used_a_missing_reference_is_damage(tmp_path: Path) -> None:
+    """Where the first picture begins a video, no cut took any away: a packet is missing."""
+    path = encode(tmp_path / "x.mkv", "libx264", COUNT, options=OPEN_15)
+    found = outcome(open_source(copied(path, tmp_path / "y.mkv", lambda i, *_: i != 6)))
+    assert {what[0] for what in found[:15] if isinstance(what, tuple)} == {"damaged"}
+
+
 @here
 def test_a_cut_mp4_rejects_each_frame_that_it_lists(tmp_path: Path) -> None:
     """With its index at the front, all frames up to the cut are kept, and those behind are rejected one by one."""
@@ -175,8 +219,8 @@ def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str
 
 @here
 def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
-    """A live recording says nothing of its length, so all of its frames are all that there are, and a long AVI has several
-    lengths; where a damaged header claims more than any file has, other files still count."""
+    """A live recording does not say how long it is, so nothing is missing, and a long AVI has several lengths; where a
+    damaged header claims more than any file has, other files still count."""
     avi = encode(tmp_path / "x.avi", "mjpeg", 6, format="yuvj420p")
     data = avi.read_bytes()
     for size in (0, 0xFFFFFFFF):

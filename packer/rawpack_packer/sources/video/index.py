@@ -8,7 +8,7 @@ but correct.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,8 +23,8 @@ from rawpack_packer.sources.video.container import (
     OpenVideo,
     Turn,
     VideoFile,
-    frames_of,
     is_last,
+    messages_of,
     notes_of,
     stop_if_no_memory,
     text_of_error,
@@ -51,8 +51,6 @@ _FIRST_FRAMES, _FIRST_PACKETS = 8, 200
 """How many are decoded at first: frames, or packets where no frame comes."""
 _MAX_LOST = 1 << 24
 """A header may promise any number of frames."""
-_LEAST = 1e-9
-"""What is missing of a file is above 0 where anything is."""
 _VP8_SHOWN = 0x10
 """In the first byte of a VP8 frame."""
 _RATE = Fraction(25)
@@ -122,8 +120,10 @@ class VideoIndex:
     lost: tuple[str, str] = ("truncated", "")
     """Reason and detail of the rejects for LOST frames."""
     cut: float = 0
-    """Where the last frame is LOST and stands for all that is missing behind it, whose number is unknown: its share of
-    `length`, above 0."""
+    """Where the last frame is LOST and stands for all that is missing behind it, an unknown number of frames: their
+    share of `length`, above 0."""
+    begun_open: bool = False
+    """Whether frames that can only be counted are decoded so, see `OpenVideo.decode`."""
     length: int = 0
     """Bytes of the file, or those that its container says it has, where it was cut."""
 
@@ -189,6 +189,8 @@ def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
         read = _demux(file, video, beat)
         video.check()
     frames, damaged, complete = _first_frames(file, read)
+    if damaged and not (again := _first_frames(file, read, begun_open=True))[1]:
+        frames, damaged, complete = again
     packets = _trusted(read, frames, damaged=damaged, complete=complete)
     index = _counted(file, read, beat) if packets is None else _announced(read, packets)
     if frames:
@@ -205,38 +207,34 @@ def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demu
     import av
 
     stream = video.stream
-    rate, notes = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), _notes_of_stream(video)
+    rate, aspect = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), stream.sample_aspect_ratio
+    notes = ["several_streams"] * (video.streams > 1) + ["not_square"] * (_fraction(aspect) not in (None, 1))
     vp8 = stream.codec_context.name in ("vp8", "libvpx")
     pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
     last, duration, intact_dts, intact_bytes, broken = NO_PTS, 0, NO_PTS, 0, ""
-    # Only log messages say that a container is damaged. Capturing starts after the file is opened, since FFmpeg's
-    # threads would call back into Python while it is.
-    av.logging.set_level(av.logging.ERROR)
     try:
-        with av.logging.Capture() as messages:
+        with messages_of(av.logging.ERROR) as messages:  # only these say that a container is damaged
             for packet in video.packets():
                 beat()
                 broken = broken or next((text.strip() for _, name, text in messages if name == video.format), "")
                 messages.clear()
                 if is_last(packet):
                     continue
-                shown, damaged = _is_shown(packet, vp8=vp8), packet.is_corrupt or bool(broken)
+                shown, damaged = packet.size > 0 and not packet.is_discard, packet.is_corrupt or bool(broken)
+                shown &= not vp8 or not shown or memoryview(packet)[0] & _VP8_SHOWN > 0
                 pts.append(NO_PTS if packet.pts is None else packet.pts)
                 size.append(packet.size)
                 flags.append(KEY * packet.is_keyframe | SHOWN * shown | DAMAGED * damaged)
                 if packet.is_keyframe:
                     key_dts.append(pts[-1] if packet.dts is None else min(pts[-1], packet.dts))
-                if not damaged and packet.dts is not None:
-                    intact_dts = packet.dts
                 if not damaged:
+                    intact_dts = intact_dts if packet.dts is None else packet.dts
                     intact_bytes = (packet.pos or 0) + packet.size
                 if shown and pts[-1] >= last:
                     last, duration = pts[-1], packet.duration or 0
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
         broken = broken or text_of_error(error)
-    finally:
-        av.logging.set_level(None)
     frames = len(stream.index_entries) if video.format.startswith("mov") else stream.frames
     listed = video.format.startswith("mov") or frames == len(flags)
     length = video.length()
@@ -259,36 +257,27 @@ def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demu
     )
 
 
-def _is_shown(packet: Any, *, vp8: bool) -> bool:
-    return packet.size > 0 and not packet.is_discard and not (vp8 and not memoryview(packet)[0] & _VP8_SHOWN)
-
-
-def _notes_of_stream(video: OpenVideo) -> list[str]:
-    aspect = _fraction(video.stream.sample_aspect_ratio)
-    found = {"several_streams": video.streams > 1, "not_square": aspect not in (None, 1)}
-    return [name for name, holds in found.items() if holds]
-
-
 def _fraction(value: Any) -> Fraction | None:
     """What FFmpeg records as a fraction; None where it is not recorded. From 19 on, PyAV has a type of its own for it,
     which is 0/1 or 0/0 then."""
     return Fraction(value.numerator, value.denominator) if value else None
 
 
-def _first_frames(file: VideoFile, read: _Demuxed) -> tuple[list[VideoFrame], bool, bool]:
-    """The first frames from the origin on, whether damage was met, and whether these are all frames."""
+def _first_frames(file: VideoFile, read: _Demuxed, *, begun_open: bool = False) -> tuple[list[VideoFrame], bool, bool]:
+    """The first frames from the origin on, whether damage was met, and whether these are all frames. begun_open: see
+    `OpenVideo.decode`."""
     import av
 
     frames: list[VideoFrame] = []
     damaged = complete = False
-    with closing(OpenVideo(file, read.stream)) as video:
+    with closing(OpenVideo(file, read.stream, begun_open=begun_open)) as video:
         try:
             for number, packet in enumerate(video.packets()):
                 if len(frames) >= _FIRST_FRAMES or number >= read.origin + _FIRST_PACKETS:
                     break
                 complete = is_last(packet)
                 try:
-                    frames += frames_of(packet) if number >= read.origin else []
+                    frames += video.decode(packet) if number >= read.origin else []
                 except av.error.FFmpegError as error:
                     stop_if_no_memory(error)
                     damaged = True
@@ -335,21 +324,11 @@ def _announced(read: _Demuxed, packets: Packets) -> VideoIndex:
 
 def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> VideoIndex:
     """The index of a video whose packets say too little, by decoding all of it, up to the first damage."""
-    import av
-
     read.notes.append("counted")
-    found = array("q")
-    with closing(OpenVideo(file, read.stream)) as video:
-        try:
-            for frame in video.frames():
-                if frame.is_corrupt:
-                    read.broken = "the picture is damaged"
-                    break
-                found.append(NO_PTS if frame.pts is None else frame.pts)
-                beat()
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
-            read.broken = text_of_error(error)
+    found, broken, begun_open = _decoded(file, read, beat, False)
+    if broken:
+        tries = (found, broken, begun_open), _decoded(file, read, beat, True)
+        found, read.broken, begun_open = max(tries, key=lambda tried: len(tried[0]))
     if read.missing or read.broken:
         read.missing = None
         read.intact_bytes = read.intact_bytes * len(found) // max(1, len(read.packets.pts))
@@ -357,7 +336,29 @@ def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> Video
     if not len(times) or times[0] == NO_PTS or np.any(np.diff(times) <= 0):
         unit, times = 1 / (read.rate or _RATE), np.arange(len(times), dtype=np.int64)
     end = int(times[-1]) + _gap(times, unit) if len(times) else 0
-    return VideoIndex(read.stream, 0, None, np.arange(len(times), dtype=np.int32), times, unit, end)
+    numbers = np.arange(len(times), dtype=np.int32)
+    return VideoIndex(read.stream, 0, None, numbers, times, unit, end, begun_open=begun_open)
+
+
+_Decoded = tuple[Sequence[int], str, bool]
+"""When each frame is shown, up to the first damage; what that is; and `begun_open`, see `OpenVideo.decode`."""
+
+
+def _decoded(file: VideoFile, read: _Demuxed, beat: Callable[[], None], begun_open: bool) -> _Decoded:
+    import av
+
+    found = array("q")
+    with closing(OpenVideo(file, read.stream, begun_open=begun_open)) as video:
+        try:
+            for frame in video.frames():
+                if frame.is_corrupt:
+                    return found, "the picture is damaged", begun_open
+                found.append(NO_PTS if frame.pts is None else frame.pts)
+                beat()
+        except av.error.FFmpegError as error:
+            stop_if_no_memory(error)
+            return found, text_of_error(error), begun_open
+    return found, "", begun_open
 
 
 def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
@@ -380,14 +381,14 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
         packet=np.concatenate([packet, np.full(count, LOST, np.int32)]),
         times=np.concatenate([index.times, after]),
         end=int(after[-1]) + gap if count else index.end,
-        cut=max(_LEAST, 1 - read.intact_bytes / max(1, read.length)) if cut else 0,
+        cut=max(1e-9, 1 - read.intact_bytes / max(1, read.length)) if cut else 0,
         lost=("truncated", "the file has ended") if read.early else ("damaged", f"reading stopped: {read.broken}"),
     )
 
 
 def _is_whole(index: VideoIndex, read: _Demuxed, gap: int) -> bool:
-    """Whether the pictures last as long as the container says, so that a file that ends early lacks something else, such
-    as the index behind them."""
+    """Whether the pictures last as long as the container says: what a file lacks that ends early is something else
+    then, such as the index behind them."""
     if not len(index) or not read.seconds or np.any(read.packets.flags & DAMAGED):
         return False
     return (index.end - int(index.times[0]) + gap / 2) * index.time_base >= read.seconds
