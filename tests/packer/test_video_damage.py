@@ -229,6 +229,10 @@ def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
     avi.write_bytes(data + b"RIFF" + (5000).to_bytes(4, "little") + b"AVIX")
     found = containers_of(open_source(avi))
     assert (found is not None and found.bytes.tolist()) == [len(data) + 5008]
+    mp4 = tmp_path / "x.mp4"
+    mp4.write_bytes(b"\0\0\0\x10ftypisom\0\0\0\0" + b"\0\0\0\1mdat" + b"\xff" * 8 + bytes(50))
+    found = containers_of(open_source(mp4))
+    assert (found is not None and (found.bytes.tolist(), found.missing.tolist())) == ([1 << 40], [1])
     mkv = encode(tmp_path / "x.mkv", "libx264", 6)
     data = mkv.read_bytes()
     at = data.index(b"\x18\x53\x80\x67") + 4

@@ -37,8 +37,8 @@ def _end_of(read_at: ReadAt, length_of: Callable[[bytes], int]) -> int:
     bytes; 0 where it is none, as a few trailing bytes are, or reaches to the end of the file."""
     at = 0
     for _ in range(_MAX_PARTS):
-        length = length_of(read_at(16, at))
-        if not length or at > _MAX_BYTES:
+        length = length_of(read_at(16, at)) if at < _MAX_BYTES else 0
+        if not length:
             break
         at += length
     return at
