@@ -276,3 +276,42 @@ def test_a_kind_without_paths_takes_no_pattern(tmp_path: Path) -> None:
     ran = run_here("pack", "--key-pattern", PATTERN, tmp_path / "s", tmp_path / "t")
     assert ran.code == 2
     assert "takes no option --key-pattern: it belongs to folder, webdataset, video, listing, archive sources" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("{label}/v{video}/frame_{frame}.png", "{label}/v{video:d}/frame_{frame:d}.png"),
+        ("v{video}/{frame}.png", "v{video:d}/{frame}.png"),
+        ("{frame}-{video}.png", "{frame:d}-{video:d}.png"),
+    ],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_frames_are_in_the_order_of_their_numbers(tmp_path: Path, name: str, pattern: str, zipped: bool) -> None:
+    """Where a pattern names `frame`, frame 10 comes after frame 2 of its video, whatever order its files have; a part
+    of the source holds what belongs there; and folders that are classes keep their order."""
+    folder = tmp_path / "frames"
+    for video in range(3):
+        for frame in range(12):
+            label = ("c2", "c10")[video % 2]
+            save(folder / name.format(video=video, frame=frame, label=label), picture(8, 8, frame))
+    with zipfile.ZipFile(tmp_path / "frames.zip", "w") as file:
+        for path in folder.rglob("*.png"):
+            file.write(path, path.relative_to(folder))
+    source = open_source(tmp_path / "frames.zip" if zipped else folder, key_pattern=pattern)
+    items = [source[i] for i in range(len(source))]
+    numbers = [(int(str(item.fields["video"])), int(str(item.fields["frame"]))) for item in items]
+    assert [frame for _, frame in numbers] == 3 * list(range(12))
+    assert [len({video for video, _ in numbers[at : at + 12]}) for at in (0, 12, 24)] == [1, 1, 1]
+    for i, item in enumerate(items):
+        video, frame = numbers[i]
+        expected = name.format(video=video, frame=frame, label=("c2", "c10")[video % 2])
+        assert item.key == source.key(i) == expected
+        assert source.part(max(0, i - 3), i + 1).key(min(i, 3)) == expected
+    if "{label}" in name:
+        assert source.info.classes == ("c10", "c2")
+        assert [("c10", "c2")[int(str(item.fields["label"]))] for item in items] == 12 * ["c10"] + 24 * ["c2"]
+    store = tmp_path / "store"
+    rawpack_packer.pack(source, store, size=8, workers=0)
+    if "{frame:d}" in pattern:
+        assert (len(Reader(store).clips(frames=4)), Reader(store).clips(frames=12).left_out) == (9, 0)

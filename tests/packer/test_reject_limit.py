@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
@@ -30,9 +30,11 @@ CUT = {"preset": "ultrafast", "x264-params": "threads=1"}
 @dataclass
 class Films:
     """A source of videos: how many frames and bytes each has; no frame, where it cannot be read; a negative number of
-    frames, where it ends early, and the last one stands for an unknown number."""
+    frames, where it ends early, and the last one stands for an unknown number; and how much of such a one is missing,
+    if not all."""
 
     films: list[tuple[int, int]]
+    missing: dict[int, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(max(1, abs(frames)) for frames, _ in self.films)
@@ -47,7 +49,8 @@ class Films:
         ends = np.cumsum([0, *(max(1, abs(frames)) for frames, _ in self.films)])
         sizes = np.array([size for _, size in self.films], np.int64)
         stands = np.where([frames <= 0 for frames, _ in self.films], ends[1:] - 1, -1)
-        return Containers("video", ends[:-1], sizes, stands)
+        missing = np.array([self.missing.get(k, 1) for k in range(len(sizes))], np.float64)
+        return Containers("video", ends[:-1], sizes, stands, missing)
 
 
 def limit(films: list[tuple[int, int]], max_rejects: Any = None) -> RejectLimit:
@@ -111,7 +114,7 @@ def test_the_value_in_the_message_resumes() -> None:
         assert percent == min(100, ceil(100 * lost)), (films, rejects, named)
 
 
-def test_a_video_that_ends_early_counts_as_a_whole() -> None:
+def test_a_video_that_ends_early_by_an_unknown_length_counts_as_a_whole() -> None:
     """What is missing has no number, so the video counts by its share; the sample that stands for it counts as none."""
     films = [(-30, 10), (600, 10)]
     assert not limit(films, "50%").exceeded_by(0)
@@ -121,6 +124,18 @@ def test_a_video_that_ends_early_counts_as_a_whole() -> None:
     held = Films(films).containers().holding(np.arange(10, 40))
     assert (held.starts.tolist(), held.stands.tolist()) == ([0, 20], [19, -1])
     assert not Films(films).containers().holding(np.arange(10, 29)).lost.any()
+
+
+def test_of_a_video_that_ends_early_the_missing_part_counts() -> None:
+    """Half of a video that holds half of the bytes is a quarter of them, and an eighth of four videos."""
+    source: Any = Films([(-30, 600), *3 * [(600, 200)]], {0: 0.5})
+    assert not RejectLimit(source, parse_run_options(max_rejects="25%")).exceeded_by(0)
+    assert RejectLimit(source, parse_run_options(max_rejects="24.9%")).exceeded_by(0)
+    assert RejectLimit(source, parse_run_options()).share(0, 1) == "25%"
+    source = Films([(-30, -1), *3 * [(600, 200)]], {0: 0.5})
+    assert not RejectLimit(source, parse_run_options(max_rejects="12.5%")).exceeded_by(0)
+    assert RejectLimit(source, parse_run_options(max_rejects="12.4%")).exceeded_by(0)
+    assert source.containers().holding(np.arange(10, 40)).missing.tolist() == [0.5, 1]
 
 
 @pytest.mark.parametrize("given", ["1%", "29%", "0", "57%", 1, 7])
@@ -146,10 +161,13 @@ def test_half_of_the_videos_are_half_of_the_set(tmp_path: Path) -> None:
     folder = tmp_path / "source"
     for k in range(4):
         encode(folder / f"{k}.mp4", "libx264", 5, options=CUT)
-    for k in (0, 1):
+    whole = []
+    for k in range(4):
         path = folder / f"{k}.mp4"
-        path.write_bytes(path.read_bytes()[:900])
-    cut = f"{100 * 2 * 900 / sum(path.stat().st_size for path in folder.iterdir()):.1f}".removesuffix(".0")
+        data = path.read_bytes()
+        whole.append(data.rindex(b"moov") - 4 if k < 2 else len(data))  # what the first box behind the cut would say
+        path.write_bytes(data[:900] if k < 2 else data)
+    cut = f"{100 * sum(whole[:2]) / sum(whole):.1f}".removesuffix(".0")
     ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, folder, tmp_path / "store")
     assert ran.code == 1
     assert f"2 of 4 videos cannot be read in full: 50% of the files, {cut}% of the bytes (truncated 2)" in ran.err

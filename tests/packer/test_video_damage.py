@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -102,6 +103,50 @@ def test_damage_costs_its_group_and_nothing_else(tmp_path: Path, name: str) -> N
             assert (reason, f"at {first + i / 25:.3f} s" in detail) == ("damaged", True), detail
 
 
+def copied(path: Path, target: Path, keep: Callable[[int, Any, list[Any]], bool]) -> Path:
+    """Some packets of a video, in another file. keep: asked with the number of each, itself, and all."""
+    with av.open(str(path)) as source, av.open(str(target), "w") as file:
+        stream = file.add_stream_from_template(source.streams.video[0])
+        every = [packet for packet in source.demux(video=0) if packet.size]
+        for packet in [packet for i, packet in enumerate(every) if keep(i, packet, every)]:
+            packet.stream = stream
+            file.mux(packet)
+    return target
+
+
+OPEN_15 = {"x264-params": "keyint=15:min-keyint=15:open-gop=1:bframes=3:b-adapt=0:ref=4:scenecut=0:threads=1"}
+
+
+@here
+@pytest.mark.parametrize("name", ["x.mkv", "x.mp4", "x.ts", "counted.h264"])
+@pytest.mark.parametrize("leading", [False, True])
+def test_a_cut_in_an_open_group_costs_no_sound_frame(tmp_path: Path, name: str, leading: bool) -> None:
+    """H.264 that was cut without encoding lists, and is told to forget, pictures from before the cut that no picture
+    needs: all frames from the cut on are kept, to the byte. `ffmpeg -c copy` leaves out what is decoded after the cut
+    and shown before, and splitters do not."""
+    path = encode(tmp_path / name.replace("h264", "ts"), "libx264", COUNT, options=OPEN_15)
+    sound = pixels(path)
+    for key in (1, 2):
+
+        def is_behind(i: int, packet: Any, every: list[Any], key: int = key) -> bool:
+            start = [i for i, packet in enumerate(every) if packet.is_keyframe][key]
+            return i >= start and (leading or packet.pts >= every[start].pts)
+
+        source = open_source(copied(path, tmp_path / f"cut {name}", is_behind))
+        found = outcome(source)
+        assert found == outcome(source, 7) == list(range(15 * key, COUNT)), (key, found)
+        part = source.part(0, len(source))
+        assert all(np.asarray(part[i].image).tobytes() == sound[15 * key + i] for i in range(len(part)))
+
+
+@here
+def test_where_no_picture_from_before_is_used_a_missing_reference_is_damage(tmp_path: Path) -> None:
+    """Where the first picture begins a video, no cut took any away: a packet is missing."""
+    path = encode(tmp_path / "x.mkv", "libx264", COUNT, options=OPEN_15)
+    found = outcome(open_source(copied(path, tmp_path / "y.mkv", lambda i, *_: i != 6)))
+    assert {what[0] for what in found[:15] if isinstance(what, tuple)} == {"damaged"}
+
+
 @here
 def test_a_cut_mp4_rejects_each_frame_that_it_lists(tmp_path: Path) -> None:
     """With its index at the front, all frames up to the cut are kept, and those behind are rejected one by one."""
@@ -124,7 +169,8 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
     codec, options, format = ("libx264", OPEN, "yuv420p") if "h264" in name else ("mjpeg", {}, "yuvj420p")
     path = encode(tmp_path / name, codec, COUNT, options=options, format=format)
     offset, size = packets(path)[30]
-    path.write_bytes(path.read_bytes()[: offset + size // 2])
+    data = path.read_bytes()
+    path.write_bytes(data[: offset + size // 2])
     found = outcome(open_source(path))
     kept = [what for what in found if isinstance(what, int)]
     assert kept[:25] == list(range(25))
@@ -135,7 +181,7 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
     source = open_source(path)
     ran = run_here("pack", "--quiet", "--size", "16", "--workers", 0, path, tmp_path / "store")
     assert (ran.code, "1 of 1 video cannot be read in full" in ran.err) == (1, True), ran.err
-    assert "--max-rejects 100% packs the rest" in ran.err
+    assert f"--max-rejects {math.ceil(100 * (1 - offset / len(data)))}% packs the rest" in ran.err
     assert not (tmp_path / "store").exists()
     for options, cut in (
         ({"frame_step": 7}, True), ({"fps": "5"}, True), ({"start": "9:00"}, True), ({"end": "0.5"}, False),
@@ -145,6 +191,72 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
         containers = containers_of(source)
         assert containers is not None
         assert containers.stands.tolist() == [len(source) - 1 if cut else -1], options
+
+
+KINDS = {
+    "x.mkv": "libx264", "x.webm": "libvpx", "x.avi": "mjpeg", "of counted frames.avi": "libx264", "x.mp4": "libx264",
+    "x.mov": "mpeg4",
+}  # fmt: skip
+
+
+@here
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str, share: float) -> None:
+    """However little is left of a file, it counts as large as it was; and of what can be read the part is missing that
+    was cut off, up to a group of frames that its decoder holds back."""
+    codec = KINDS[name]
+    path = encode(tmp_path / name, codec, COUNT, format="yuvj420p" if codec == "mjpeg" else "yuv420p")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    found = containers_of(open_source(path))
+    assert found is not None
+    listed = path.suffix in (".mp4", ".mov")  # at its end, so nothing can be read; and no part says how long that is
+    assert found.bytes.tolist() == [data.rindex(b"moov") - 4 if listed else len(data)]
+    assert found.missing.tolist() == ([1] if listed else [pytest.approx(1 - share, abs=0.15)])
+    assert found.missing[0] >= 1 - share
+
+
+@here
+def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
+    """A live recording does not say how long it is, so nothing is missing, and a long AVI has several lengths; where a
+    damaged header claims more than any file has, other files still count."""
+    avi = encode(tmp_path / "x.avi", "mjpeg", 6, format="yuvj420p")
+    data = avi.read_bytes()
+    for size in (0, 0xFFFFFFFF):
+        avi.write_bytes(data[:4] + size.to_bytes(4, "little") + data[8 : data.rindex(b"idx1")])
+        assert outcome(open_source(avi)) == list(range(6))
+    avi.write_bytes(data + b"RIFF" + (5000).to_bytes(4, "little") + b"AVIX")
+    found = containers_of(open_source(avi))
+    assert (found is not None and found.bytes.tolist()) == [len(data) + 5008]
+    mp4 = tmp_path / "x.mp4"
+    mp4.write_bytes(b"\0\0\0\x10ftypisom\0\0\0\0" + b"\0\0\0\1mdat" + b"\xff" * 8 + bytes(50))
+    found = containers_of(open_source(mp4))
+    assert (found is not None and (found.bytes.tolist(), found.missing.tolist())) == ([1 << 40], [1])
+    mkv = encode(tmp_path / "x.mkv", "libx264", 6)
+    data = mkv.read_bytes()
+    at = data.index(b"\x18\x53\x80\x67") + 4
+    assert data[at] == 1  # followed by seven bytes
+    for size, expected in ((bytes([255] * 7), len(data)), (bytes([127] * 7), 1 << 40)):
+        mkv.write_bytes(data[: at + 1] + size + data[at + 8 :])
+        found = containers_of(open_source(mkv))
+        assert (found is not None and found.bytes.tolist()) == [expected]
+        assert outcome(open_source(mkv)) == list(range(6))
+
+
+@here
+@pytest.mark.parametrize(("name", "index"), [("x.avi", "69647831"), ("counted.avi", "69647831"), ("x.mkv", "1C53BB6B")])
+def test_without_its_index_a_whole_video_is_whole(tmp_path: Path, name: str, index: str) -> None:
+    """Where only what is behind the pictures was cut off, no frame is missing, and there is nothing to reject."""
+    codec, format = ("mjpeg", "yuvj420p") if name == "x.avi" else ("libx264", "yuv420p")
+    path = encode(tmp_path / name, codec, 30, format=format)
+    data, places = path.read_bytes(), packets(path)
+    path.write_bytes(data[: data.rindex(bytes.fromhex(index))])
+    assert outcome(open_source(path)) == list(range(30))
+    path.write_bytes(data[: sum(places[-1]) - 8])
+    found = outcome(open_source(path))
+    kept = [what for what in found if isinstance(what, int)]
+    assert (kept, len(kept) < len(found)) == (found[: len(kept)], True)
 
 
 @here

@@ -18,8 +18,8 @@ from rawpack_packer.text import again
 
 class RejectLimit:
     """The limit of a job. A sample that is rejected counts as one. A container, such as a video, that cannot be
-    read, or ends early, has one sample in place of an unknown number, and counts by its share of the files or of the
-    bytes of the source, whichever is larger."""
+    read, or ends early, has one sample in place of an unknown number. What is missing of it counts by its share of the
+    files or of the bytes of the source, whichever is larger."""
 
     def __init__(self, source: Source, run_options: RunOptions) -> None:
         self._source, self._samples, self._most = source, len(source), run_options.max_rejects

@@ -242,10 +242,12 @@ class Containers:
     starts: Rows
     """(n,): the number of the first sample of each, ascending."""
     bytes: Rows
-    """(n,): their sizes; negative where they are not known."""
+    """(n,): their sizes, of those that were cut the ones before; negative where they are not known."""
     stands: Rows
     """(n,): the number of the sample that stands for what cannot be read of it, where that cannot be counted: its
     first sample, which is its only one, or its last one. -1 where each of its samples is one."""
+    missing: NDArray[np.float64]
+    """(n,): how much of it that sample stands for, from 0 to 1: all where it cannot be read."""
 
     @property
     def lost(self) -> NDArray[np.bool_]:
@@ -253,17 +255,19 @@ class Containers:
         return self.stands >= 0
 
     def shares(self) -> NDArray[np.float64]:
-        """(n, 2): the share of each in the number of files, and in their bytes: 0 where the size of any is unknown."""
+        """(n, 2): the share of what is missing of each in the number of files, and in their bytes: 0 where the size of
+        any is unknown."""
         sizes = self.bytes if (self.bytes >= 0).all() else np.zeros_like(self.bytes)
         files = np.full(len(sizes), 1 / max(1, len(sizes)))
-        return np.stack([files, sizes / max(1, int(sizes.sum()))], axis=1)
+        return np.stack([files, sizes / max(1, int(sizes.sum()))], axis=1) * self.missing[:, None]
 
     def holding(self, rows: Rows) -> Containers:
         """Those that hold the samples at `rows`, ascending, which are numbered from 0."""
         held, starts = np.unique(np.searchsorted(self.starts, rows, "right") - 1, return_index=True)
         stands = np.searchsorted(rows, self.stands[held])
         kept = np.isin(self.stands[held], rows)
-        return Containers(self.noun, starts.astype(np.int64), self.bytes[held], np.where(kept, stands, -1))
+        starts, stands = starts.astype(np.int64), np.where(kept, stands, -1)
+        return Containers(self.noun, starts, self.bytes[held], stands, self.missing[held])
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from rawpack_packer.sources.base import (
     Samples,
     Source,
     check_part,
+    check_sample,
     column_of,
     containers_of,
     group_of,
@@ -36,10 +37,11 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
+from rawpack_packer.sources.frame_order import Reordered, by_frame
 from rawpack_packer.sources.listing.lines import fault
 from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
-from rawpack_packer.sources.video import Videos
+from rawpack_packer.sources.video import FRAME, Videos
 from rawpack_packer.sources.view import picked
 
 Rows = NDArray[np.int64]
@@ -223,9 +225,11 @@ class JoinedFields:
     """A source with the fields that a pattern found in the paths of its samples. A field `label` replaces that of the
     source and its classes."""
 
-    def __init__(self, source: Source, found: FoundFields, rows: Rows, pattern: str) -> None:
-        """rows: (n,), the row in `found.columns` of each sample. pattern: as the user wrote it."""
-        self._source, self._found, self._rows = source, found, rows
+    def __init__(self, source: Source, found: FoundFields, rows: Rows, pattern: str, order: Rows | None = None) -> None:
+        """rows: (n,), the row in `found.columns` of each sample of the source. pattern: as the user wrote it. order:
+        (n,), the number in the source of each sample; None where they are in its order."""
+        self._source, self._found, self._order = source, found, order
+        self._rows = rows if order is None else rows[order]
         digest = xxhash.xxh3_64_intdigest(pattern.encode("utf-8", "surrogateescape"))
         self._state = np.array([[UNKNOWN[0], digest - (1 << 63)]])
         info = source.info
@@ -244,56 +248,78 @@ class JoinedFields:
 
     def key(self, i: int, /) -> str:
         """See `Samples.key`."""
-        return self._source.key(i)
+        return self._source.key(self._at(i))
 
     def part(self, start: int, stop: int, /) -> Samples:
         """See `Source.part`."""
         check_part(self, start, stop)
+        if self._order is not None:
+            return self.pick(np.arange(start, stop))
         return self._part(self._source.part(start, stop), self._rows[start:stop])
 
     def pick(self, rows: Rows, /) -> Samples:
         """See `CanPick`."""
-        return self._part(picked(self._source, rows), self._rows[rows])
+        if self._order is None:
+            return self._part(picked(self._source, rows), self._rows[rows])
+        in_order, at = np.unique(self._order[rows], return_inverse=True)
+        return self._part(Reordered(picked(self._source, in_order), at), self._rows[rows])
 
     def states(self) -> Rows:
         """See `Source.states`."""
-        return np.concatenate([self._source.states(), self._state])
+        states = self._source.states()
+        if self._order is not None and len(states) >= len(self):
+            states = np.concatenate([states[self._order], states[len(self) :]])
+        return np.concatenate([states, self._state])
 
     def labels(self) -> Rows | None:
         """See `HasLabels`."""
         label = self._found.columns.get("label")
         if label is None:
-            return labels_of(self._source)
+            return self._ordered(labels_of(self._source))
         return label.values[self._rows] if self.info.classes is not None and isinstance(label, Numbers) else None
 
     def unread(self) -> Rows:
         """See `HasUnread`."""
-        return unread_of(self._source)
+        unread = unread_of(self._source)
+        return unread if self._order is None else np.flatnonzero(np.isin(self._order, unread))
 
     def containers(self) -> Containers | None:
         """See `HasContainers`."""
-        return containers_of(self._source)
+        return None if self._order is not None else containers_of(self._source)
 
     def videos(self) -> Videos | None:
         """See `HasVideos`."""
-        return videos_of(self._source)
+        videos = videos_of(self._source)
+        return videos if videos is None or self._order is None else videos.at(self._order)
 
     def group(self, i: int, /) -> str:
         """See `HasGroups`."""
-        return group_of(self._source, i)
+        return group_of(self._source, self._at(i))
 
     def column(self, name: str, /) -> Column | None:
         """See `HasColumns`."""
         found = self._found.columns.get(name)
-        return column_of(self._source, name) if found is None else found.pick(self._rows)
+        if found is not None:
+            return found.pick(self._rows)
+        column = column_of(self._source, name)
+        return column if column is None or self._order is None else column.pick(self._order)
 
     def line(self, i: int, /) -> int:
         """See `HasColumns`."""
-        return lines_of(self._source)(i)
+        return lines_of(self._source)(self._at(i))
 
     def path(self, i: int, /) -> str:
         """See `HasPaths`."""
-        return paths_of(self._source)(i)
+        return paths_of(self._source)(self._at(i))
+
+    def _at(self, i: int) -> int:
+        if self._order is None:
+            return i
+        check_sample(self, i)
+        return int(self._order[i])
+
+    def _ordered(self, values: Rows | None) -> Rows | None:
+        return values if values is None or self._order is None else values[self._order]
 
     def _part(self, samples: Samples, rows: Rows) -> _JoinedPart:
         used, at = np.unique(rows, return_inverse=True)
@@ -303,6 +329,7 @@ class JoinedFields:
 def join_path_fields(source: Source, text: str) -> Source:
     """A source with the fields that a pattern finds in the paths of its samples, see `path_pattern`.
 
+    If it finds `frame`, the frames of each video are put in the order of their numbers: by name, 10 comes before 2.
     What could not be read has a path that is no sample's, and so the fields of the first one: it is rejected anyway.
     Raises UsageError, BadListingError.
     """
@@ -324,7 +351,8 @@ def join_path_fields(source: Source, text: str) -> Source:
             last = path
         rows[i] = len(paths) - 1
     found = found_in(paths, pattern, source.info.root)
-    return JoinedFields(source, found, rows, text)
+    order = by_frame(found.columns, [path for _, path in paths], rows, unread) if FRAME in found.columns else None
+    return JoinedFields(source, found, rows, text, order)
 
 
 def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str, str]:

@@ -53,6 +53,8 @@ class FrameRuns:
     """(runs,): the number of each run's video, counted through the reader: 0, 0, 1, ..."""
     one_label: bool
     """Whether there is a `label`, and each video has only one."""
+    unordered: int
+    """Videos whose frames are not stored in the order of their numbers."""
 
 
 class _Line(msgspec.Struct):
@@ -69,8 +71,12 @@ def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
     lost = np.concatenate([np.empty(0, np.int64), *_lost(library)])
     labeled = LABEL in library.fields and library.fields[LABEL].kind == "number"
     starts, videos, seen, one_label = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0, labeled
+    unordered = 0
     for start, block, begins in _whole_videos(library, rows, count):
-        at = np.flatnonzero(_run_starts(library, block, begins, lost))
+        frames = library.values(FRAME, block).astype(np.int64)
+        back = np.setdiff1d(np.flatnonzero(np.diff(frames) < 0) + 1, begins)
+        unordered += len(np.unique(np.searchsorted(begins, back, side="right")))
+        at = np.flatnonzero(_run_starts(library, block, begins, lost, frames))
         starts.append(at + start)
         videos.append(np.searchsorted(begins, at, side="right") - 1 + seen)
         seen += len(begins)
@@ -78,7 +84,7 @@ def find_runs(library: Stores, rows: NDArray[np.int64] | None) -> FrameRuns:
             one_label = bool(np.isin(np.flatnonzero(_changes(library.values(LABEL, block))), begins).all())
     begins = np.concatenate(starts)
     first = begins if rows is None else rows[begins]
-    return FrameRuns(first, np.diff(np.append(begins, count)), np.concatenate(videos), one_label)
+    return FrameRuns(first, np.diff(np.append(begins, count)), np.concatenate(videos), one_label, unordered)
 
 
 def _check_fields(library: Stores) -> None:
@@ -89,7 +95,7 @@ def _check_fields(library: Stores) -> None:
             raise UsageError(
                 f"clips are made of the frames of videos, and {library.stores[0].path} has {found} {name!r}: pack "
                 "videos, or frames with two integer fields, `video` and `frame`, the number of each frame's video and "
-                "its number there; the frames of a video one after another"
+                "its number there; --key-pattern 'v{video:d}/{frame:d}.jpg' finds them in paths such as v1/23.jpg"
             )
 
 
@@ -133,13 +139,17 @@ def _whole_videos(
 
 
 def _run_starts(
-    library: Stores, block: NDArray[np.int64], begins: NDArray[np.int64], lost: NDArray[np.int64]
+    library: Stores,
+    block: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    lost: NDArray[np.int64],
+    frames: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Whether a run starts at each row of some whole videos. begins: where each of these begins."""
+    """Whether a run starts at each row of some whole videos. begins: where each of these begins. frames: the number of
+    each frame."""
     starts: NDArray[np.bool_] = np.diff(block, prepend=block[0]) != 1
     starts[begins] = True
     starts |= np.isin(block, lost)
-    frames = library.values(FRAME, block).astype(np.int64)
     steps = frames - np.append(0, frames[:-1])
     starts |= steps <= 0
     steps[starts] = _NONE

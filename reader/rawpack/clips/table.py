@@ -232,6 +232,11 @@ def find_clips(library: Stores, rows: NDArray[np.int64] | None, shape: ClipShape
         )
     runs = find_runs(library, rows)
     table = ClipTable(runs, shape, library.groups is not None)
+    if runs.unordered:
+        warn(
+            f"the frames of {runs.unordered} of {int(runs.video[-1]) + 1} videos are not stored in the order of their "
+            "numbers, and a clip ends where the next number is lower: pack the frames in their order"
+        )
     if table.left_out:
         least = shape.lengths[0]
         problem = (

@@ -80,12 +80,14 @@ def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -
     found = index.only(ascending)
     if missing.any():
         asked = np.nan_to_num(seconds).clip(-_LONGEST_S, _LONGEST_S)
-        why = f"the video has no frame for its row: the last one of {len(times):,} is at {times[-1]:.3f} s"
+        why = f"the last one of {len(times):,} is at {times[-1]:.3f} s"
+        if not (asked[missing] > times[-1]).all():
+            why = f"none of {len(times):,} is within {period / 2:.3f} s of it, or the row is out of order"
         found = replace(
             found,
             packet=np.where(missing, LOST, found.packet).astype(np.int32),
             times=np.where(missing, np.rint(asked / float(index.time_base)), found.times).astype(np.int64),
-            lost=("truncated", why),
+            lost=("truncated", f"the video has no frame for its row: {why}"),
         )
     return found, int(((off > TOLERANCE_S) & ~missing).sum())
 

@@ -11,6 +11,7 @@ import errno
 import io
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +22,8 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack_packer.errors import check_memory, reason_of, stop_if_of_any_file, twice, unreadable_now
 from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, UNREADABLE, changed, check_unchanged
-from rawpack_packer.sources.video import EBML, SNIFF_BYTES, sniff_video
+from rawpack_packer.sources.video import SNIFF_BYTES, sniff_video
+from rawpack_packer.sources.video.length import declared_bytes
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -42,10 +44,14 @@ _MAX_PIXELS = 178_000_000
 """Of a frame, the default of `--max-pixels`: a header may claim anything."""
 _CAREFUL = {"err_detect": "crccheck+bitstream+buffer+explode", "max_pixels": str(_MAX_PIXELS)}
 """Options of every decoder: damage is an error, not a guess at what the picture was."""
-_SEGMENT = b"\x18\x53\x80\x67"
-_SEGMENT_WITHIN = 4096
-"""Bytes in which a Matroska file's segment begins."""
-_MAX_BOXES = 1_000_000
+_BEGUN_OPEN = {**_CAREFUL, "err_detect": "crccheck+bitstream+buffer"}
+_FORGOTTEN = ("mmco: ", "Missing reference picture")
+"""How FFmpeg's messages begin that pictures from before a cut cause where H.264 was cut in an open group of pictures:
+one is to be forgotten, or is listed among those that may be referred to."""
+_INVALID = int.from_bytes(b"INDA", "little")
+"""FFmpeg's number for an error in the data."""
+_IDR = "nal_unit_type: 5"
+"""How that about a picture begins behind which none from before is used, so that no cut can take any away."""
 _HDR = (16, 18)
 """Transfer functions, by their ITU-T H.273 numbers: PQ and HLG."""
 _UNSPECIFIED = 2
@@ -108,8 +114,11 @@ class _Data(io.FileIO):
 class OpenVideo:
     """An open video file, with one stream and its decoder. Close it."""
 
-    def __init__(self, file: VideoFile, stream: int | None = None) -> None:
-        """stream: the number of one; None chooses.
+    _keys = 0
+    """The key packets that the decoder was fed."""
+
+    def __init__(self, file: VideoFile, stream: int | None = None, *, begun_open: bool = False) -> None:
+        """stream: the number of one; None chooses. begun_open: see `decode`.
 
         Raises DecodeError where the file cannot be used, SourceChangedError where it is not the one that was found.
         """
@@ -134,7 +143,9 @@ class OpenVideo:
             context = self.stream.codec_context
             # One worker per core is the parallelism; with threads, an error would be reported with another frame.
             context.thread_count = 1
-            context.options = dict(_CAREFUL)
+            # Other decoders do not stumble there, or do not report all that they guess.
+            self._begun_open = begun_open and context.name == "h264"
+            context.options = dict(_BEGUN_OPEN if self._begun_open else _CAREFUL)
         except BaseException:
             os.close(self._fd)
             self._check_read()
@@ -164,9 +175,9 @@ class OpenVideo:
         """The number of video streams, without cover pictures."""
         return len(_videos(self.container))
 
-    def ends_early(self) -> bool:
-        """Whether the file is shorter than its container says."""
-        return _ends_early(self._data, self._file.state[0], self.format)
+    def length(self) -> int:
+        """Bytes that the file has by its container, or where that does not say more, those that it has."""
+        return max(self._file.state[0], declared_bytes(self._data.read_at, self.format))
 
     def packets(self) -> Iterator[Any]:
         """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
@@ -175,7 +186,28 @@ class OpenVideo:
     def frames(self) -> Iterator[VideoFrame]:
         """All frames, as they are shown. Raises FFmpegError at the first damage that a decoder or demuxer reports."""
         for packet in self.packets():
-            yield from frames_of(packet)
+            yield from self.decode(packet)
+
+    def decode(self, packet: Any) -> list[VideoFrame]:
+        """The frames that come out of the decoder when it is fed a packet, or None for the end. Raises FFmpegError for
+        damage.
+
+        A video may have been cut, without encoding, where the pictures refer to none from before, although their list
+        of references does. With `begun_open`, it is no damage that those are not there, up to the next key frame.
+        """
+        if not self._begun_open:
+            return _frames_of(self.stream, packet)
+        import av
+
+        with messages_of(av.logging.DEBUG) as messages:
+            frames = _frames_of(self.stream, packet)
+        first = not self._keys
+        self._keys += packet is not None and packet.is_keyframe
+        for level, _, text in messages:
+            bad = level <= av.logging.ERROR and not (self._keys < 2 and text.startswith(_FORGOTTEN))
+            if bad or (first and text.startswith(_IDR)):
+                raise av.error.InvalidDataError(_INVALID, text.strip())
+        return frames
 
     def close(self) -> None:
         """Raises PackError where a read failed, unless `check` has raised it."""
@@ -189,11 +221,26 @@ def is_last(packet: Any) -> bool:
     return packet.size == 0 and packet.pts is None and packet.dts is None
 
 
-def frames_of(packet: Any) -> list[VideoFrame]:
-    """The frames that a decoder gives out when it is fed a packet. Raises FFmpegError for damage."""
+def _frames_of(stream: VideoStream, packet: Any) -> list[VideoFrame]:
+    if packet is None or is_last(packet):
+        return list(stream.decode(None))
     # A decoder takes any packet without data for the end.
-    frames: list[VideoFrame] = packet.decode() if packet.size or is_last(packet) else []
-    return frames
+    return list(packet.decode()) if packet.size else []
+
+
+@contextmanager
+def messages_of(level: int) -> Iterator[list[tuple[int, str, str]]]:
+    """FFmpeg's messages up to a level, as they come: level, name of the part of FFmpeg, and text."""
+    import av
+
+    # Capturing starts after a file is opened, since FFmpeg's threads would call back into Python while it is.
+    av.logging.set_skip_repeated(False)
+    av.logging.set_level(level)
+    try:
+        with av.logging.Capture() as messages:
+            yield messages
+    finally:
+        av.logging.set_level(None)
 
 
 def stop_if_no_memory(error: Exception) -> None:
@@ -304,8 +351,7 @@ def _open(data: _Data, file: VideoFile) -> InputContainer:
         return container
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
-        cut = any(_ends_early(data, file.state[0], kind) for kind in ("mov", "matroska", "avi"))
-        if cut and sniff_video(data.read_at(SNIFF_BYTES, 0)):
+        if _length_unopened(data, file) > file.state[0]:
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
 
@@ -338,43 +384,15 @@ def _choose(container: InputContainer, number: int | None) -> VideoStream:
     return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
 
 
-def _ends_early(data: _Data, size: int, container: str) -> bool:
-    """Whether a file of `size` bytes is shorter than its container says. container: FFmpeg's name for the format.
-
-    False for formats that record no length, such as transport streams.
-    """
-    if container.startswith("mov"):
-        return _boxes_end_early(data, size)
-    head = data.read_at(_SEGMENT_WITHIN, 0)
-    if container.startswith("matroska"):
-        return _segment_ends_early(head, size)
-    return container == "avi" and head[:4] == b"RIFF" and 8 + int.from_bytes(head[4:8], "little") > size
+def length_of(file: VideoFile) -> int:
+    """The `OpenVideo.length` of a file on this machine that cannot be opened as a video."""
+    try:
+        with _Data(file.open()) as data:
+            return _length_unopened(data, file)
+    except OSError:
+        return file.state[0]
 
 
-def _boxes_end_early(data: _Data, size: int) -> bool:
-    """MP4 and QuickTime: a sequence of boxes, each with its length."""
-    at = 0
-    for _ in range(_MAX_BOXES):
-        head = data.read_at(16, at)
-        if len(head) < 8 or not head[4:8].isalnum():
-            return False  # the end, or a few trailing bytes that are no box
-        length = int.from_bytes(head[:4], "big")
-        if length == 1:
-            length = int.from_bytes(head[8:16], "big")
-        if length < 8:
-            return False  # 0: up to the end of the file
-        at += length
-        if at > size:
-            return True
-    return False
-
-
-def _segment_ends_early(head: bytes, size: int) -> bool:
-    """Matroska and WebM: one segment, whose length may be unknown."""
-    at = head.find(_SEGMENT)
-    if not head.startswith(EBML) or at < 0 or at + 5 > len(head):
-        return False
-    width = 9 - head[at + 4].bit_length()
-    unknown = (1 << 7 * width) - 1
-    length = int.from_bytes(head[at + 4 : at + 4 + width], "big") & unknown
-    return length != unknown and at + 4 + width + length > size
+def _length_unopened(data: _Data, file: VideoFile) -> int:
+    kinds = ("mov", "matroska", "avi") if sniff_video(data.read_at(SNIFF_BYTES, 0)) else ()
+    return max(file.state[0], declared_bytes(data.read_at, *kinds))

@@ -16,7 +16,6 @@ from rawpack_packer.sources.video.container import (
     OpenVideo,
     ToRgb,
     VideoFile,
-    frames_of,
     is_last,
     stop_if_no_memory,
     text_of_error,
@@ -45,6 +44,7 @@ class Decoding(ABC):
 
     def __init__(self, file: VideoFile, index: VideoIndex) -> None:
         self._file, self._index, self._to_rgb = file, index, ToRgb(index.turn)
+        self._begun_open = index.begun_open
         self._video: OpenVideo | None = None
         self._read: Iterator[Any] = iter(())
         """What is read from the open video: a generator that holds what the container owns."""
@@ -76,7 +76,7 @@ class Decoding(ABC):
     def _open(self) -> OpenVideo:
         """The video, opened again at its start."""
         self.close()
-        self._video = OpenVideo(self._file, self._index.stream)
+        self._video = OpenVideo(self._file, self._index.stream, begun_open=self._begun_open)
         return self._video
 
     def _error(self, k: int, detail: str, reason: str = "damaged") -> DecodeError:
@@ -147,6 +147,13 @@ class Seeking(Decoding):
         """When the frame is shown that came out last."""
         self._limit: int | None = None
         """The packet before which decoding ends."""
+        self._from_cut: Seeking | None = None
+        """For frames of the first group, which may have been cut open, see `OpenVideo.decode`."""
+
+    def close(self) -> None:
+        if self._from_cut is not None:
+            self._from_cut.close()
+        super().close()
 
     def _frame(self, k: int) -> VideoFrame:
         """See `Decoding`. The outcome depends on the file alone: earlier calls decide only how fast it is known."""
@@ -177,6 +184,11 @@ class Seeking(Decoding):
             else:
                 missing = True
         self._in_vain |= missing
+        if start == origin and not self._begun_open:
+            if self._from_cut is None:
+                self._from_cut = Seeking(self._file, self._index)
+                self._from_cut._begun_open = True
+            return self._from_cut._frame(k)
         raise self._error(k, "the decoder gave no picture: its data, or data that it builds on, are damaged")
 
     def _is_ahead(self, start: int, pts: int) -> bool:
@@ -263,7 +275,7 @@ class Seeking(Decoding):
 
         assert self._video is not None
         try:
-            self._out.extend(self._video.stream.decode(None) if packet is None else frames_of(packet))
+            self._out.extend(self._video.decode(packet))
         except av.error.FFmpegError as error:
             stop_if_no_memory(error)
             return False

@@ -8,7 +8,7 @@ but correct.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,8 +23,8 @@ from rawpack_packer.sources.video.container import (
     OpenVideo,
     Turn,
     VideoFile,
-    frames_of,
     is_last,
+    messages_of,
     notes_of,
     stop_if_no_memory,
     text_of_error,
@@ -119,8 +119,13 @@ class VideoIndex:
     turn: Turn = None
     lost: tuple[str, str] = ("truncated", "")
     """Reason and detail of the rejects for LOST frames."""
-    cut: bool = False
-    """Whether the last frame is LOST and stands for all that is missing behind it, whose number is unknown."""
+    cut: float = 0
+    """Where the last frame is LOST and stands for all that is missing behind it, an unknown number of frames: their
+    share of `length`, above 0."""
+    begun_open: bool = False
+    """Whether frames that can only be counted are decoded so, see `OpenVideo.decode`."""
+    length: int = 0
+    """Bytes of the file, or those that its container says it has, where it was cut."""
 
     def __len__(self) -> int:
         return len(self.packet)
@@ -154,10 +159,16 @@ class _Demuxed:
     notes: list[str]
     duration: int
     """How long the last frame is shown; 0 where that is not recorded."""
+    seconds: Fraction
+    """How long the container says that it lasts; 0 where it does not."""
     intact_dts: int
     """When the last packet before any damage is decoded."""
+    intact_bytes: int
+    """Where the last packet before any damage ends."""
     broken: str
     """What is wrong with the container, from some packet on."""
+    length: int
+    """See `OpenVideo.length`."""
     early: bool
     """The container says that it is longer than the file."""
     missing: int | None
@@ -175,55 +186,58 @@ def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
     Raises DecodeError where nothing in the video can be decoded, SourceChangedError where the file changed.
     """
     with closing(OpenVideo(file)) as video:
-        read = _demux(video, beat)
+        read = _demux(file, video, beat)
         video.check()
     frames, damaged, complete = _first_frames(file, read)
+    if damaged and not (again := _first_frames(file, read, begun_open=True))[1]:
+        frames, damaged, complete = again
     packets = _trusted(read, frames, damaged=damaged, complete=complete)
     index = _counted(file, read, beat) if packets is None else _announced(read, packets)
     if frames:
         read.notes += notes_of(frames[0])
         index = replace(index, turn=turn_of(frames[0]))
-    index = _with_lost(replace(index, notes=tuple(read.notes)), read)
+    index = _with_lost(replace(index, notes=tuple(read.notes), length=read.length), read)
     if not len(index):
         raise DecodeError("corrupt", "none of its frames can be decoded")
     return index
 
 
-def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
+def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
     """Read every packet of the stream, up to where the container breaks off."""
     import av
 
     stream = video.stream
-    rate, notes = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), _notes_of_stream(video)
+    rate, aspect = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), stream.sample_aspect_ratio
+    notes = ["several_streams"] * (video.streams > 1) + ["not_square"] * (_fraction(aspect) not in (None, 1))
     vp8 = stream.codec_context.name in ("vp8", "libvpx")
     pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
-    last, duration, intact_dts, broken = NO_PTS, 0, NO_PTS, ""
-    # Only log messages say that a container is damaged. Capturing starts after the file is opened, since FFmpeg's
-    # threads would call back into Python while it is.
-    av.logging.set_level(av.logging.ERROR)
+    last, duration, intact_dts, intact_bytes, broken = NO_PTS, 0, NO_PTS, 0, ""
     try:
-        with av.logging.Capture() as messages:
+        with messages_of(av.logging.ERROR) as messages:  # only these say that a container is damaged
             for packet in video.packets():
                 beat()
                 broken = broken or next((text.strip() for _, name, text in messages if name == video.format), "")
                 messages.clear()
                 if is_last(packet):
                     continue
-                shown, damaged = _is_shown(packet, vp8=vp8), packet.is_corrupt or bool(broken)
+                shown, damaged = packet.size > 0 and not packet.is_discard, packet.is_corrupt or bool(broken)
+                shown &= not vp8 or not shown or memoryview(packet)[0] & _VP8_SHOWN > 0
                 pts.append(NO_PTS if packet.pts is None else packet.pts)
                 size.append(packet.size)
                 flags.append(KEY * packet.is_keyframe | SHOWN * shown | DAMAGED * damaged)
                 if packet.is_keyframe:
                     key_dts.append(pts[-1] if packet.dts is None else min(pts[-1], packet.dts))
-                if not damaged and packet.dts is not None:
-                    intact_dts = packet.dts
+                if not damaged:
+                    intact_dts = intact_dts if packet.dts is None else packet.dts
+                    intact_bytes = (packet.pos or 0) + packet.size
                 if shown and pts[-1] >= last:
                     last, duration = pts[-1], packet.duration or 0
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
         broken = broken or text_of_error(error)
-    finally:
-        av.logging.set_level(None)
+    frames = len(stream.index_entries) if video.format.startswith("mov") else stream.frames
+    listed = video.format.startswith("mov") or frames == len(flags)
+    length = video.length()
     return _Demuxed(
         packets=Packets(
             0, np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
@@ -233,21 +247,14 @@ def _demux(video: OpenVideo, beat: Callable[[], None]) -> _Demuxed:
         rate=rate,
         notes=notes,
         duration=duration,
+        seconds=Fraction(video.container.duration or 0, 1_000_000),
         intact_dts=intact_dts,
+        intact_bytes=intact_bytes,
         broken=broken,
-        early=video.ends_early(),
-        missing=max(0, len(stream.index_entries) - len(flags)) if video.format.startswith("mov") else None,
+        length=length,
+        early=length > file.state[0],
+        missing=max(0, frames - len(flags)) if listed else None,
     )
-
-
-def _is_shown(packet: Any, *, vp8: bool) -> bool:
-    return packet.size > 0 and not packet.is_discard and not (vp8 and not memoryview(packet)[0] & _VP8_SHOWN)
-
-
-def _notes_of_stream(video: OpenVideo) -> list[str]:
-    aspect = _fraction(video.stream.sample_aspect_ratio)
-    found = {"several_streams": video.streams > 1, "not_square": aspect not in (None, 1)}
-    return [name for name, holds in found.items() if holds]
 
 
 def _fraction(value: Any) -> Fraction | None:
@@ -256,20 +263,21 @@ def _fraction(value: Any) -> Fraction | None:
     return Fraction(value.numerator, value.denominator) if value else None
 
 
-def _first_frames(file: VideoFile, read: _Demuxed) -> tuple[list[VideoFrame], bool, bool]:
-    """The first frames from the origin on, whether damage was met, and whether these are all frames."""
+def _first_frames(file: VideoFile, read: _Demuxed, *, begun_open: bool = False) -> tuple[list[VideoFrame], bool, bool]:
+    """The first frames from the origin on, whether damage was met, and whether these are all frames. begun_open: see
+    `OpenVideo.decode`."""
     import av
 
     frames: list[VideoFrame] = []
     damaged = complete = False
-    with closing(OpenVideo(file, read.stream)) as video:
+    with closing(OpenVideo(file, read.stream, begun_open=begun_open)) as video:
         try:
             for number, packet in enumerate(video.packets()):
                 if len(frames) >= _FIRST_FRAMES or number >= read.origin + _FIRST_PACKETS:
                     break
                 complete = is_last(packet)
                 try:
-                    frames += frames_of(packet) if number >= read.origin else []
+                    frames += video.decode(packet) if number >= read.origin else []
                 except av.error.FFmpegError as error:
                     stop_if_no_memory(error)
                     damaged = True
@@ -316,34 +324,49 @@ def _announced(read: _Demuxed, packets: Packets) -> VideoIndex:
 
 def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> VideoIndex:
     """The index of a video whose packets say too little, by decoding all of it, up to the first damage."""
-    import av
-
     read.notes.append("counted")
-    found, read.missing = array("q"), None
-    with closing(OpenVideo(file, read.stream)) as video:
-        try:
-            for frame in video.frames():
-                if frame.is_corrupt:
-                    read.broken = "the picture is damaged"
-                    break
-                found.append(NO_PTS if frame.pts is None else frame.pts)
-                beat()
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
-            read.broken = text_of_error(error)
+    found, broken, begun_open = _decoded(file, read, beat, False)
+    if broken:
+        tries = (found, broken, begun_open), _decoded(file, read, beat, True)
+        found, read.broken, begun_open = max(tries, key=lambda tried: len(tried[0]))
+    if read.missing or read.broken:
+        read.missing = None
+        read.intact_bytes = read.intact_bytes * len(found) // max(1, len(read.packets.pts))
     times, unit = np.array(found, np.int64), read.time_base
     if not len(times) or times[0] == NO_PTS or np.any(np.diff(times) <= 0):
         unit, times = 1 / (read.rate or _RATE), np.arange(len(times), dtype=np.int64)
     end = int(times[-1]) + _gap(times, unit) if len(times) else 0
-    return VideoIndex(read.stream, 0, None, np.arange(len(times), dtype=np.int32), times, unit, end)
+    numbers = np.arange(len(times), dtype=np.int32)
+    return VideoIndex(read.stream, 0, None, numbers, times, unit, end, begun_open=begun_open)
+
+
+_Decoded = tuple[Sequence[int], str, bool]
+"""When each frame is shown, up to the first damage; what that is; and `begun_open`, see `OpenVideo.decode`."""
+
+
+def _decoded(file: VideoFile, read: _Demuxed, beat: Callable[[], None], begun_open: bool) -> _Decoded:
+    import av
+
+    found = array("q")
+    with closing(OpenVideo(file, read.stream, begun_open=begun_open)) as video:
+        try:
+            for frame in video.frames():
+                if frame.is_corrupt:
+                    return found, "the picture is damaged", begun_open
+                found.append(NO_PTS if frame.pts is None else frame.pts)
+                beat()
+        except av.error.FFmpegError as error:
+            stop_if_no_memory(error)
+            return found, text_of_error(error), begun_open
+    return found, "", begun_open
 
 
 def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
     """The index, with LOST frames where the file should have more than it has: at least one where their number is
     unknown. Frames that are shown after missing ones have no number, and so are LOST too."""
-    if not (read.early or read.broken) or read.missing == 0:
-        return index
     packets, gap = index.packets, _gap(index.times, index.time_base)
+    if not (read.early or read.broken) or read.missing == 0 or _is_whole(index, read, gap):
+        return index
     followed = not read.early and packets is not None and bool(packets.flags[-1] & DAMAGED)
     count = int(not followed) if read.missing is None else read.missing
     cut = count > _MAX_LOST or (count == 1 and read.missing is None)
@@ -358,9 +381,17 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
         packet=np.concatenate([packet, np.full(count, LOST, np.int32)]),
         times=np.concatenate([index.times, after]),
         end=int(after[-1]) + gap if count else index.end,
-        cut=cut,
+        cut=max(1e-9, 1 - read.intact_bytes / max(1, read.length)) if cut else 0,
         lost=("truncated", "the file has ended") if read.early else ("damaged", f"reading stopped: {read.broken}"),
     )
+
+
+def _is_whole(index: VideoIndex, read: _Demuxed, gap: int) -> bool:
+    """Whether the pictures last as long as the container says: what a file lacks that ends early is something else
+    then, such as the index behind them."""
+    if not len(index) or not read.seconds or np.any(read.packets.flags & DAMAGED):
+        return False
+    return (index.end - int(index.times[0]) + gap / 2) * index.time_base >= read.seconds
 
 
 def _gap(times: NDArray[np.int64], unit: Fraction) -> int:

@@ -50,7 +50,7 @@ from rawpack_packer.sources.video import (
     make_selection,
     sniff_video,
 )
-from rawpack_packer.sources.video.container import VideoFile
+from rawpack_packer.sources.video.container import VideoFile, length_of
 from rawpack_packer.sources.video.decoding import Counting, Decoding, Seeking
 from rawpack_packer.sources.video.index import LOST, READ_AGAIN, VideoIndex
 from rawpack_packer.text import plain
@@ -76,6 +76,8 @@ class TakenFrames:
     """The number of each of these frames among all frames of its video."""
     frame_bytes: int = 0
     """The share of one frame in the video's file."""
+    length: int = 0
+    """Bytes of the video's file, before it was cut."""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -86,9 +88,12 @@ class TakenFrames:
         return self.file.state[0] == NOT_SCANNED
 
     @property
-    def cut(self) -> bool:
-        """Whether the last of these samples stands for an unknown number of frames."""
-        return isinstance(self.found, DecodeError) or (self.found.cut and bool(self.found.packet[-1:] == LOST))
+    def missing(self) -> float:
+        """The share of the file for which the last of these samples stands, an unknown number of frames; 0 where each
+        sample is a frame."""
+        if isinstance(self.found, DecodeError):
+            return not self.unread
+        return self.found.cut if self.found.packet[-1:] == LOST else 0
 
     def key(self, k: int) -> str:
         """The video's path below the folder, and the number of frame k; the path alone where the file was
@@ -227,10 +232,10 @@ class FrameSource(VideoPart):
 
     def containers(self) -> Containers:
         """See `HasContainers`: the videos, or the parts of videos that a listing names."""
-        lost = [taken.cut and not taken.unread for taken in self._videos]
-        sizes = [0 if taken.unread else taken.file.state[0] for taken in self._videos]
-        stands = np.where(np.array(lost, bool), self._ends[1:] - 1, -1)
-        return Containers("video", self._ends[:-1], np.array(sizes, np.int64), stands)
+        missing = np.array([taken.missing for taken in self._videos], np.float64)
+        sizes = [0 if taken.unread else taken.length for taken in self._videos]
+        stands = np.where(missing > 0, self._ends[1:] - 1, -1)
+        return Containers("video", self._ends[:-1], np.array(sizes, np.int64), stands, missing)
 
     def videos(self) -> Videos:
         """The video of each frame."""
@@ -396,7 +401,8 @@ def _taken(videos: Sequence[tuple[VideoFile, Selection]], progress: Scanning) ->
     for number, ((file, selection), fault) in enumerate(zip(videos, faults, strict=True)):
         found = fault or indexes[file.path]
         if isinstance(found, DecodeError):
-            taken.append(TakenFrames(file, number, found, range(1)))
+            length = file.state[0] if fault else length_of(file)
+            taken.append(TakenFrames(file, number, found, range(1), length=length))
             continue
         frames: range | NDArray[np.int64] = _picked(found, selection)
         counts.update(found.notes)
@@ -408,7 +414,7 @@ def _taken(videos: Sequence[tuple[VideoFile, Selection]], progress: Scanning) ->
             frames = range(len(found))
         else:
             found = found.only(np.asarray(frames))
-        taken.append(TakenFrames(file, number, found, frames, share))
+        taken.append(TakenFrames(file, number, found, frames, share, found.length))
     return taken, counts
 
 

@@ -1,0 +1,60 @@
+"""Puts frames that are files in the order of their numbers: by name, frame 10 comes before frame 2."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawpack_packer.sources.base import Item, Samples, image_file_of
+from rawpack_packer.sources.table.columns import Column
+from rawpack_packer.sources.table.named_files import natural
+from rawpack_packer.sources.video import FRAME, VIDEO
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """Some samples in another order."""
+
+    samples: Samples
+    at: Rows
+    """(n,): where each sample is in `samples`."""
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __getitem__(self, i: int, /) -> Item:
+        return self.samples[int(self.at[i])]
+
+    def key(self, i: int, /) -> str:
+        return self.samples.key(int(self.at[i]))
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        """See `HasImageFiles`."""
+        return image_file_of(self.samples, int(self.at[i]))
+
+
+def by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, unread: set[int]) -> Rows | None:
+    """(n,): the samples in the order of `frame` in each video, which is in one folder; videos are in the order in which
+    they begin. None where they are in this order already.
+
+    columns: those of paths. rows: (n,), the path of each sample. unread: the samples that have none.
+    """
+
+    def value(name: str, row: int) -> Any:
+        found = np.asarray(columns[name].value(row)).item() if name in columns else None
+        return natural(found) if name == FRAME and isinstance(found, str) else found
+
+    begins: dict[object, int] = {}
+    order = list[tuple[int, Any, int]]()
+    for i, row in enumerate(rows.tolist()):
+        video = i if i in unread else (paths[row].rpartition("/")[0], value(VIDEO, row))
+        order.append((begins.setdefault(video, i), value(FRAME, row), i))
+    order.sort()
+    numbers = np.array([i for *_, i in order], np.int64)
+    return None if (np.diff(numbers) == 1).all() else numbers
