@@ -72,23 +72,29 @@ def forked(checkout: Path, files: list[str], plugin: Recorder | Chosen, limit: f
     child = os.fork()
     if not child:
         try:
+            os.setpgid(0, 0)
             _run(checkout, files, plugin, answer)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(0)
-    end = time.monotonic() + limit
-    while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < end:
-        time.sleep(0.02)
-    with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # and the processes that it has left
+    with suppress(OSError):  # whichever of both is first
+        os.setpgid(child, child)
+    end, ended = time.monotonic() + limit, 0
+    try:
+        while not ended and time.monotonic() < end:
+            time.sleep(0.02)
+            ended = os.waitpid(child, os.WNOHANG)[0]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # and the processes that it has left
     if not ended:
         os.waitpid(child, 0)
     return answer.read_bytes() if ended else None
 
 
 def _run(checkout: Path, files: list[str], plugin: Recorder | Chosen, answer: Path) -> None:
-    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(checkout)
     output = os.open(checkout.parent / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -172,7 +178,7 @@ class Recorder:
             return (yield)
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
             seconds = time.perf_counter() - began - self._shared_s
             for fixtures in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
                 self._lines.update(*(self._shared.get(fixture, ()) for fixture in fixtures))
