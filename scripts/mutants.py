@@ -36,7 +36,7 @@ import msgspec
 from executed import Chosen, Recorder, Test, forked, reached
 from mutate import LEFT_OUT, ROOT
 from rooms import modules, room_of
-from tests_for import nearest
+from tests_for import homes, nearest
 
 SWAPPED = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
@@ -170,14 +170,14 @@ def drawn(seed: int, count: int, room: str) -> list[Mutant]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def run(mutants: list[Mutant], out: Path, elsewhere: dict[Mutant, Mutant] | None = None) -> None:
-    """Run the nearest tests on each mutant that the file has no outcome of. elsewhere: mutants -> the same in this
-    checkout."""
+def run(mutants: list[Mutant], out: Path, elsewhere: dict[Mutant, Mutant] | None = None, every: bool = False) -> None:
+    """Run the nearest tests, or every test, on each mutant that the file has no outcome of. elsewhere: mutants -> the
+    same in this checkout."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.touch()
     with tempfile.TemporaryDirectory(prefix="rawpack-mutants-") as folder, out.open("a") as file:
         Path(folder).chmod(0o755)  # some tests run as another user
-        tests = Tests(Path(shutil.copytree(ROOT, Path(folder) / "checkout", symlinks=True, ignore=LEFT_OUT)))
+        tests = Tests(Path(shutil.copytree(ROOT, Path(folder) / "checkout", symlinks=True, ignore=LEFT_OUT)), every)
         for number, mutant in enumerate(mutants, 1):
             if any(outcome.mutant == mutant for outcome in read(out)):  # of a run beside this one, too
                 continue
@@ -194,8 +194,8 @@ def run(mutants: list[Mutant], out: Path, elsewhere: dict[Mutant, Mutant] | None
 class Tests:
     """The tests of a copy of the checkout, and what they execute."""
 
-    def __init__(self, copy: Path) -> None:
-        self._copy = copy
+    def __init__(self, copy: Path, every: bool) -> None:
+        self._copy, self._every = copy, every
         hashed = hashlib.sha256()
         for path in sorted(path for top in ("reader", "packer", "tests") for path in (copy / top).rglob("*.py")):
             hashed.update(f"{path.relative_to(copy)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
@@ -216,7 +216,8 @@ class Tests:
         """The tests to run, and whether they execute the place."""
         path = modules()[mutant.module]
         try:
-            every = [test for file in nearest(path) for test in self._recorded(file)]
+            files = sorted(homes()) if self._every else nearest(path)
+            every = [test for file in files for test in self._recorded(file)]
         except ValueError:
             return [], False
         name, lines = str(path.relative_to(ROOT)), reached(intact, intact.count(b"\n", 0, mutant.start) + 1)
@@ -318,6 +319,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", default="", help="only rooms whose names contain this")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "mutants.jsonl")
+    parser.add_argument("--every", action="store_true", help="tests of every file, not only of the nearest ones")
     parser.add_argument("--backwards", action="store_true", help="from the last on: for a second run beside the first")
     parser.add_argument("--list", action="store_true", help="list them, and run nothing")
     parser.add_argument("--survivors", type=Path, metavar="FILE", help="only those that were not caught in this run")
@@ -339,7 +341,7 @@ def main() -> None:
     os.nice(19)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     mutants = mutants[:: -1 if asked.backwards else 1]
-    run(mutants, asked.out, places_here)
+    run(mutants, asked.out, places_here, asked.every)
     show(asked.out)
 
 
