@@ -170,9 +170,9 @@ def drawn(seed: int, count: int, room: str) -> list[Mutant]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def run(mutants: list[Mutant], out: Path, elsewhere: dict[Mutant, Mutant] | None = None, every: bool = False) -> None:
-    """Run the nearest tests, or every test, on each mutant that the file has no outcome of. elsewhere: mutants -> the
-    same in this checkout."""
+def run(mutants: list[Mutant], out: Path, here: dict[Mutant, Mutant], every: bool) -> None:
+    """Run the nearest tests, or every test, on each mutant that the file has no outcome of. here: mutants of another
+    state of the code -> the same in this checkout."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.touch()
     with tempfile.TemporaryDirectory(prefix="rawpack-mutants-") as folder, out.open("a") as file:
@@ -181,7 +181,7 @@ def run(mutants: list[Mutant], out: Path, elsewhere: dict[Mutant, Mutant] | None
         for number, mutant in enumerate(mutants, 1):
             if any(outcome.mutant == mutant for outcome in read(out)):  # of a run beside this one, too
                 continue
-            outcome = tests.outcome(mutant, number, (elsewhere or {}).get(mutant, mutant))
+            outcome = tests.outcome(mutant, number, here.get(mutant, mutant))
             file.write(msgspec.json.encode(outcome).decode() + "\n")
             file.flush()
             said = f"caught by {outcome.test}" if outcome.caught else f"NOT CAUGHT {outcome.test}"
@@ -327,7 +327,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.compare:
         sys.exit(0 if show(*asked.compare) else "fewer are caught")
-    places_here = None
+    places_here = dict[Mutant, Mutant]()
     if asked.survivors:
         survivors = [outcome for outcome in read(asked.survivors) if not outcome.caught]
         places_here = elsewhere(survivors)
@@ -336,7 +336,7 @@ def main() -> None:
     else:
         mutants = drawn(asked.seed, asked.count, asked.room)
     if asked.list:
-        print("\n".join(mutant.describe() for mutant in mutants))
+        print("\n".join(places_here.get(mutant, mutant).describe() for mutant in mutants))
         return
     os.nice(19)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
