@@ -161,13 +161,16 @@ class Recorder:
         self._shared_s = 0.0
         self._tests: dict[str, Test] = {}
         self._failed: set[str] = set()
+        self._skipped: set[str] = set()
 
-    def noted(self) -> list[Test]:
-        return [test for name, test in self._tests.items() if name not in self._failed]
+    def noted(self) -> tuple[list[Test], list[str]]:
+        """Tests that pass, and those that fail."""
+        left_out = self._failed | self._skipped
+        return [test for name, test in self._tests.items() if name not in left_out], sorted(self._failed)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed or (report.skipped and not hasattr(report, "wasxfail")):
-            self._failed.add(report.nodeid)
+        if not report.passed:
+            (self._failed if report.failed else self._skipped).add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

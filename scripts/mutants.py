@@ -3,6 +3,7 @@
 
     .venv/bin/python scripts/mutants.py                          600 mutants: two hours, at idle priority
     .venv/bin/python scripts/mutants.py --count 60 --room order  60 mutants of rooms whose names contain "order"
+    .venv/bin/python scripts/mutants.py --every                  with the tests of all files, which are recorded first
     .venv/bin/python scripts/mutants.py --survivors A.jsonl --out B.jsonl    those that no test has caught in a run
     .venv/bin/python scripts/mutants.py --compare B.jsonl A.jsonl
 
@@ -47,6 +48,8 @@ SWAPPED = {
 """An operator -> what is written in its place."""
 TESTS_S = 30
 """Seconds that the tests of a mutant may take that passes them all."""
+_FILE_S = 0.5
+"""To begin with a file of tests takes so long."""
 _AROUND = 200
 RECORD_S = 1800
 """Seconds for one file of tests while its lines are recorded."""
@@ -170,14 +173,14 @@ def drawn(seed: int, count: int, room: str) -> list[Mutant]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def run(mutants: list[Mutant], out: Path, here: dict[Mutant, Mutant], every: bool) -> None:
-    """Run the nearest tests, or every test, on each mutant that the file has no outcome of. here: mutants of another
-    state of the code -> the same in this checkout."""
+def run(mutants: list[Mutant], out: Path, here: dict[Mutant, Mutant], files: list[str]) -> None:
+    """Run tests of these files, or of the nearest, on each mutant that the file has no outcome of. here: mutants of
+    another state of the code -> the same in this checkout."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.touch()
     with tempfile.TemporaryDirectory(prefix="rawpack-mutants-") as folder, out.open("a") as file:
         Path(folder).chmod(0o755)  # some tests run as another user
-        tests = Tests(Path(shutil.copytree(ROOT, Path(folder) / "checkout", symlinks=True, ignore=LEFT_OUT)), every)
+        tests = Tests(Path(shutil.copytree(ROOT, Path(folder) / "checkout", symlinks=True, ignore=LEFT_OUT)), files)
         for number, mutant in enumerate(mutants, 1):
             if any(outcome.mutant == mutant for outcome in read(out)):  # of a run beside this one, too
                 continue
@@ -194,8 +197,8 @@ def run(mutants: list[Mutant], out: Path, here: dict[Mutant, Mutant], every: boo
 class Tests:
     """The tests of a copy of the checkout, and what they execute."""
 
-    def __init__(self, copy: Path, every: bool) -> None:
-        self._copy, self._every = copy, every
+    def __init__(self, copy: Path, files: list[str]) -> None:
+        self._copy, self._files, self._tests = copy, files, dict[str, list[Test]]()
         hashed = hashlib.sha256()
         for path in sorted(path for top in ("reader", "packer", "tests") for path in (copy / top).rglob("*.py")):
             hashed.update(f"{path.relative_to(copy)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
@@ -216,35 +219,43 @@ class Tests:
         """The tests to run, and whether they execute the place."""
         path = modules()[mutant.module]
         try:
-            files = sorted(homes()) if self._every else nearest(path)
-            every = [test for file in files for test in self._recorded(file)]
+            near = set(nearest(path))
         except ValueError:
-            return [], False
+            near = set()
+        every = [test for file in self._files or sorted(near) for test in self._recorded(file)]
         name, lines = str(path.relative_to(ROOT)), reached(intact, intact.count(b"\n", 0, mutant.start) + 1)
         executing = [test for test in every if test.executes(name, lines)]
         # The first of each function of tests, then the second of each: the cases of one differ less.
         turns, order = Counter[str](), []
         for test in sorted(executing or every, key=lambda test: test.seconds):
             function = test.name.partition("[")[0]
-            order.append((not test.executes(name), turns[function], test.seconds, test))
+            file = function.partition("::")[0]
+            order.append((not test.executes(name), turns[function], file not in near, test.seconds, file, test))
             turns[function] += 1
-        chosen, spent = list[Test](), 0.0
-        for *_, test in sorted(order, key=lambda each: each[:3]):
-            spent += test.seconds
-            chosen += [test] if spent <= TESTS_S or not chosen else []
+        chosen, files, spent = list[Test](), set[str](), 0.0
+        for *_, file, test in sorted(order, key=lambda each: each[:4]):
+            spent += test.seconds + (0 if file in files else _FILE_S)
+            if spent <= TESTS_S or not chosen:
+                chosen.append(test)
+                files.add(file)
         return chosen, bool(executing) and lines is not None
 
     def _recorded(self, file: str) -> list[Test]:
         """The tests of a file that pass, with what they execute."""
+        if file in self._tests:
+            return self._tests[file]
         record = self._records / f"{file.replace('/', '.')}.json"
         if not record.exists():
             began = time.monotonic()
-            noted = forked(self._copy, [file], Recorder(self._copy), RECORD_S) or b"[]"
-            print(f"{file}: {len(msgspec.json.decode(noted))} tests recorded ({time.monotonic() - began:.0f} s)")
+            noted = forked(self._copy, [file], Recorder(self._copy), RECORD_S) or b"[[], []]"
+            tests, failed = msgspec.json.decode(noted, type=tuple[list[Test], list[str]])
+            seconds = f"{time.monotonic() - began:.0f} s"
+            print(f"{file}: {len(tests)} tests recorded ({seconds})", *(f"\n  it fails: {name}" for name in failed))
             whole = record.with_suffix(f".{os.getpid()}")
-            whole.write_bytes(noted)
+            whole.write_bytes(msgspec.json.encode(tests))
             whole.replace(record)
-        return msgspec.json.decode(record.read_bytes(), type=list[Test])
+        self._tests[file] = msgspec.json.decode(record.read_bytes(), type=list[Test])
+        return self._tests[file]
 
     def _run(self, mutant: Mutant, number: int, intact: bytes, chosen: list[Test]) -> tuple[bool, str, int]:
         """Whether tests catch a mutant, which does, or why none does, and how many ran."""
@@ -319,7 +330,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--room", default="", help="only rooms whose names contain this")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "mutants.jsonl")
-    parser.add_argument("--every", action="store_true", help="tests of every file, not only of the nearest ones")
+    parser.add_argument("--every", action="store_true", help="tests of every file, the nearest ones first")
     parser.add_argument("--backwards", action="store_true", help="from the last on: for a second run beside the first")
     parser.add_argument("--list", action="store_true", help="list them, and run nothing")
     parser.add_argument("--survivors", type=Path, metavar="FILE", help="only those that were not caught in this run")
@@ -341,7 +352,7 @@ def main() -> None:
     os.nice(19)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     mutants = mutants[:: -1 if asked.backwards else 1]
-    run(mutants, asked.out, places_here, asked.every)
+    run(mutants, asked.out, places_here, sorted(homes(), reverse=asked.backwards) if asked.every else [])
     show(asked.out)
 
 
