@@ -26,7 +26,7 @@ import pytest
 from rooms import ROOT
 
 TEST_S = 60
-"""Seconds for one test: some faults make a wait endless."""
+"""Seconds for one test where nothing else runs: some faults make a wait endless."""
 _BEFORE = ("numpy", "PIL.Image", "cv2", "h5py", "lmdb", "simplejpeg", "xxhash", "cloudpickle", "click", "tqdm",
            "psutil", "pytest.__main__")  # fmt: skip
 """What forks need not import again. Plugins of pytest cannot be among them."""
@@ -64,7 +64,8 @@ def reached(source: bytes, line: int) -> range | None:
 
 
 def forked(checkout: Path, files: list[str], plugin: Recorder | Chosen, limit: float) -> bytes | None:
-    """What a plugin notes of a run of pytest on a checkout; None where it finds no end in so many seconds."""
+    """What a plugin notes of a run of pytest on a checkout; None where it finds no end in so many seconds, or longer on
+    a machine that does other things."""
     for name in _BEFORE:
         importlib.import_module(name)
     answer = checkout.parent / "answer"
@@ -80,7 +81,7 @@ def forked(checkout: Path, files: list[str], plugin: Recorder | Chosen, limit: f
             os._exit(0)
     with suppress(OSError):  # whichever of both is first
         os.setpgid(child, child)
-    end, ended = time.monotonic() + limit, 0
+    end, ended = time.monotonic() + limit * _patience(), 0
     try:
         while not ended and time.monotonic() < end:
             time.sleep(0.02)
@@ -91,6 +92,11 @@ def forked(checkout: Path, files: list[str], plugin: Recorder | Chosen, limit: f
     if not ended:
         os.waitpid(child, 0)
     return answer.read_bytes() if ended else None
+
+
+def _patience() -> float:
+    """How many times longer than alone something may take now."""
+    return max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def _run(checkout: Path, files: list[str], plugin: Recorder | Chosen, answer: Path) -> None:
@@ -108,7 +114,17 @@ def _run(checkout: Path, files: list[str], plugin: Recorder | Chosen, answer: Pa
     sys.path[:] = [str(checkout), *(path for path in sys.path if not path.startswith(str(ROOT / "scripts")))]
     sys.dont_write_bytecode = False
     os.environ |= environment(checkout)
-    words = ["-q", "-p", "no:cacheprovider", "--timeout", str(TEST_S), "--tb", "short", "--rootdir", str(checkout)]
+    words = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--timeout",
+        str(TEST_S * _patience()),
+        "--tb",
+        "short",
+        "--rootdir",
+        str(checkout),
+    ]
     words += ["--basetemp", str(checkout.parent / "tests"), "-m", "not soak and not heavy"]
     pytest.main([*words, *(["-x"] if isinstance(plugin, Chosen) else []), *files], plugins=[plugin])
     product = sys.modules.get("rawpack")
