@@ -178,7 +178,10 @@ def run(mutants: list[Mutant], out: Path, here: dict[Mutant, Mutant], files: lis
     another state of the code -> the same in this checkout."""
     out.parent.mkdir(parents=True, exist_ok=True)
     out.touch()
-    with tempfile.TemporaryDirectory(prefix="rawpack-mutants-") as folder, out.open("a") as file:
+    with (
+        tempfile.TemporaryDirectory(prefix="rawpack-mutants-", ignore_cleanup_errors=True) as folder,
+        out.open("a") as file,
+    ):
         Path(folder).chmod(0o755)  # some tests run as another user
         tests = Tests(Path(shutil.copytree(ROOT, Path(folder) / "checkout", symlinks=True, ignore=LEFT_OUT)), files)
         for number, mutant in enumerate(mutants, 1):
