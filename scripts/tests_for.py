@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Name the test files that are nearest to folders or files of the product, for `scripts/test --for`.
 
-They are those that mutations.toml names for them; those that are called as they are; and of all others, those that
-import more names of their room than of any other. Where a file has none, it is those of its folder. The tests of
-tests/docs and tests/trainers take minutes, and are left out.
+They are those that mutations.toml names for them; those that are called as they are, or as a folder that they are in;
+and of all others, those that import more names of their room than of any other. Where a file has none, it is those of
+its folder. The tests of tests/docs and tests/trainers take minutes, and are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def homes() -> dict[str, set[str]]:
     found = dict[str, set[str]]()
     for name, path in tests.items():
         stem, package = path.stem.removeprefix("test_"), PACKAGES.get(path.parent.name, "")
-        called = {one for one in modules() if one.startswith(package) and one.endswith(f".{stem}")}
+        called = {one for one in modules() if one.startswith(package) and f".{stem}." in f"{one}."}
         called |= {one for one in modules() if one.startswith(package) and stem.startswith(f"{room_of(one) or '/'}_")}
         counts = Counter(map(_room, imported[name]))
         found[name] = called or {one for one in imported[name] if counts[_room(one)] == max(counts.values())}

@@ -116,6 +116,11 @@ def test_every_room_has_tests(package: str) -> None:
         assert nearest(folder if folder.is_dir() else folder.with_suffix(".py"))
 
 
+@pytest.mark.parametrize(("module", "test"), [("sources.parquet.source", "parquet"), ("sources.video.scan", "video")])
+def test_tests_of_a_folder_are_near_to_its_modules(module: str, test: str) -> None:
+    assert f"tests/packer/test_{test}.py" in nearest(modules()[f"rawpack_packer.{module}"])
+
+
 def test_nothing_is_nearest_to_nothing(tmp_path: Path) -> None:
     """A path without a module is an error, and never all tests."""
     with pytest.raises(ValueError, match="no module of reader/ or packer/ is at"):

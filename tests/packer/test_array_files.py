@@ -195,6 +195,14 @@ def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:
     np.testing.assert_array_equal(Reader(tmp_path / "s", split="test")[1]["image"], images(4)[1])
 
 
+@pytest.mark.parametrize("column", ["image_column", "label_column"])
+def test_arrays_are_named_by_one_option(column: str, tmp_path: Path) -> None:
+    """The error names the other that was given, too."""
+    np.savez(tmp_path / "a.npz", x=np.zeros((2, 8, 8, 3), np.uint8), y=np.arange(2))
+    with pytest.raises(UsageError, match=f"--array and --{column.replace('_', '-')} both name arrays"):
+        open_source(tmp_path / "a.npz", array="image=x,label=y", **{column: "x"})
+
+
 @here
 def test_splits_of_hdf5(tmp_path: Path) -> None:
     """As groups, or in names; files of one split, and what is named, are as before."""

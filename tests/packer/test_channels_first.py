@@ -199,6 +199,7 @@ def test_a_dataset_may_say_it_itself(tmp_path: Path) -> None:
         ((3, 32, 3), True), ((1, 28, 1), True), ((4, 3, 3), True), ((4, 4, 64), True), ((13, 64, 64), True),
         ((512, 7, 7), True),
         ((32, 48, 3), False), ((28, 28, 1), False), ((32, 32, 2), False), ((4, 4, 3), False), ((1, 1, 3), False),
+        ((3, 3, 4), False), ((5, 8, 20), False),
         ((24, 20, 131), False), ((8, 8, 8), False), ((28, 28), False), ((3, 28), False),
         ((3, 5, 6, 7), False), ((9,), False),
     ],

@@ -343,6 +343,17 @@ def _encoded(image: Image.Image, format: str, **options: object) -> bytes:
     return file.getvalue()
 
 
+@every_case
+def test_files_with_several_pictures_or_a_profile_are_counted(case: Case) -> None:
+    """As Pillow sees them; so are those that it decodes."""
+    notes = prepare(case.data, make_recipe(size=16)).notes
+    with Image.open(io.BytesIO(case.data)) as image:
+        several, profile = getattr(image, "n_frames", 1) > 1, bool(image.info.get("icc_profile"))
+    assert ("first_frame_of_several" in notes) == several
+    assert ("icc_ignored" in notes) == profile
+    assert ("by_pillow" in notes) == (case.format not in ("jpeg", "png", "bmp"))
+
+
 def test_images_with_transparency_are_counted() -> None:
     """Those with a pixel that is not opaque, whatever says so. An alpha channel that is opaque all over changes
     nothing, and is not counted."""

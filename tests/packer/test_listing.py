@@ -24,6 +24,7 @@ from running import FORMATS, pack, run_here
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.listing.lines import BadListingError
+from rawpack_packer.sources.table.choose import classes_of
 
 COUNT = 70
 """More than one part of a store."""
@@ -168,6 +169,24 @@ def test_keys_classes_and_the_folder_of_images_can_be_said(small: Callable[..., 
     assert [reader[i]["label"] for i in range(3)] == [1, -1, 2]
     np.testing.assert_array_equal(reader[0]["image"], reader[1]["image"])
     assert reader.fields.keys() == {"image", "label", "key"}
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a", "b", "a"], "line 3 has 'a' again"),
+        (["a", "", "b"], "line 2 has no name"),
+        ([], "has no class: write one name per line"),
+        (b"a\nb\na\n", "names, line 3 has 'a' again"),
+        (b"a\n\nb\n", "names, line 2 has no name"),
+        (b"a\n\xff\n", "is not UTF-8 at byte 2"),
+    ],
+)
+def test_classes_have_names_of_their_own(names: list[str] | bytes, words: str, tmp_path: Path) -> None:
+    if isinstance(names, bytes):
+        (tmp_path / "names").write_bytes(names)
+    with pytest.raises(UsageError, match=words):
+        classes_of(tmp_path / "names" if isinstance(names, bytes) else names)
 
 
 def test_the_column_of_labels_may_be_declared(small: Callable[..., Path]) -> None:

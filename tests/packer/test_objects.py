@@ -59,10 +59,12 @@ WHEAT = (
         ("x,y,w,h", ["0.1,0.1,0.5,0.5", "0.2,0.1,0.4,0.5"], [[6, 4, 36, 24], [12, 4, 36, 24]]),
         ("x,y,w,h", ["1,1,2,2", "0,1,1,1"], [[1, 1, 3, 3], [0, 1, 1, 2]]),
         ("x1,y1,x2,y2", ["0.5,0.5,1.5,1.5", "3,4,5,6"], [[0.5, 0.5, 1.5, 1.5], [3, 4, 5, 6]]),
+        ("x1,y1,x2,y2", ["0.5,0.5,1.5,1.5", "0,0,1.25,1"], [[0.5, 0.5, 1.5, 1.5], [0, 0, 1.25, 1]]),
     ],
 )
 def test_fractions_of_the_image_and_pixels(photos: Path, names: str, rows: list[str], wanted: Any) -> None:
-    """Fractions also where some end a hair outside of the image, and where width and height are given."""
+    """Fractions also where some end a hair outside of the image, and where width and height are given; pixels also
+    where all boxes are within the first two."""
     lines = [f"image_id,{names},label", *(f"{n},{row},x" for n, row in enumerate(rows))]
     (photos / "boxes.csv").write_text("\n".join(lines) + "\n")
     found = boxes_of(packed(photos / "boxes.csv"))

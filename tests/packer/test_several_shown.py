@@ -200,6 +200,14 @@ def test_what_is_not_finite_does_not_darken_a_depth_map() -> None:
     assert thumbnail(np.full((2, 2, 1), np.nan, np.float32), 2).max() == 0
 
 
+@pytest.mark.parametrize("side", [30, 31, 59, 90])
+def test_small_images_are_enlarged_on_request_only(side: int) -> None:
+    """An image that fits stays as it is."""
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    np.testing.assert_array_equal(thumbnail(pixels, side), pixels)
+    assert thumbnail(pixels, side, enlarge=True).shape == (round(side * 2 / 3), side, 3)
+
+
 def test_channels_that_come_first_are_seen_as_such() -> None:
     """On the contact sheet and the pages of reports as on the page of `rawpack view`."""
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)

@@ -702,6 +702,7 @@ class Length:
         (b"photos", {}, "a path is a str"),
         (Length(-1), {}, "its len() raises ValueError"),
         (Length(3), {}, "each of its first 3 samples raises an exception, source[0] KeyError: 0"),
+        (Length(1), {}, "its only sample raises an exception, source[0] KeyError: 0; source[i] must return sample i"),
         ([(3, picture(4, 4, 0))], {}, "the image is a single number, 3"),
         ([[picture(4, 4, 0), 3]], {}, "a list of several values needs names="),
         ([np.ma.masked_less(picture(4, 4, 0), 100)], {}, "the image is a MaskedArray"),

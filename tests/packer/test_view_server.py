@@ -860,6 +860,16 @@ def test_sizes_are_looked_at_before_pixels(packed: Packed, monkeypatch: pytest.M
     page.close()
 
 
+@pytest.mark.parametrize("size", ["32x48", "48x32"])
+def test_pixels_are_height_times_width(size: str, packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(packed("memmap", "--size", size)) as (_, client):
+        monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_PIXELS", 32 * 48)
+        assert client.get("/image?row=0").status == 200
+        monkeypatch.setattr("rawpack_packer.view.looked_at._MOST_PIXELS", 32 * 48 - 1)
+        status, said = client.refused("/image", row=0)
+        assert (status, "pixels, too many for a page" in said) == (400, True), said
+
+
 def test_pictures_are_computed_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wider numbers than a picture's own are never there for all of its pixels; what is shown does not depend on it."""
     rng = np.random.default_rng(0)
