@@ -147,8 +147,8 @@ def check(job: Job, system: Any) -> dict[str, Any]:
 
 
 def check_floats(job: Job, system: Any) -> dict[str, Any]:
-    """Read one epoch of random crops: each sample once, its colors those of a crop of its image, and all values together
-    as those of crops made here, normalized."""
+    """Read one epoch of random crops: each sample once, its colors those of a crop of its image, and all values
+    together as those of crops made here, normalized."""
     source = Source(job)
     every = max(1, len(source) // _CHECKED)
     random = np.random.default_rng(1)
@@ -188,7 +188,7 @@ def moments(image: Any) -> Any:
 
 
 def color_range(image: Any, random: Any) -> tuple[Any, Any]:
-    """The lowest and the highest mean of each channel, (3,) of levels, over many crops of an image (height, width, 3)."""
+    """The lowest and the highest mean of each channel, (3,) of levels, over many crops of (height, width, 3)."""
     height, width, channels = image.shape
     sums = np.zeros((height + 1, width + 1, channels))
     sums[1:, 1:] = image.cumsum(axis=0, dtype=float).cumsum(axis=1)

@@ -11,7 +11,7 @@ from drawing.verdicts import checked, kept, killed_packer, killed_worker, plain,
 
 
 def everything(result: Result) -> list[tuple[str, str]]:
-    return [table for name in ("install", "recipe", "pack", "read", "pace", "behavior") for table in tables(result, name)]
+    return [table for name in ("install", *MAKERS) for table in tables(result, name)]
 
 
 def tables(result: Result, name: str) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     """It resizes, but crops no center and draws no crops: that is done here, where its images come."""
+    os.environ["DATAGO_MAX_TASKS"] = str(max(1, job.workers))
     settings = {
         "source_type": "file",
         "source_config": {"root_path": str(folder), "random_sampling": True, "rank": 0, "world_size": 1},

@@ -1,5 +1,7 @@
-"""tensordict: a memory-mapped TensorDict, indexed in this process, which is faster than in a DataLoader's workers; where
-images are transformed, a DataLoader's workers index and transform them, as in its tutorials."""
+"""tensordict: a memory-mapped TensorDict, indexed in this process, which is faster than in a DataLoader's workers.
+
+Where images are transformed, the workers are faster: they index and transform a batch each.
+"""
 
 from __future__ import annotations
 

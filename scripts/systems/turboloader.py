@@ -49,7 +49,7 @@ def open_loader(folder: Path, job: Job) -> Any:
 
 
 def batches_of(loader: Any, job: Job) -> Iterator[tuple[Any, Any]]:
-    """float32 (n, 3, side, side); for a check of pixels, whole images as the bytes that they were, and their centers."""
+    """float32 (n, 3, side, side); without random crops, the centers of whole images as bytes, to check the pixels."""
     margin = (job.shape[0] - job.side) // 2
     for images, about in loader:
         if job.crop != "random":

@@ -87,8 +87,8 @@ def resize(number: int, of: int, settings: Settings) -> Iterator[int]:
 
 
 def kernel(number: int, of: int, settings: Settings) -> Iterator[int]:
-    """rawpack's own kernel in C, a call a batch: crops and flips that were drawn before, of shuffled rows of a warm mapped
-    file, to float32 (3, side, side), normalized: see `Share`."""
+    """rawpack's own kernel in C, a call a batch: crops and flips that were drawn before, of shuffled rows of a warm
+    mapped file, to float32 (3, side, side), normalized: see `Share`."""
     from rawpack.native.calls import IMAGE, resample
 
     side = side_of(settings)
