@@ -223,7 +223,8 @@ class Run:
         return pythons
 
     def packing(self, call: Call, systems: list[System], kind: str, folder: Path, again: bool) -> Iterator[Row]:
-        """Pack each system's store: in at most two rounds if `again`, otherwise once and only if it is missing."""
+        """Pack each system's store: in at most two rounds if `again`, otherwise once, only if it is missing, and with
+        rows of failures only."""
         for number in range(min(self.asked.rounds, _PACK_ROUNDS) if again else 1):
             if again:
                 yield self.limit(call, PACK_LIMITS[kind], kind, folder, number, once=True) | {"measure": "pack"}
@@ -236,7 +237,7 @@ class Run:
                 if "error" not in row:
                     (store / "done").write_text(str(row["wall_s"]))
                     row["disk_bytes"] = total_bytes(store / "data")
-                if again:
+                if again or "error" in row:
                     yield row
 
     def training(self, call: Call, systems: list[System], kind: str, sets: dict[str, Path]) -> Iterator[Row]:

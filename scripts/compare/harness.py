@@ -46,9 +46,9 @@ _WRONG = 8.0
 """Mean difference in levels from which on an image counts as a wrong one; decoders differ by less than 4."""
 
 
-_BOXES = 2000
+_BOXES = 20_000
 """Crops of an image whose mean colors are compared with that of a crop delivered."""
-_BESIDE = 10.0
+_BESIDE = 16.0
 """Levels by which that may lie outside their range."""
 _NEAR = 0.1
 """By how much the mean and the deviation of all normalized values may differ from those of other crops."""

@@ -16,6 +16,8 @@ torchvision_transforms()
 
 import streaming  # noqa: E402
 
+NAME = "mosaicml-streaming"
+
 
 def pack(source: Source, folder: Path, job: Job) -> None:
     columns = {
