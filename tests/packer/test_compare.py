@@ -300,7 +300,15 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(environments, "make", lambda name, home: python)
     monkeypatch.setattr(environments, "size", lambda python: 1)
     out = tmp_path / "out.json"
-    arguments = ["--photos", tmp_path / "photos", "--quick", "--systems", "rawpack lmdb", "--parts", "recipe,read,behavior"]
+    arguments = [
+        "--photos",
+        tmp_path / "photos",
+        "--quick",
+        "--systems",
+        "rawpack lmdb",
+        "--parts",
+        "recipe,read,behavior",
+    ]
     arguments += ["--json", out, "--work", tmp_path / "work", "--home", tmp_path / "home"]
     monkeypatch.setattr(sys, "argv", ["compare", *map(str, arguments)])
     runpy.run_path(str(COMPARE), run_name="__main__")
