@@ -38,11 +38,14 @@ def draw_comparison(result: Result, out: Path | None) -> None:
         print(f"{title}\n\n{text}\n")
     if out:
         page = out / "compared.md"
-        for name in ("read", "pack", "pace", "behavior", "install"):
+        for name in ("recipe", "read", "pack", "pace", "behavior", "install"):
             # A result of some parts does not replace the others.
             if made := results.tables(result, name):
-                replace(page, name, "\n\n".join(f"**{title}**\n\n{text}" for title, text in made))
-        replace(page, "about", results.about(result))
+                text = "\n\n".join(f"**{title}**\n\n{text}" for title, text in made)
+                # Measured in a run of its own, or in that of the others.
+                replace(page, name, f"{text}\n\n{results.about(result)}" if name == "recipe" else text)
+        if any(results.PARTS[row["measure"]] != "recipe" for row in result["rows"]):
+            replace(page, "about", results.about(result))
         plots.draw_cores(result, out / "compared-cores.svg")
         plots.draw_disk(result, out / "compared-disk.svg")
 

@@ -256,8 +256,18 @@ def _recipe(photos: Settings) -> list[Table]:
         table("alone", _larger(alone, 256), (Entry(_RESIZE), Entry(_RECIPE, _RESIZE)), cpu(_RECIPE, 0.8, _RESIZE)),
         table(
             "floats", _larger(photos, 256),
-            (Entry(_TURBO), Entry(_RECIPE_FLOATS, _TURBO)),
+            (
+                Entry("bare C kernel"), Entry(_TURBO), Entry("FFCV crops, normalize, raw"),
+                Entry(_RECIPE_FLOATS, "bare C kernel"),
+            ),
             cpu(_RECIPE_FLOATS, 0.45, _TURBO),
+        ),
+        table(
+            "floats-jpeg", _larger(photos, 256),
+            (
+                Entry("decode limit"), Entry(f"{_TURBO}, jpeg"), Entry("FFCV crops, normalize, jpeg"),
+                Entry("bilinear crops, normalize, lmdb", "decode limit"),
+            ),
         ),
         table(
             "512", _larger(photos, 512), (Entry("FFCV crops, raw"), Entry(_RECIPE, "FFCV crops, raw")),

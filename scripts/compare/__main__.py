@@ -56,6 +56,8 @@ SYSTEMS = (
     System("rawpack hdf5", "rawpack", REFERENCE, ("raw",), "hdf5"),
     System("rawpack lmdb", "rawpack", REFERENCE, ("jpeg",), "lmdb"),
     System("FFCV", "ffcv", "ffcv", BOTH),
+    System("TurboLoader", "turboloader", "turboloader", BOTH, floats=True),
+    System("datago", "datago", "datago", ("jpeg",)),
     System("DALI", "dali", "dali", BOTH),
     System("tf.data", "tfdata", "tfdata", BOTH),
     System("Grain", "grain", "grain", BOTH),
@@ -73,7 +75,9 @@ LIMITS = {"raw": "copy limit", "jpeg": "decode limit"}
 PACK_LIMITS = {"raw": "bare loop, raw", "jpeg": "bare loop, jpeg"}
 _PACK_ROUNDS, _PACE_S = 2, 1.5
 _MARK = ".rawpack-compare"
-PARTS = ("pack", "read", "pace", "behavior")
+RECIPE_LIMITS = {"raw": "bare C kernel", "jpeg": "decode limit"}
+LARGE_RAW = "raw-256"
+PARTS = ("recipe", "pack", "read", "pace", "behavior")
 MODES = (("raw", "centre"), ("jpeg", "centre"), ("jpeg", "random"))
 RATES = {"raw": (2_000, 5_000, 10_000, 20_000, 40_000, 80_000), "jpeg": (500, 1_000, 2_000, 4_000, 8_000)}
 
@@ -110,7 +114,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few images, one round: only to check that it works")
     parser.add_argument("--rounds", type=int, default=3, help="of reading; packing has two at most [3]")
     parser.add_argument("--seconds", type=float, default=2.0, help="least duration of a measurement [2]")
-    parser.add_argument("--images", type=int, default=4096, help="in a raw store; a JPEG store has half as many [4096]")
+    parser.add_argument("--images", type=int, default=4096, help="in a raw store; others have half as many [4096]")
     parser.add_argument("--batch", type=int, default=256, help="[256]")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="of each system [2]")
     parser.add_argument("--parts", default=",".join(PARTS), help=f"what to measure [{','.join(PARTS)}]")
@@ -175,14 +179,20 @@ class Run:
         systems = [system for system in systems if system.environment in pythons]
         if not asked.make_only:
             call = Call(self.work, pythons, asked)
-            sets = {kind: images(call, asked, kind) for kind in BOTH}
+            sets = {kind: images(call, asked, kind) for kind in (*BOTH, LARGE_RAW)}
             begin = {"group": group}
-            for kind in BOTH:
+            needed = [kind for kind in BOTH if kind == "jpeg" or parts != ["recipe"]]
+            for kind in [*needed, *([LARGE_RAW] * ("recipe" in parts))]:
+                mine = [system for system in systems if kind.partition("-")[0] in system.kinds]
+                if mine:
+                    again = "pack" in parts and kind in BOTH
+                    self.tabulate("pack", self.packing(call, mine, kind, sets[kind], again), begin)
+            for kind in BOTH if "recipe" in parts else ():
                 mine = [system for system in systems if kind in system.kinds]
                 if mine:
-                    self.tabulate("pack", self.packing(call, mine, kind, sets[kind], "pack" in parts), begin)
+                    self.tabulate("recipe", self.training(call, mine, kind, sets), begin)
             for kind, crop in MODES if "read" in parts else ():
-                mine = [system for system in systems if kind in system.kinds]
+                mine = [system for system in systems if kind in system.kinds and not system.floats]
                 if mine:
                     self.tabulate("read", self.reading(call, mine, kind, crop, sets), begin)
             for part, rows in (("pace", self.pacing), ("behavior", self.behaving)):
@@ -213,7 +223,8 @@ class Run:
         return pythons
 
     def packing(self, call: Call, systems: list[System], kind: str, folder: Path, again: bool) -> Iterator[Row]:
-        """Pack each system's store: in at most two rounds if `again`, otherwise once and only if it is missing."""
+        """Pack each system's store: in at most two rounds if `again`, otherwise once, only if it is missing, and with
+        rows of failures only."""
         for number in range(min(self.asked.rounds, _PACK_ROUNDS) if again else 1):
             if again:
                 yield self.limit(call, PACK_LIMITS[kind], kind, folder, number, once=True) | {"measure": "pack"}
@@ -226,8 +237,20 @@ class Run:
                 if "error" not in row:
                     (store / "done").write_text(str(row["wall_s"]))
                     row["disk_bytes"] = total_bytes(store / "data")
-                if again:
+                if again or "error" in row:
                     yield row
+
+    def training(self, call: Call, systems: list[System], kind: str, sets: dict[str, Path]) -> Iterator[Row]:
+        """Random crops, flipped and normalized to float32: checked once, then measured."""
+        stored, recipe = LARGE_RAW if kind == "raw" else kind, {"crop": "random", "floats": True}
+        about = {"kind": kind, "measure": "recipe"}
+        for system in systems:
+            checked = self.job(call, system, stored, "check", sets[stored], **recipe)
+            yield checked | about | {"measure": "recipe_check"}
+        for number in range(self.asked.rounds):
+            yield self.limit(call, RECIPE_LIMITS[kind], stored, sets[stored], number) | about | {"crop": "random"}
+            for system in systems:
+                yield self.job(call, system, stored, "read", sets[stored], round=number, **recipe) | about
 
     def reading(self, call: Call, systems: list[System], kind: str, crop: str, sets: dict[str, Path]) -> Iterator[Row]:
         for number in range(self.asked.rounds):
@@ -239,7 +262,7 @@ class Run:
         for kind in BOTH:
             rates = RATES[kind][:2] if self.asked.quick else RATES[kind]
             for system in systems:
-                if kind in system.kinds:
+                if kind in system.kinds and not system.floats:
                     batch, seconds = min(64, self.asked.batch), min(_PACE_S, self.asked.seconds)
                     yield self.job(call, system, kind, "pace", sets[kind], rates=rates, batch=batch, seconds=seconds)
 
@@ -251,7 +274,7 @@ class Run:
             job = call.job(system, kind, "check", sets[kind], self.store(system, kind) / "data")
             done = self.store(system, kind) / "done"
             took = float(done.read_text()) if done.exists() and not system.store else None
-            yield from self.named(system, kind, behavior.rows(call, system.environment, job, took))
+            yield from self.named(system, kind, behavior.rows(call, system.environment, job, took, system.floats))
             # Only batches of raw images are too large.
             kind = system.kinds[0]
             job = call.job(system, kind, "check", sets[kind], self.store(system, kind) / "data")
@@ -323,7 +346,7 @@ class Run:
 
 def images(call: Call, asked: argparse.Namespace, kind: str) -> Path:
     """A folder of numbered links to the photographs, repeated as often as needed; half as many for JPEG stores."""
-    count = asked.images if kind == "raw" else asked.images // 2
+    count = asked.images if kind == "raw" else asked.images // 2  # half as many where they are larger or decoded
     folder = call.work / f"images-{count}"
     if not folder.exists():
         photos = repr(str(asked.photos.resolve())) if asked.photos else None

@@ -23,13 +23,15 @@ _KEPT, _TAKEN = 16, 5
 _SMALL_SHM = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"'
 
 
-def rows(call: Call, environment: str, job: Job, took: float | None) -> Iterator[dict[str, Any]]:
-    """All questions about one system except `small_shm`. took: seconds to pack its store, None if it packs none."""
+def rows(call: Call, environment: str, job: Job, took: float | None, floats: bool) -> Iterator[dict[str, Any]]:
+    """All questions about one system except `small_shm`. took: seconds to pack its store, None if it packs none.
+    floats: whether it delivers no bytes."""
     batch = max(1, min(64, len(image_files(job.images)) // _KEPT))
     job = replace(job, batch=batch)
-    yield {"measure": "kept", **answer(call, environment, replace(job, action="kept", keep=_KEPT))}
-    yield {"measure": "kill_worker", **answer(call, environment, replace(job, action="kill_worker"))}
-    yield {"measure": "resume", **resume(call, environment, job)}
+    read = replace(job, crop="random", floats=True) if floats else job
+    yield {"measure": "kept", **answer(call, environment, replace(read, action="kept", keep=_KEPT))}
+    yield {"measure": "kill_worker", **answer(call, environment, replace(read, action="kill_worker"))}
+    yield {"measure": "resume", **resume(call, environment, read)}
     if took is not None:
         yield {"measure": "killed_packer", **killed_packer(call, environment, job, took)}
 

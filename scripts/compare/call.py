@@ -13,7 +13,8 @@ from measuring.processes import LIMIT_S, output
 from systems.job import JPEG_SIDE, SIDE, Job
 
 _HARNESS = Path(__file__).resolve().parent / "harness.py"
-SIDES = {"raw": SIDE, "jpeg": JPEG_SIDE}
+SIDES = {"raw": SIDE, "jpeg": JPEG_SIDE, "raw-256": JPEG_SIDE}
+"""Pixels per side of what is stored; raw pixels that random crops are made of are as large as JPEG files."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class System:
     variant: str = ""
     store: str = ""
     """The system whose store it reads, or "" if it packs its own."""
+    floats: bool = False
+    """Whether it delivers no bytes: it is measured only where floats are asked for."""
 
 
 class Call:
@@ -39,7 +42,7 @@ class Call:
     def job(self, system: System, kind: str, action: str, images: Path, store: Path) -> Job:
         side = SIDES[kind]
         return Job(
-            action, system.module, kind, str(store), str(images), system.variant, (side, side, 3),
+            action, system.module, kind.partition("-")[0], str(store), str(images), system.variant, (side, side, 3),
             batch=self.asked.batch, workers=self.asked.workers, seconds=self.asked.seconds,
         )  # fmt: skip
 

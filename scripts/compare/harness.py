@@ -8,7 +8,8 @@ An adapter is a module of `systems` with
 - `pack(source, folder, job)`, which writes all samples of `source`, a `Source`, into `folder`, with their numbers as
   labels;
 - `read(folder, job)`, which returns a function from an epoch's number to its shuffled batches: images, uint8
-  (n, side, side, 3), and the numbers of their samples, both in the type that the system gives its users;
+  (n, side, side, 3), or float32 (n, 3, side, side) if the job wants floats, and the numbers of their samples, both in
+  the type that the system gives its users;
 - if the system can resume, `resume(folder, job, state)`, which returns an iterator over the batches of an epoch (over
   those after `state` unless that is None), and a function that returns the state after the last batch taken.
 """
@@ -34,14 +35,23 @@ import numpy as np
 sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 from measuring.counters import cpu_seconds, memory, ticks, workers
-from systems.images import Source, decoded
+from systems.images import Source, cropped, decoded
 from systems.job import Job
+from systems.recipe import LEVELS, pixels
 
 _WARM_S = 1.0
 _CHECKED = 256
 """About how many images have their pixels compared."""
 _WRONG = 8.0
 """Mean difference in levels from which on an image counts as a wrong one; decoders differ by less than 4."""
+
+
+_BOXES = 20_000
+"""Crops of an image whose mean colors are compared with that of a crop delivered."""
+_BESIDE = 16.0
+"""Levels by which that may lie outside their range."""
+_NEAR = 0.1
+"""By how much the mean and the deviation of all normalized values may differ from those of other crops."""
 
 
 def main() -> None:
@@ -118,6 +128,8 @@ def pace(job: Job, system: Any) -> dict[str, Any]:
 
 def check(job: Job, system: Any) -> dict[str, Any]:
     """Read one epoch: does each sample come exactly once, with the pixels that were packed?"""
+    if job.floats:
+        return check_floats(job, system)
     source = Source(job)
     every = max(1, len(source) // _CHECKED)
     seen: list[int] = []
@@ -132,6 +144,62 @@ def check(job: Job, system: Any) -> dict[str, Any]:
                 differences.append(float(np.abs(image.astype(int) - expected(source, number, job)).mean()))
     wrong = sum(difference > _WRONG for difference in differences)
     return counted(seen, len(source)) | {"difference": max(differences), "checked": len(differences), "wrong": wrong}
+
+
+def check_floats(job: Job, system: Any) -> dict[str, Any]:
+    """Read one epoch of random crops: each sample once, its colors those of a crop of its image, and all values
+    together as those of crops made here, normalized."""
+    source = Source(job)
+    every = max(1, len(source) // _CHECKED)
+    random = np.random.default_rng(1)
+    seen: list[int] = []
+    beside: list[float] = []
+    theirs, ours = np.zeros((2, 3)), np.zeros((2, 3))
+    mean, std = (np.array(levels).reshape(3, 1, 1) for levels in LEVELS)
+    for images, numbers in system.read(Path(job.folder), job)(0):
+        found = as_numpy(images)
+        if found.dtype != np.float32 or found.shape[1:] != (3, job.side, job.side):
+            raise ValueError(f"images are {found.dtype} {found.shape}")
+        for image, number in zip(found, as_numpy(numbers).reshape(-1).tolist(), strict=True):
+            seen.append(number)
+            if number % every == 0:
+                stored = pixels(source.sample(number), job)
+                low, high = color_range(stored, random)
+                color = (image * std + mean).mean(axis=(1, 2))
+                beside.append(float(np.maximum(low - color, color - high).max()))
+                theirs += moments(image)
+                ours += moments((cropped(stored, job.side, "random").transpose(2, 0, 1) - mean) / std)
+    # The mean and the deviation of each channel.
+    (first, second), (own_first, own_second) = theirs / len(beside), ours / len(beside)
+    near = {
+        "mean": float(np.abs(first - own_first).max()),
+        "deviation": float(np.abs(np.sqrt(second - first**2) - np.sqrt(own_second - own_first**2)).max()),
+    }
+    if not max(near.values()) <= _NEAR:
+        raise ValueError(f"values are not those of normalized crops: they differ by {near}")
+    wrong = sum(outside > _BESIDE for outside in beside)
+    return counted(seen, len(source)) | near | {"difference": max(beside), "checked": len(beside), "wrong": wrong}
+
+
+def moments(image: Any) -> Any:
+    """The mean and the mean square of each channel, (2, 3), of an image (3, height, width)."""
+    values = image.astype(float)
+    return np.stack([values.mean(axis=(1, 2)), (values**2).mean(axis=(1, 2))])
+
+
+def color_range(image: Any, random: Any) -> tuple[Any, Any]:
+    """The lowest and the highest mean of each channel, (3,) of levels, over many crops of (height, width, 3)."""
+    height, width, channels = image.shape
+    sums = np.zeros((height + 1, width + 1, channels))
+    sums[1:, 1:] = image.cumsum(axis=0, dtype=float).cumsum(axis=1)
+    area = height * width * random.uniform(0.08, 1, _BOXES)
+    aspect = np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3), _BOXES))
+    high, wide = np.sqrt(area / aspect).astype(int).clip(1, height), np.sqrt(area * aspect).astype(int).clip(1, width)
+    top, left = random.integers(height - high + 1), random.integers(width - wide + 1)
+    below, right = top + high, left + wide
+    boxes = sums[below, right] - sums[top, right] - sums[below, left] + sums[top, left]
+    means = boxes / (high * wide)[:, None]
+    return means.min(axis=0), means.max(axis=0)
 
 
 def kept(job: Job, system: Any) -> dict[str, Any]:
@@ -206,7 +274,8 @@ def expected(source: Source, number: int, job: Job) -> Any:
 
 def touch(images: Any) -> int:
     """Read every 97th row and column, as a consumer that does almost nothing; returns the number of images."""
-    if not int(images[:, ::97, ::97].sum()):
+    read = images[:, ::97, ::97] if images.shape[-1] == 3 else images[:, :, ::97, ::97]
+    if not float(read.sum()):
         raise ValueError("all images are black")
     return len(images)
 

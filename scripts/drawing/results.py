@@ -1,4 +1,4 @@
-"""The tables of a result as Markdown: installation, packing, reading, pacing, behavior."""
+"""The tables of a result as Markdown: installation, what training sees, packing, reading, pacing, behavior."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drawing.verdicts import checked, kept, killed_packer, killed_worker, plain,
 
 
 def everything(result: Result) -> list[tuple[str, str]]:
-    return [table for name in ("install", "pack", "read", "pace", "behavior") for table in tables(result, name)]
+    return [table for name in ("install", *MAKERS) for table in tables(result, name)]
 
 
 def tables(result: Result, name: str) -> list[tuple[str, str]]:
@@ -37,6 +37,19 @@ def reading(rows: list[Row]) -> Iterator[tuple[str, str]]:
             "memory, MB": partial(median, mine, quantity="memory_bytes", shape="{:,.0f}", times=1e-6),
         }
         yield f"Reading, {called}", measured(mine, "bare limit", "{:.3f}", more)
+
+
+def training(rows: list[Row]) -> Iterator[tuple[str, str]]:
+    for kind, called in KINDS.items():
+        every = [row for row in rows if row["kind"] == kind]
+        mine = [row for row in every if row["measure"] == "recipe"]
+        checks = {row["system"]: checked(row) for row in every if row["measure"] == "recipe_check"}
+        more = {
+            "first batch, s": partial(median, mine, quantity="first_batch_s", shape="{:.2f}"),
+            "each sample once, right values": lambda row, checks=checks: checks.get(row["system"], ""),
+        }
+        title = f"Random-resized-crop 224, flip and normalize to float32, from {called}, 256 px"
+        yield title, measured(mine, "bare limit", "{:.3f}", more)
 
 
 def measured(rows: list[Row], limit: str, cpu: str, more: Mapping[str, Callable[[Row], str]]) -> str:
@@ -109,11 +122,11 @@ def installation(result: Result) -> list[tuple[str, str]]:
 
 
 PARTS = {
-    "pack": "pack", "read": "read", "pace": "pace",
+    "pack": "pack", "read": "read", "pace": "pace", "recipe": "recipe", "recipe_check": "recipe",
     **dict.fromkeys(("check", "kept", "kill_worker", "resume", "killed_packer", "small_shm"), "behavior"),
 }  # fmt: skip
 MAKERS: dict[str, Callable[[list[Row]], Iterable[tuple[str, str]]]] = {
-    "pack": packing, "read": reading, "pace": pacing, "behavior": behaving,
+    "recipe": training, "pack": packing, "read": reading, "pace": pacing, "behavior": behaving,
 }  # fmt: skip
 
 

@@ -13,9 +13,11 @@ from nvidia.dali import fn, pipeline_def, types
 
 from systems.images import Source
 from systems.job import Job
+from systems.recipe import LEVELS
 
 NAME = "nvidia-dali-cuda130"
 _SHARD, _BUFFER = 256, 1024
+AREA, ASPECT = [0.08, 1.0], [3 / 4, 4 / 3]
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
@@ -60,7 +62,11 @@ def steps(folder: Path, job: Job) -> Any:
             initial_fill=_BUFFER,
             name="reader",
         )
-        return fn.reshape(image, shape=list(job.shape)), number
+        image = fn.reshape(image, shape=list(job.shape), layout="HWC")
+        if not job.floats:
+            return image, number
+        image = fn.random_resized_crop(image, size=job.side, random_area=AREA, random_aspect_ratio=ASPECT)
+        return flipped_floats(image), number
     data, number = fn.readers.file(
         file_root=str(folder),
         file_list=str(folder / "list.txt"),
@@ -70,15 +76,24 @@ def steps(folder: Path, job: Job) -> Any:
     )
     if job.crop == "random":
         image = fn.decoders.image_random_crop(
-            data, device="cpu", output_type=types.RGB, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3]
+            data, device="cpu", output_type=types.RGB, random_area=AREA, random_aspect_ratio=ASPECT
         )
         image = fn.resize(image, resize_x=job.side, resize_y=job.side)
+        if job.floats:
+            return flipped_floats(image), number
         return fn.flip(image, horizontal=fn.random.coin_flip()), number
     # Decoding and cropping in one operator, as DALI's documentation advises.
     return fn.decoders.image_crop(
         data, device="cpu", output_type=types.RGB, crop=(job.side, job.side), crop_pos_x=0.5, crop_pos_y=0.5,
         rounding="truncate",
     ), number  # fmt: skip
+
+
+def flipped_floats(image: Any) -> Any:
+    """Flipped by chance, and normalized."""
+    mean, std = map(list, LEVELS)
+    mirror = fn.random.coin_flip()
+    return fn.crop_mirror_normalize(image, dtype=types.FLOAT, output_layout="CHW", mean=mean, std=std, mirror=mirror)
 
 
 def open_pipeline(folder: Path, job: Job, **options: Any) -> Any:

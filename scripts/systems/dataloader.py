@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from systems.images import Source, decoded
+from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered
 
 NAME = "torch"
 
@@ -33,21 +34,25 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 class Rows(Dataset[Any]):  # type: ignore[misc]
     """Rows of the mapped file."""
 
-    def __init__(self, folder: Path) -> None:
-        self.images = np.load(folder / "images.npy", mmap_mode="r")
+    def __init__(self, folder: Path, job: Job) -> None:
+        self.images, self.job = np.load(folder / "images.npy", mmap_mode="r"), job
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, i: int) -> Any:
-        return torch.from_numpy(self.images[i].copy()), i
+        image = self.images[i]
+        return (delivered(image, self.job) if self.job.floats else torch.from_numpy(image.copy())), i
 
 
 class WholeBatches(Rows):
     """The rows of a batch at once."""
 
     def __getitems__(self, rows: list[int]) -> Any:
-        return torch.from_numpy(self.images[rows]), torch.tensor(rows)
+        images = self.images[rows]
+        if self.job.floats:
+            return together([delivered(image, self.job) for image in images]), torch.tensor(rows)
+        return torch.from_numpy(images), torch.tensor(rows)
 
 
 class Files(Dataset[Any]):  # type: ignore[misc]
@@ -60,7 +65,7 @@ class Files(Dataset[Any]):  # type: ignore[misc]
         return len(self.files)
 
     def __getitem__(self, i: int) -> Any:
-        return torch.from_numpy(decoded(self.files[i].read_bytes(), self.job)), i
+        return torch.as_tensor(delivered(self.files[i].read_bytes(), self.job)), i
 
 
 def as_it_is(batch: Any) -> Any:
@@ -68,8 +73,15 @@ def as_it_is(batch: Any) -> Any:
 
 
 def stacked(samples: list[Any]) -> Any:
-    """A batch of pairs of image and number, for adapters whose images are numpy arrays."""
-    return torch.from_numpy(np.stack([image for image, _ in samples])), torch.tensor([number for _, number in samples])
+    """A batch of pairs of image and number, for adapters whose images may be numpy arrays."""
+    return together([image for image, _ in samples]), torch.tensor([number for _, number in samples])
+
+
+def together(images: list[Any]) -> Any:
+    """A batch of images: arrays or tensors."""
+    if isinstance(images[0], torch.Tensor):
+        return torch.stack(images)
+    return torch.from_numpy(np.stack(images))
 
 
 def loader(dataset: Any, job: Job, **options: Any) -> Callable[[int], Iterable[Any]]:
@@ -90,5 +102,5 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     if job.kind == "jpeg":
         return loader(Files(folder, job), job)
     if job.variant:
-        return loader(WholeBatches(folder), job, collate_fn=as_it_is)
-    return loader(Rows(folder), job)
+        return loader(WholeBatches(folder, job), job, collate_fn=as_it_is)
+    return loader(Rows(folder, job), job)

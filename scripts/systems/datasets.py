@@ -11,9 +11,10 @@ import datasets
 import numpy as np
 import torch
 
-from systems.dataloader import as_it_is, loader
-from systems.images import Source, decoded, single_threaded
+from systems.dataloader import as_it_is, loader, together
+from systems.images import Source, single_threaded
 from systems.job import Job
+from systems.recipe import delivered
 
 NAME = "datasets"
 _SHARDS, _BUFFER = 8, 1000
@@ -55,10 +56,12 @@ class Rows:
 
     def __getitems__(self, numbers: list[int]) -> Any:
         if self.job.kind == "raw":
-            return torch.from_numpy(np.asarray(self.numpy[numbers]["image"])), torch.tensor(numbers)
+            images = np.asarray(self.numpy[numbers]["image"])
+            if self.job.floats:
+                return together([delivered(image, self.job) for image in images]), torch.tensor(numbers)
+            return torch.from_numpy(images), torch.tensor(numbers)
         found = self.images[numbers]
-        images = np.stack([decoded(data, self.job) for data in found["image"]])
-        return torch.from_numpy(images), torch.tensor(found["index"])
+        return together([delivered(data, self.job) for data in found["image"]]), torch.tensor(found["index"])
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ffcv.fields import IntField, RGBImageField
 from ffcv.fields.decoders import (
     CenterCropRGBImageDecoder,
@@ -14,11 +15,12 @@ from ffcv.fields.decoders import (
     SimpleRGBImageDecoder,
 )
 from ffcv.loader import Loader, OrderOption
-from ffcv.transforms import RandomHorizontalFlip, Squeeze, ToTensor
+from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
 from ffcv.writer import DatasetWriter
 
 from systems.images import QUALITY, Source, single_threaded
 from systems.job import Job
+from systems.recipe import LEVELS
 
 NAME = "ffcv"
 
@@ -56,6 +58,11 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
         steps = [SimpleRGBImageDecoder()]
     else:
         steps = [CenterCropRGBImageDecoder(side, job.side / job.shape[0])]
+    # On a CPU, normalizing comes before a tensor is made. ToTorchImage leaves the channels last in memory.
+    last = [ToTensor()]
+    if job.floats:
+        mean, std = map(np.array, LEVELS)
+        last = [NormalizeImage(mean, std, np.float32), ToTensor(), ToTorchImage()]
     batches = Loader(
         str(folder / "images.beton"),
         batch_size=job.batch,
@@ -64,6 +71,6 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
         os_cache=True,
         drop_last=False,
         seed=1,
-        pipelines={"image": [*steps, ToTensor()], "index": [IntDecoder(), ToTensor(), Squeeze()]},
+        pipelines={"image": [*steps, *last], "index": [IntDecoder(), ToTensor(), Squeeze()]},
     )
     return lambda number: batches

@@ -12,8 +12,9 @@ import numpy as np
 from absl import flags
 from array_record.python.array_record_module import ArrayRecordWriter
 
-from systems.images import Source, decoded
+from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered_by_opencv
 
 NAME = "grain"
 # Its worker processes read absl's flags, which must be parsed before.
@@ -36,8 +37,10 @@ class Decode(grain.MapTransform):  # type: ignore[misc]
     def map(self, record: bytes) -> Any:
         number = np.int64(struct.unpack_from("<q", record)[0])
         if self.job.kind == "raw":
-            return np.frombuffer(record, np.uint8, offset=8).reshape(self.job.shape), number
-        return decoded(record[8:], self.job), number
+            stored: Any = np.frombuffer(record, np.uint8, offset=8).reshape(self.job.shape)
+        else:
+            stored = record[8:]
+        return delivered_by_opencv(stored, self.job), number
 
 
 def loader(folder: Path, job: Job, seed: int, epochs: int | None) -> Any:

@@ -31,6 +31,8 @@ class Job:
     """Pixels per side of an image that is delivered."""
     crop: str = "centre"
     """`centre`, or `random` for random-resized-crop and flip."""
+    floats: bool = False
+    """Whether random crops are delivered normalized, as float32 (n, 3, side, side)."""
     batch: int = 256
     workers: int = 2
     seconds: float = 2.0

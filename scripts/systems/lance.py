@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow
 import torch
 
-from systems.dataloader import as_it_is, loader
-from systems.images import Source, decoded
+from systems.dataloader import as_it_is, loader, together
+from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered
 
 NAME = "pylance"
 _ROWS = 256
@@ -63,11 +64,14 @@ class Rows:
         table = self.opened.take(rows).combine_chunks()
         images, numbers = table["image"].chunk(0), table["index"].to_numpy()
         if pyarrow.types.is_fixed_size_list(images.type):
-            # torch needs memory that may be written to.
-            found = images.flatten().to_numpy().reshape(-1, *self.job.shape).copy()
+            samples = images.flatten().to_numpy().reshape(-1, *self.job.shape)
+            if not self.job.floats:
+                # torch needs memory that may be written to.
+                return torch.from_numpy(samples.copy()), torch.from_numpy(numbers.copy())
         else:
-            found = np.stack([decoded(data.as_py(), self.job) for data in images])
-        return torch.from_numpy(found), torch.from_numpy(numbers.copy())
+            samples = [data.as_py() for data in images]
+        found = together([delivered(sample, self.job) for sample in samples])
+        return found, torch.from_numpy(numbers.copy())
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from systems.dataloader import resumed, stacked
-from systems.images import Source, decoded
+from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered
 
 # optimize() deletes all files in these folders, by default $TMPDIR/chunks and $TMPDIR/data, whoever wrote them.
 for _name in ("DATA_OPTIMIZER_CACHE_FOLDER", "DATA_OPTIMIZER_DATA_CACHE_FOLDER"):
@@ -51,7 +52,8 @@ class Images(litdata.StreamingDataset):  # type: ignore[misc]
         sample = super().__getitem__(index)
         image = sample["image"]
         # Bytes are a view of the mapped chunk.
-        return np.asarray(image) if self.job.kind == "raw" else decoded(bytes(image), self.job), sample["index"]
+        image = np.asarray(image) if self.job.kind == "raw" else bytes(image)
+        return delivered(image, self.job), sample["index"]
 
 
 def loader(folder: Path, job: Job) -> Any:

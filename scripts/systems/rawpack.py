@@ -8,9 +8,10 @@ from typing import Any
 
 import rawpack_packer
 from rawpack import Reader, Workers
-from rawpack.transforms import CenterCrop, RandomHorizontalFlip, RandomResizedCrop
+from rawpack.transforms import CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from systems.images import QUALITY, Source
 from systems.job import Job
+from systems.recipe import MEAN, STD
 
 NAME = "rawpack"
 
@@ -25,7 +26,9 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 
 def open_batches(folder: Path, job: Job) -> Any:
     options: dict[str, Any] = {}
-    if job.crop == "random":
+    if job.floats:
+        options["transform"] = [RandomResizedCrop(job.side), RandomHorizontalFlip(), Normalize(MEAN, STD), ToCHW()]
+    elif job.crop == "random":
         options["transform"] = [RandomResizedCrop(job.side, interpolation="area"), RandomHorizontalFlip()]
     elif job.kind == "jpeg":
         options["transform"] = [CenterCrop(job.side)]

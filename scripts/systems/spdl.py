@@ -12,6 +12,7 @@ from spdl.pipeline import PipelineBuilder
 
 from systems.images import Source, random_box
 from systems.job import Job
+from systems.recipe import normalized
 
 NAME = "spdl"
 
@@ -24,6 +25,7 @@ def pack(source: Source, folder: Path, job: Job) -> None:
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     files = sorted(map(str, folder.glob("*.jpg")))
     side, margin = job.side, (job.shape[0] - job.side) // 2
+    kind = np.float32 if job.floats else np.uint8
     centre = f"format=pix_fmts=rgb24,crop={side}:{side}:{margin}:{margin}:exact=1"
 
     def load(rows: list[int]) -> Any:
@@ -31,14 +33,15 @@ def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
             options: Any = {"width": None, "height": None, "pix_fmt": None, "filter_desc": centre}
             frames = spdl.io.load_image_batch([files[row] for row in rows], **options)
             return spdl.io.to_numpy(frames), np.array(rows)
-        images = np.empty((len(rows), side, side, 3), np.uint8)
+        images = np.empty((len(rows), 3, side, side) if job.floats else (len(rows), side, side, 3), kind)
         for k, row in enumerate(rows):
             top, left, height, width = random_box(*job.shape[:2])
             box = f"format=pix_fmts=rgb24,crop={width}:{height}:{left}:{top}:exact=1,scale={side}:{side}:flags=area"
             if np.random.random() < 0.5:
                 box += ",hflip"
             buffer = spdl.io.load_image(files[row], filter_desc=box)
-            images[k] = spdl.io.to_numpy(buffer)
+            image = spdl.io.to_numpy(buffer)
+            images[k] = normalized(image) if job.floats else image
         return images, np.array(rows)
 
     def epoch(number: int) -> Iterator[Any]:

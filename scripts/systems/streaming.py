@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable, Iterable, Iterator
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from systems.dataloader import resumed, stacked
-from systems.images import Source, decoded
+from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered, torchvision_transforms
 
-NAME = "mosaicml-streaming"
-
-
-def _without_torchvision() -> None:
-    """Replace torchvision, which the library imports but does not use here: its wheel needs the CUDA build of torch."""
-    for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
-        module: Any = types.ModuleType(name)
-        module.__spec__ = ModuleSpec(name, None)
-        module.VisionDataset = module.CIFAR10 = module.to_tensor = object
-        module.__path__ = []
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent:
-            setattr(sys.modules[parent], child, module)
-
-
-_without_torchvision()
+# The library imports torchvision, too.
+torchvision_transforms()
 
 import streaming  # noqa: E402
+
+NAME = "mosaicml-streaming"
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
@@ -56,8 +41,7 @@ class Images(streaming.StreamingDataset):  # type: ignore[misc]
 
     def __getitem__(self, index: Any) -> Any:
         sample = super().__getitem__(index)
-        image = sample["image"]
-        return decoded(image, self.job) if isinstance(image, bytes) else image, sample["index"]
+        return delivered(sample["image"], self.job), sample["index"]
 
 
 def loader(folder: Path, job: Job) -> Any:

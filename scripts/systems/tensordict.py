@@ -1,4 +1,7 @@
-"""tensordict: a memory-mapped TensorDict, indexed in this process, which is faster than in a DataLoader's workers."""
+"""tensordict: a memory-mapped TensorDict, indexed in this process, which is faster than in a DataLoader's workers.
+
+Where images are transformed, the workers are faster: they index and transform a batch each.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from typing import Any
 import torch
 from tensordict import MemoryMappedTensor, TensorDict
 
+from systems.dataloader import as_it_is, loader, together
 from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered
 
 NAME = "tensordict"
 
@@ -26,8 +31,24 @@ def pack(source: Source, folder: Path, job: Job) -> None:
         samples["image"][i], samples["index"][i] = torch.from_numpy(image), i
 
 
+class Rows:
+    """The samples of a batch in one access, transformed."""
+
+    def __init__(self, samples: Any, job: Job) -> None:
+        self.samples, self.job = samples, job
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitems__(self, rows: list[int]) -> Any:
+        batch = self.samples[rows]
+        return together([delivered(image.numpy(), self.job) for image in batch["image"]]), batch["index"]
+
+
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:
     samples = TensorDict.load_memmap(folder)
+    if job.floats:
+        return loader(Rows(samples, job), job, collate_fn=as_it_is)
 
     def epoch(number: int) -> Iterator[Any]:
         order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(number))

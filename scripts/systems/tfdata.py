@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from systems.images import Source
 from systems.job import Job
+from systems.recipe import LEVELS
 
 NAME = "tensorflow-cpu"
 _SHARDS, _BUFFER = 8, 1000
@@ -37,13 +38,17 @@ def pipeline(folder: Path, job: Job) -> Any:
     fields = {"image": tf.io.FixedLenFeature([], tf.string), "index": tf.io.FixedLenFeature([], tf.int64)}
 
     side = job.side
+    mean, std = map(tf.constant, LEVELS)
 
     def sample(record: Any) -> Any:
         found = tf.io.parse_single_example(record, fields)
         data = found["image"]
-        if job.kind == "raw":
-            return tf.reshape(tf.io.decode_raw(data, tf.uint8), job.shape), found["index"]
-        shape = tf.io.extract_jpeg_shape(data)
+        raw = job.kind == "raw"
+        if raw:
+            image = tf.reshape(tf.io.decode_raw(data, tf.uint8), job.shape)
+            if not job.floats:
+                return image, found["index"]
+        shape = tf.constant(job.shape) if raw else tf.io.extract_jpeg_shape(data)
         if job.crop == "random":
             begin, size, _ = tf.image.sample_distorted_bounding_box(
                 shape,
@@ -52,10 +57,16 @@ def pipeline(folder: Path, job: Job) -> Any:
                 area_range=(0.08, 1.0),
                 aspect_ratio_range=(3 / 4, 4 / 3),
             )
-            box = tf.stack([begin[0], begin[1], size[0], size[1]])
-            image = tf.image.decode_and_crop_jpeg(data, box, channels=3)
-            image = tf.cast(tf.image.resize(image, (side, side)), tf.uint8)
-            return tf.image.random_flip_left_right(image), found["index"]
+            if raw:
+                image = tf.slice(image, begin, size)
+            else:
+                box = tf.stack([begin[0], begin[1], size[0], size[1]])
+                image = tf.image.decode_and_crop_jpeg(data, box, channels=3)
+            image = tf.image.resize(image, (side, side))
+            if job.floats:
+                image = (tf.image.random_flip_left_right(image) - mean) / std
+                return tf.ensure_shape(tf.transpose(image, (2, 0, 1)), (3, side, side)), found["index"]
+            return tf.image.random_flip_left_right(tf.cast(image, tf.uint8)), found["index"]
         box = tf.stack([(shape[0] - side) // 2, (shape[1] - side) // 2, side, side])
         image = tf.image.decode_and_crop_jpeg(data, box, channels=3)
         return tf.ensure_shape(image, (side, side, 3)), found["index"]

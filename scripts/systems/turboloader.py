@@ -1,4 +1,5 @@
-"""TurboLoader: one `.tbl` file of raw pixels, mapped; its threads crop, flip and normalize in one pass."""
+"""TurboLoader: raw pixels in one `.tbl` file, mapped, or JPEG files in one tar archive; its threads crop, flip and
+normalize in one pass."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import turboloader
 
 from systems.images import Source, encoded
@@ -19,7 +21,7 @@ NAME = "turboloader"
 
 
 def pack(source: Source, folder: Path, job: Job) -> None:
-    """Its packer reads an archive of JPEG files, in order."""
+    """Its packer for raw pixels reads an archive of JPEG files, in order."""
     files = folder / "images.tar"
     with tarfile.open(files, "w") as archive:
         for i, sample in source.samples():
@@ -27,24 +29,47 @@ def pack(source: Source, folder: Path, job: Job) -> None:
             entry = tarfile.TarInfo(f"{i:08}.jpg")
             entry.size = len(data)
             archive.addfile(entry, io.BytesIO(data))
-    turboloader.preprocess_to_tbl(str(files), folder / "images.tbl", image_size=job.shape[:2])
-    files.unlink()
+    if job.kind == "raw":
+        turboloader.preprocess_to_tbl(str(files), folder / "images.tbl", image_size=job.shape[:2])
+        files.unlink()
+
+
+def open_loader(folder: Path, job: Job) -> Any:
+    """Random-resized-crops, or whole images: it has no center crop."""
+    random = job.crop == "random"
+    return turboloader.DataLoader(
+        str(folder / ("images.tbl" if job.kind == "raw" else "images.tar")),
+        batch_size=job.batch,
+        image_size=job.side if random else job.shape[0],
+        output_format="pytorch",
+        shuffle=True,
+        train_aug=random,
+        transform=turboloader.ImageNetNormalize() if random and job.variant != "bare" else None,
+    )
+
+
+def batches_of(loader: Any, job: Job) -> Iterator[tuple[Any, Any]]:
+    """float32 (n, 3, side, side); without random crops, the centers of whole images as bytes, to check the pixels."""
+    margin = (job.shape[0] - job.side) // 2
+    for images, about in loader:
+        if job.crop != "random":
+            whole = np.rint(np.asarray(images) * 255).astype(np.uint8).transpose(0, 2, 3, 1)
+            images = whole[:, margin : margin + job.side, margin : margin + job.side]
+        yield images, about["indices"]
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[tuple[Any, Any]]]:
-    """Whole images, or random-resized-crops: float32 (n, 3, side, side). It has no center crop."""
-    loader = turboloader.DataLoader(
-        str(folder / "images.tbl"),
-        batch_size=job.batch,
-        image_size=job.side,
-        shuffle=True,
-        train_aug=job.crop == "random",
-        transform=None if job.variant == "bare" else turboloader.ImageNetNormalize(),
-    )
+    loader = open_loader(folder, job)
 
     def epoch(number: int) -> Iterator[tuple[Any, Any]]:
         loader.set_epoch(number)
-        for images, about in loader:
-            yield images, about["indices"]
+        yield from batches_of(loader, job)
 
     return epoch
+
+
+def resume(folder: Path, job: Job, state: Any) -> tuple[Iterator[Any], Callable[[], Any]]:
+    loader = open_loader(folder, job)
+    if state is not None:
+        loader.load_state_dict(state)
+    return batches_of(loader, job), loader.state_dict

@@ -10,8 +10,9 @@ import numpy as np
 import webdataset
 
 from systems.dataloader import stacked
-from systems.images import Source, decoded
+from systems.images import Source
 from systems.job import Job
+from systems.recipe import delivered
 
 NAME = "webdataset"
 _SHARD, _BUFFER = 256, 1000
@@ -32,10 +33,10 @@ class Decode:
 
     def __call__(self, sample: dict[str, Any]) -> Any:
         if "bin" in sample:
-            image = np.frombuffer(sample["bin"], np.uint8).reshape(self.job.shape)
+            stored: Any = np.frombuffer(sample["bin"], np.uint8).reshape(self.job.shape)
         else:
-            image = decoded(sample["jpg"], self.job)
-        return image, int(sample["cls"])
+            stored = sample["jpg"]
+        return delivered(stored, self.job), int(sample["cls"])
 
 
 def read(folder: Path, job: Job) -> Callable[[int], Iterable[Any]]:

@@ -82,6 +82,60 @@ def test_wrong_pixels_are_counted(harness: Any, job: Any) -> None:
     assert found["wrong"] == 6
 
 
+MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+
+
+def crops(harness: Any, job: Any, order: list[int], *, scale: float = 1 / 255, numbers: list[int] | None = None) -> Any:
+    """A system that delivers a quarter of each image, magnified, at random and normalized."""
+    source, random = harness.Source(job), np.random.default_rng(5)
+
+    def epoch(number: int) -> Iterator[tuple[Any, Any]]:
+        images = []
+        for i in order:
+            top, left = random.integers(113, size=2)
+            quarter = source.sample(i)[top : top + 112, left : left + 112].repeat(2, axis=0).repeat(2, axis=1)
+            images.append(((quarter * scale - MEAN) / STD).transpose(2, 0, 1))
+        yield np.stack(images).astype(np.float32), np.array(numbers or order)
+
+    return SimpleNamespace(NAME="numpy", read=lambda folder, job: epoch)
+
+
+def test_normalized_crops_are_checked(harness: Any, job: Any) -> None:
+    """Each sample once and the colors of its own image pass; others' colors and missing samples are counted, and values
+    that are not normalized, or not floats with channels first, are an error."""
+    job = replace(job, crop="random", floats=True)
+    order = [*range(COUNT)]
+    found = harness.check(job, crops(harness, job, order))
+    assert (found["missing"], found["repeated"], found["wrong"], found["checked"]) == (0, 0, 0, COUNT)
+    assert harness.check(job, crops(harness, job, order[1:]))["missing"] == 1
+    with pytest.raises(ValueError, match="not those of normalized crops"):
+        harness.check(job, crops(harness, job, order, scale=1.0))
+    with pytest.raises(ValueError, match="uint8"):
+        harness.check(job, system(harness, job, order))
+
+
+def test_normalized_crops_of_other_images_are_counted(harness: Any, tmp_path: Path) -> None:
+    """Labels that are one off: a dark image is not a crop of a light one."""
+    for i, level in enumerate((40, 90, 140, 190)):
+        save(tmp_path / "images" / "all" / f"{i}.jpg", np.full((240, 240, 3), level, np.uint8))
+    about = ("check", "none", "raw", str(tmp_path), str(tmp_path / "images"))
+    job = harness.Job(*about, crop="random", floats=True, batch=4)
+    assert harness.check(job, crops(harness, job, [0, 1, 2, 3]))["wrong"] == 0
+    assert harness.check(job, crops(harness, job, [1, 2, 3, 0], numbers=[0, 1, 2, 3]))["wrong"] == 4
+
+
+def test_the_range_of_colors_is_that_of_the_crops_it_tells_of(harness: Any) -> None:
+    """Black at the left, white at the right: some crops lie in one half, and none outside of the range."""
+    image = np.zeros((64, 64, 3), np.uint8)
+    image[:, 32:] = 255
+    low, high = harness.color_range(image, np.random.default_rng(0))
+    assert low.tolist() == [0] * 3
+    assert high.tolist() == [255] * 3
+    flat = np.full((50, 70, 3), 7, np.uint8)
+    low, high = harness.color_range(flat, np.random.default_rng(0))
+    assert np.allclose([low, high], 7)
+
+
 def test_batches_that_change_are_counted(harness: Any, job: Any) -> None:
     """One buffer for all batches: all but the last that was kept have changed."""
     buffer: list[Any] = []
@@ -152,6 +206,12 @@ def result() -> dict[str, Any]:
             },
             about | {"measure": "pace", "paced": [{"wanted": 10, "images_per_s": 9.0, "cores": 0.5}]},
         ]  # fmt: skip
+    for name, rate in (("bare C kernel", 800.0), ("rawpack memmap", 600.0), ("Other", 60.0)):
+        limit = name == "bare C kernel"
+        about = base | {"system": name, "crop": "random"}
+        rows.append(about | {"measure": "recipe", "images_per_s": rate, "cpu_s_per_1000": 2.0, "limit": limit})
+        if not limit:
+            rows.append(about | {"measure": "recipe_check", **checked})
     rows.append(base | {"measure": "read", "system": "Other", "kind": "jpeg", "error": "ImportError: no decoder"})
     return {
         "date": "2026-01-02", "machine": {"cpu": "A", "cpus": 2, "memory_bytes": 2**34, "os": "L", "python": "3"}
@@ -180,6 +240,9 @@ def test_tables_say_what_was_measured(harness: Any) -> None:
         "Other",
     ]
     assert cells(shown["Packing, raw"], "Other")[-1] == "150.0"
+    title = "Random-resized-crop 224, flip and normalize to float32, from raw, 256 px"
+    assert cells(shown[title], "Other") == ["Other", "60", "0.07", "0.10", "2.000", "", "yes"]
+    assert cells(shown[title], "*bare C kernel*")[-1] == ""
     wrong = shown["When things go wrong"]
     assert cells(wrong, "rawpack memmap")[1:] == [
         "yes", "unchanged", "continues: all 8 once", "fails: RuntimeError: bus / error", "exactly",
@@ -206,6 +269,22 @@ def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: py
         assert "rawpack memmap" in (tmp_path / name).read_text("utf-8")
 
 
+def test_a_run_of_the_recipe_alone_leaves_the_other_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its table has a paragraph of its own about when and where; that of the other tables stays."""
+    whole, page = result(), tmp_path / "compared.md"
+    names = ("recipe", "about", "read", "pack", "pace", "behavior", "install")
+    page.write_text("".join(f"<!-- {name}:begin -->{name} before<!-- {name}:end -->\n" for name in names), "utf-8")
+    whole["rows"] = [row for row in whole["rows"] if row["measure"].startswith("recipe")]
+    (tmp_path / "results.json").write_text(json.dumps(whole))
+    monkeypatch.setattr(sys, "argv", ["draw.py", str(tmp_path / "results.json"), "--out", str(tmp_path)])
+    draw.main()
+    text = page.read_text("utf-8")
+    assert "recipe before" not in text
+    assert "Measured on 2026-01-02" in text.partition("<!-- recipe:end -->")[0]
+    for name in ("about", "read", "pack", "pace", "behavior"):
+        assert f"{name} before" in text
+
+
 @pytest.mark.heavy
 def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--quick: packs, reads and answers every question, with this Python in place of an environment."""
@@ -221,7 +300,15 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(environments, "make", lambda name, home: python)
     monkeypatch.setattr(environments, "size", lambda python: 1)
     out = tmp_path / "out.json"
-    arguments = ["--photos", tmp_path / "photos", "--quick", "--systems", "rawpack lmdb", "--parts", "read,behavior"]
+    arguments = [
+        "--photos",
+        tmp_path / "photos",
+        "--quick",
+        "--systems",
+        "rawpack lmdb",
+        "--parts",
+        "recipe,read,behavior",
+    ]
     arguments += ["--json", out, "--work", tmp_path / "work", "--home", tmp_path / "home"]
     monkeypatch.setattr(sys, "argv", ["compare", *map(str, arguments)])
     runpy.run_path(str(COMPARE), run_name="__main__")
@@ -229,6 +316,8 @@ def test_rawpack_is_measured_from_end_to_end(tmp_path: Path, monkeypatch: pytest
     assert not [row for row in found["rows"] if "error" in row]
     by = {row["measure"]: row for row in found["rows"] if not row.get("limit")}
     assert by["read"]["images_per_s"] > 0
+    assert by["recipe"]["images_per_s"] > 0
+    assert by["recipe_check"] == by["recipe_check"] | {"missing": 0, "repeated": 0, "wrong": 0, "samples": 128}
     assert by["read"]["memory_bytes"] > 0
     for measure in ("check", "kill_worker", "resume"):
         assert (by[measure]["delivered"], by[measure]["missing"], by[measure]["repeated"]) == (128, 0, 0)

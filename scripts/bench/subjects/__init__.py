@@ -21,7 +21,7 @@ from functools import partial
 import videos
 from contract import Subject
 from data import FORMS, GZIP, JPEG_95, PACKED, PAIRS, PLANES, STANDARD, ZSTD, ZSTD_PLANES, make_array, make_store
-from subjects.augment import Calls, NumpyBatch, albumentations, build, fill, fused_normalize, resize
+from subjects.augment import Calls, NumpyBatch, albumentations, build, fill, fused_normalize, kernel, resize
 from subjects.clips import Clips, DecodedClips, by_decord, by_pyav, by_torchcodec
 from subjects.limits import Limit, OrderAlone, SequentialRead, TakeLoop, copy, decode, inflate
 from subjects.packing import BarePass, Copy, Listing, Pack, PackingStart, Share, scanned, walked, walked_with_states
@@ -144,10 +144,17 @@ SUBJECTS: dict[str, Callable[[], Subject]] = {
     "normalize, memmap": partial(Store, "memmap", "normalize"),
     "flip and normalize, memmap": partial(Store, "memmap", "flip and normalize"),
     "bilinear crops, memmap": partial(Store, "memmap", "bilinear crops"),
-    "bilinear crops, normalize, memmap": partial(Store, "memmap", "bilinear crops, normalize"),
+    **{
+        f"bilinear crops, normalize, {form}": partial(Store, form, "bilinear crops, normalize")
+        for form in ("memmap", "lmdb")
+    },
     "Albumentations in rawpack's workers": partial(Store, "memmap", "Albumentations", needs=("albumentations",)),
     "cv2.resize of crops": partial(Limit, make_array, resize),
-    "TurboLoader crops, normalize": partial(Peer, "turboloader", crop="random"),
+    "bare C kernel": partial(Limit, make_array, kernel),
+    "TurboLoader crops, normalize": partial(Peer, "turboloader", crop="random", floats=True),
+    "TurboLoader crops, normalize, jpeg": partial(Peer, "turboloader", "jpeg", crop="random", floats=True),
+    "FFCV crops, normalize, raw": partial(Peer, "ffcv", crop="random", floats=True),
+    "FFCV crops, normalize, jpeg": partial(Peer, "ffcv", "jpeg", crop="random", floats=True),
     "fill memory": partial(Limit, lambda settings: None, fill),
     "calls": Calls,
     "numpy on the batch": NumpyBatch,

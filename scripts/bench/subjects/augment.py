@@ -1,5 +1,5 @@
-"""Bare loops of what transforms do: Albumentations' crops, OpenCV's resizing alone, normalizing in one loop of C,
-filling memory, and numpy on whole batches; and the calls of Python functions that a sample takes."""
+"""Bare loops of what transforms do: Albumentations' crops, OpenCV's resizing alone, rawpack's kernel alone, normalizing
+in one loop of C, filling memory, and numpy on whole batches; and the calls of Python functions that a sample takes."""
 
 from __future__ import annotations
 
@@ -84,6 +84,35 @@ def resize(number: int, of: int, settings: Settings) -> Iterator[int]:
         for k, crop in enumerate(crops):
             cv2.resize(crop, (side, side), out[k % len(out)])
             yield 1
+
+
+def kernel(number: int, of: int, settings: Settings) -> Iterator[int]:
+    """rawpack's own kernel in C, a call a batch: crops and flips that were drawn before, of shuffled rows of a warm
+    mapped file, to float32 (3, side, side), normalized: see `Share`."""
+    from rawpack.native.calls import IMAGE, resample
+
+    side = side_of(settings)
+    height, width, channels = settings.shape
+    rows, order = _shuffled(number, of, settings)
+    # One byte of every page: afterwards the whole file is in this process's page table.
+    int(rows.reshape(-1)[::4096].sum())
+    images = np.zeros(len(order), IMAGE)
+    first = rows.ctypes.data
+    images["pixels"] = first + np.array(order, np.uintp) * np.uintp(rows[0].nbytes)
+    images["end"], images["stride"] = first + rows.nbytes, width * channels
+    images["height"], images["width"], images["scaled"] = height, width, side
+    images["box"] = [random_box(height, width) for _ in order]
+    images["flips"] = np.random.default_rng(number).integers(2, size=len(order))
+    mean, std = (np.array(one) for one in channels_of(settings))
+    lines = np.ascontiguousarray(np.stack([1 / 255 / std, -mean / std], axis=1))
+    tables = np.ascontiguousarray(np.arange(256) * lines[:, :1] + lines[:, 1:], np.float32)
+    batch = min(settings.batch, len(order))
+    out = np.ones((_BATCHES, batch, channels, side, side), np.float32)
+    yield 0
+    while True:
+        for k, start in enumerate(range(0, len(order) - batch + 1, batch)):
+            resample(images[start : start + batch], out[k % _BATCHES], planar=True, tables=tables, lines=lines)
+            yield batch
 
 
 def fill(number: int, of: int, settings: Settings) -> Iterator[int]:

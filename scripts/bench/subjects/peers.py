@@ -31,10 +31,12 @@ class Peer(Subject):
     """A system's reader, over what it packed of the table's images."""
 
     def __init__(
-        self, system: str, kind: Kind = "raw", *, stored: int | None = None, crop: str = "centre", variant: str = ""
-    ) -> None:
-        """stored: the side of the packed images, if it is another than that of the table. crop, variant: see `Job`."""
+        self, system: str, kind: Kind = "raw", *, stored: int | None = None, crop: str = "centre", variant: str = "",
+        floats: bool = False,
+    ) -> None:  # fmt: skip
+        """stored: the side of the packed images, if it is another than that of the table. The rest: see `Job`."""
         self._system, self._kind, self._stored, self._crop, self._variant = system, kind, stored, crop, variant
+        self._floats = floats
         self.needs: tuple[str, ...] = _NEEDS[system]
 
     def prepare(self, settings: Settings) -> None:
@@ -68,8 +70,8 @@ class Peer(Subject):
         name = f"{Path(settings.images).name}-{shape[0]}x{shape[1]}.{self._system}-{self._kind}"
         return Job(
             action, self._system, self._kind, str(settings.folder / name), settings.images, self._variant, shape,
-            side_of(settings) if self._crop == "random" else settings.shape[0], self._crop, settings.batch,
-            settings.workers or 0,
+            side_of(settings) if self._crop == "random" else settings.shape[0], self._crop, self._floats,
+            settings.batch, settings.workers or 0,
         )  # fmt: skip
 
 

@@ -75,7 +75,11 @@ class Store(Subject):
 def as_bytes(images: NDArray[Any]) -> Pixels:
     """Floats (n, C, H, W) as bytes: the consumer looks at rows and columns of (n, H, W, C), and sees that something
     came."""
-    return images if images.dtype == np.uint8 else images.view(np.uint8).transpose(0, 2, 3, 1)
+    if images.dtype == np.uint8:
+        return images
+    if images.strides[-1] == images.itemsize:
+        return images.view(np.uint8).transpose(0, 2, 3, 1)
+    return images.transpose(0, 2, 3, 1).view(np.uint8)  # the channels are last in memory
 
 
 def side_of(settings: Settings) -> int:
