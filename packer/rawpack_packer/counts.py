@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -73,6 +75,32 @@ COUNTS = {
 """Name of a count, as programs get it -> what it counts, in the plural: "images without a box: 1"."""
 
 
+_DEPTH = re.compile(r"bits_(\d+)_of_(\d+)")
+
+
+def depth_count(bits: int, of: int) -> str:
+    """The name of the count of images of `of` bits, stored as 8, whose greatest value has `bits` bits."""
+    return f"bits_{bits}_of_{of}"
+
+
+def is_depth_count(name: str) -> bool:
+    """Whether it counts images that lost their lower bits."""
+    return _DEPTH.fullmatch(name) is not None
+
+
+def lost_depth(counts: Mapping[str, int], cure: str) -> str:
+    """How many images lost their lower bits, and what is left of their values, for users; "" where none did."""
+    found = [(int(match[2]), int(match[1]), n) for name, n in counts.items() if n and (match := _DEPTH.fullmatch(name))]
+    if not found:
+        return ""
+    of, bits, _ = max(found)
+    left = f"{max(1, 1 << max(0, bits + 8 - of)):,} of {1 << bits:,} levels are left"
+    return (
+        f"images of more than 8 bits, stored as 8: {sum(n for *_, n in found):,} ({bits}-bit values in {of} bits: "
+        f"{left}; {cure} keeps them)"
+    )
+
+
 def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
     """What a count counts. noun: what a sample is called. of_boxes: whether classes are those of boxes, as in a store
     without labels."""
@@ -82,6 +110,8 @@ def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
         return f"{noun}s with the same pixels as another"
     if name in ("images", "other_files"):
         return COUNTS[name]  # these are no samples
+    if match := _DEPTH.fullmatch(name):
+        return f"images of {match[1]}-bit values in {match[2]} bits, stored as 8"
     return with_noun(COUNTS.get(name, name), noun).replace("an frame", "a frame")
 
 

@@ -19,6 +19,7 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
+from rawpack_packer.counts import lost_depth
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import SPOOL, WORK
@@ -163,6 +164,8 @@ class Job:
                 f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; {opt.strict} "
                 "allows none"
             )
+        if self.run_options.strict and (lost := lost_depth(manifest.counts, opt.depth(16))):
+            raise PackError(f"{path} is complete, with {lost}; {opt.strict} allows none")
         try:
             check_sizes(path, manifest)
         except PackError as error:

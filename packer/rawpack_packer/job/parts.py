@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer import text
+from rawpack_packer.counts import lost_depth
 from rawpack_packer.destination.files import TICKS, WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, typical
 from rawpack_packer.engines import Engine
@@ -68,6 +69,8 @@ class Parts:
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and {opt.strict} "
                         "allows no rejects"
                     )
+                if self.job.run_options.strict and (lost := lost_depth(record.counts, opt.depth(16))):
+                    raise PackError(f"an earlier run packed {lost}, and {opt.strict} allows none")
                 done += record.rows + len(record.rejects)
                 self._add(record)
         self.job.run_options.progress.begin(len(self.job.source), done, self.job.source.info.noun)

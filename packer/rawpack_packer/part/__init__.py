@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DecodeError, PackError
 from rawpack.system import writing
+from rawpack_packer.counts import lost_depth
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected
@@ -124,6 +125,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                     raise PackError(message)
                 rows.reject(rejected(task.first + i, task.samples.key(i), error))
             else:
+                if task.strict and (lost := lost_depth(Counter(made.sample.notes), opt.depth(16))):
+                    raise PackError(f"{made.key!r}: {lost} ({opt.strict} stops at the first)")
                 writer.add(made.sample)
                 rows.add(made.key, made.sample, made.source)
             if i % 16 == 15:
