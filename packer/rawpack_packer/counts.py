@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -83,22 +82,10 @@ def depth_count(bits: int, of: int) -> str:
     return f"bits_{bits}_of_{of}"
 
 
-def is_depth_count(name: str) -> bool:
-    """Whether it counts images that lost their lower bits."""
-    return _DEPTH.fullmatch(name) is not None
-
-
-def lost_depth(counts: Mapping[str, int], cure: str) -> str:
-    """How many images lost their lower bits, and what is left of their values, for users; "" where none did."""
-    found = [(int(match[2]), int(match[1]), n) for name, n in counts.items() if n and (match := _DEPTH.fullmatch(name))]
-    if not found:
-        return ""
-    of, bits, _ = max(found)
-    left = f"{max(1, 1 << max(0, bits + 8 - of)):,} of {1 << bits:,} levels are left"
-    return (
-        f"images of more than 8 bits, stored as 8: {sum(n for *_, n in found):,} ({bits}-bit values in {of} bits: "
-        f"{left}; {cure} keeps them)"
-    )
+def depth_of(name: str) -> tuple[int, int] | None:
+    """The `bits` and `of` of a `depth_count`; None for all other counts."""
+    match = _DEPTH.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
@@ -110,8 +97,8 @@ def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
         return f"{noun}s with the same pixels as another"
     if name in ("images", "other_files"):
         return COUNTS[name]  # these are no samples
-    if match := _DEPTH.fullmatch(name):
-        return f"images of {match[1]}-bit values in {match[2]} bits, stored as 8"
+    if depth := depth_of(name):
+        return f"images of {depth[0]}-bit values in {depth[1]} bits, stored as 8"
     return with_noun(COUNTS.get(name, name), noun).replace("an frame", "a frame")
 
 

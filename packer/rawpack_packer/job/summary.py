@@ -16,11 +16,12 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.formats.codecs import zstd
 from rawpack.remote.url import is_url
 from rawpack_packer import text
-from rawpack_packer.counts import count_of, is_depth_count, lost_depth
+from rawpack_packer.counts import count_of, depth_of
 from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
@@ -181,7 +182,7 @@ class DryRun(Shown):
         rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
         if guess.rejected:
             rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
-        if lost := lost_depth(guess.counts, opt.depth(16)):
+        if lost := lost_depth(guess.counts):
             rows.append(("counted", f"of {tried} tried, {lost}"))
         return Block("Nothing was written. Packing would take:", rows)
 
@@ -265,7 +266,7 @@ class Summary(Shown):
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
         rows += _lost(self)
         for name, count in manifest.counts.items():
-            if count and name not in ("empty_classes", "problems", *LEFT_OUT) and not is_depth_count(name):
+            if count and name not in ("empty_classes", "problems", *LEFT_OUT) and depth_of(name) is None:
                 rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
         rows += _depth_rows(manifest.counts, self.info.noun)
         rows += _problems(self)
@@ -414,7 +415,7 @@ def _suffixes(name: str, summary: Summary) -> str:
 
 def _depth_rows(counts: Mapping[str, int], noun: str) -> Rows:
     """The row that says how many images lost their lower bits, if any."""
-    lost = lost_depth(counts, opt.depth(16))
+    lost = lost_depth(counts)
     return [("counted", text.with_noun(lost, noun))] if lost else []
 
 

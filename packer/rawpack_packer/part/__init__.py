@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field, FileRecord, Placement
 from rawpack.errors import DecodeError, PackError
 from rawpack.system import writing
-from rawpack_packer.counts import lost_depth
 from rawpack_packer.destination import files, lock
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected
 from rawpack_packer.options import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
 from rawpack_packer.recipe import Recipe, check_libraries
+from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.samples.sample import PreparedSample
 from rawpack_packer.sources import Samples
@@ -125,7 +125,7 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                     raise PackError(message)
                 rows.reject(rejected(task.first + i, task.samples.key(i), error))
             else:
-                if task.strict and (lost := lost_depth(Counter(made.sample.notes), opt.depth(16))):
+                if task.strict and (lost := lost_depth(Counter(made.sample.notes))):
                     raise PackError(f"{made.key!r}: {lost} ({opt.strict} stops at the first)")
                 writer.add(made.sample)
                 rows.add(made.key, made.sample, made.source)
