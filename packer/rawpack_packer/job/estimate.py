@@ -113,7 +113,7 @@ def estimate(
         name: sum(trial.stored[name] for trial in packed) / max(1, len(packed))
         for name in (packed[0].stored if packed else ())
     }
-    counts = Counter(note for trial in trials for note in trial.notes)
+    counts = dict(Counter(note for trial in trials for note in trial.notes))  # which `asdict` can copy
     each: float = exact or sum(by_field.values())
     keys = [source.key(i).encode("utf-8", "replace") for i in _spread(len(source), SAMPLES)]
     key_bytes = sum(map(len, keys)) / len(keys)
