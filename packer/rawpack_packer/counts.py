@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -73,6 +74,20 @@ COUNTS = {
 """Name of a count, as programs get it -> what it counts, in the plural: "images without a box: 1"."""
 
 
+_DEPTH = re.compile(r"bits_(\d+)_of_(\d+)")
+
+
+def depth_count(bits: int, of: int) -> str:
+    """The name of the count of images of `of` bits, stored as 8, whose greatest value has `bits` bits."""
+    return f"bits_{bits}_of_{of}"
+
+
+def depth_of(name: str) -> tuple[int, int] | None:
+    """The `bits` and `of` of a `depth_count`; None for all other counts."""
+    match = _DEPTH.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
 def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
     """What a count counts. noun: what a sample is called. of_boxes: whether classes are those of boxes, as in a store
     without labels."""
@@ -82,6 +97,8 @@ def count_of(name: str, noun: str, *, of_boxes: bool = False) -> str:
         return f"{noun}s with the same pixels as another"
     if name in ("images", "other_files"):
         return COUNTS[name]  # these are no samples
+    if depth := depth_of(name):
+        return f"images of {depth[0]}-bit values in {depth[1]} bits, stored as 8"
     return with_noun(COUNTS.get(name, name), noun).replace("an frame", "a frame")
 
 

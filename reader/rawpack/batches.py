@@ -119,7 +119,8 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         channels: "first": images and masks (n, H, W, C) become (n, C, H, W), and clips (n, T, H, W, C) become
             (n, T, C, H, W), as views: torch's channels_last. "last" leaves them.
         dtype: what images are converted to, on the device and without scaling: "float32", "float16", "bfloat16",
-            "float64", or torch's own. None leaves them. Further images that are no pictures, such as depths, stay.
+            "float64", or torch's own. None leaves them, but uint16, of any field, becomes int32: torch's own uint16 has
+            hardly an operation. Further images that are no pictures, such as depths, are not converted.
         depth: batches that are copied to CUDA in advance, 1 or more. Elsewhere nothing is copied in advance.
         as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
 

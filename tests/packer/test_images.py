@@ -478,7 +478,7 @@ def test_harmless_oddities_of_a_jpeg_are_told() -> None:
     """Stray bytes before the end marker: the pixels are whole, and the caller may count it."""
     warnings: list[str] = []
     data = corpus.jpeg()
-    odd = data[:-2] + b"\1\2\3" * 10 + data[-2:]
+    odd = data[:-2] + bytes(30) + data[-2:]
     image = decode_image(odd, read_header(odd), color="rgb", warnings=warnings)
     np.testing.assert_array_equal(image, decoded(data))
     assert len(warnings) == 1

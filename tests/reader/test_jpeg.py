@@ -417,6 +417,73 @@ def test_a_harmless_oddity_hides_no_damage(backend: jpeg.JpegDecoder, words: str
     assert refused(backend, odd[:restart] + bytes(9) + odd[restart:]) == "corrupt"
 
 
+KINDS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "optimized": {"optimize": True, "quality": 60},
+    "progressive": {"progressive": True},
+    "4:4:4": {"subsampling": 0},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_wrong_bit_that_libjpeg_warns_of_is_no_image(backend: jpeg.JpegDecoder, kind: str, flat: bool) -> None:
+    """One flipped bit anywhere in header or data: what decodes with a warning differs from the sound image by at most
+    10 on average, as small pieces of junk do; data that is left over is never taken for such junk."""
+    image = scene(64, 64)
+    if flat:  # the data of such blocks is one byte over and over
+        image[24:] = image[:, 24:] = 250
+    data = by_pillow(Image.fromarray(image), **KINDS[kind])
+    sound = pillow(data).astype(int)
+    wrong, draw = {}, np.random.default_rng(0)
+    for bit in draw.integers(16, len(data) * 8, 600).tolist():
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        warnings: list[str] = []
+        try:
+            decoded = backend.decode(bytes(flipped), warnings=warnings)
+        except DecodeError:
+            continue
+        if warnings and (decoded.shape != sound.shape or np.abs(decoded - sound).mean() > 10):
+            wrong[bit] = warnings
+    assert not wrong
+
+
+def test_only_filler_may_be_left_over(backend: jpeg.JpegDecoder) -> None:
+    """Bytes before the end marker are harmless if they cannot be data: zeros, or one byte over and over."""
+    data = encode(scene(64, 64))
+    filler = [bytes(1), bytes(10), bytes(3000), b"\x55" * 4, b"\xaa" * 100]
+    for junk in filler:
+        np.testing.assert_array_equal(backend.decode(data[:-2] + junk + data[-2:]), backend.decode(data))
+    for junk in (bytes(range(1, 90)), bytes(20) + b"\1", data[-30:-2].replace(b"\xff", b"")):
+        assert refused(backend, data[:-2] + junk + data[-2:]) == "corrupt", junk
+
+
+def test_junk_in_the_header_hides_no_segment_about_the_pixels(backend: jpeg.JpegDecoder) -> None:
+    """A broken segment looks like junk. One with the orientation or the color transform changes the pixels."""
+    data = encode(scene(64, 64))
+    exif = with_segment(data, 0xE1, b"Exif\0\0" + bytes(20))
+    adobe = with_segment(data, 0xEE, b"Adobe\0\x64" + bytes(5))
+    for whole in (exif, adobe):
+        backend.decode(whole)
+        at = next(k for k in range(2, 100) if whole[k : k + 4] in (exif[2:6], adobe[2:6]))
+        for broken in (whole[:at] + b"\xfe" + whole[at + 1 :], whole[: at + 3] + b"\x02" + whole[at + 4 :]):
+            assert refused(backend, broken) == "corrupt"
+    backend.decode(exif[: offset_of(exif, 0xC0)] + b"junk" + exif[offset_of(exif, 0xC0) :])
+
+
+def test_a_color_transform_is_not_guessed(backend: jpeg.JpegDecoder) -> None:
+    """An unknown code is read as YCbCr, but not where the colors are named R, G, B, or are four."""
+    rgb = by_pillow(Image.fromarray(scene(64, 64)), keep_rgb=True)
+    cmyk = by_pillow(Image.fromarray(scene(64, 64)).convert("CMYK"))
+    four = [] if backend.name == "opencv" else [(cmyk, "cmyk")]  # which never returns four planes
+    for data, color in ((rgb, "rgb"), *four):
+        at = data.index(b"Adobe") + 11
+        with pytest.raises(DecodeError, match="color transform code 9") as info:
+            backend.decode(data[:at] + b"\x09" + data[at + 1 :], color=color)  # type: ignore[arg-type]
+        assert info.value.reason == "corrupt"
+
+
 def test_a_header_cannot_claim_memory(backend: jpeg.JpegDecoder) -> None:
     """A small file that claims 65,000 x 65,000 pixels is refused before memory is taken for them."""
     data = encode(scene(16, 16))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack.system.memory import keep_freed_memory
@@ -17,7 +18,6 @@ from rawpack_packer.images.header import (
     KNOWN_ONLY,
     ImageHeader,
     JpegDetails,
-    Pixels,
     apply_orientation,
     looks_like_tga,
     sniff,
@@ -75,14 +75,17 @@ def decode_image(
     scale: int = 1,
     warnings: list[str] | None = None,
     notes: list[str] | None = None,
-) -> Pixels:
-    """Decode the first frame, upright: uint8, C order, (H, W, 3) RGB or (H, W, 1) gray, of `header.upright_size`.
+    deep: bool = False,
+) -> NDArray[Any]:
+    """Decode the first frame, upright: C order, (H, W, 3) RGB or (H, W, 1) gray, of `header.upright_size`.
 
     header: what `read_header` returns for the same data; check its size first, because memory is allocated by it.
     scale: 2, 4 or 8 divides the size, rounding up; for JPEG only, where it saves work. warnings: gets libjpeg's
-    complaints about oddities that leave the pixels intact. notes: gets "blended" where pixels were not opaque.
+    complaints about oddities that leave the pixels intact. notes: gets "blended" where pixels were not opaque, and a
+    `depth_count` where values lost bits. deep: as uint16, whose values are the file's, of a file of more than 8 bits;
+    else as uint8: 16-bit samples lose their low byte.
 
-    Alpha is blended with white, 16-bit samples lose their low byte, profiles are ignored. Gray is 0.299 R + 0.587 G +
+    Alpha is blended with white, profiles are ignored. Gray is 0.299 R + 0.587 G +
     0.114 B; of a YCbCr JPEG, its Y plane. The caller owns the array.
 
     Raises DecodeError: "truncated", "corrupt" or "unsupported"; a partly decoded image is never returned.
@@ -94,17 +97,19 @@ def decode_image(
                 jpeg.decode(data, header, color=color, scale=scale, warnings=warnings), header.orientation
             )
         elif header.format in _OWN:
-            upright = apply_orientation(png.decode(data, header, notes), header.orientation)
+            upright = apply_orientation(png.decode(data, header, notes, deep=deep), header.orientation)
         else:
             from rawpack_packer.images import tiff, with_pillow
 
-            upright = (tiff if header.format == "tiff" else with_pillow).decode(data, header, notes)
+            upright = (tiff if header.format == "tiff" else with_pillow).decode(data, header, notes, deep=deep)
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{header.format} ends at byte {len(data)}, inside the image") from error
     if scale == 1 and upright.shape[:2] != header.upright_size:
         (height, width), found = header.upright_size, f"{upright.shape[1]} x {upright.shape[0]}"
         raise DecodeError("corrupt", f"{header.format} of {width} x {height} by its header decodes to {found}")
-    return np.require(to_color(upright, color), np.uint8, ["C", "W"])
+    if deep and upright.dtype != np.uint16:
+        raise DecodeError("bad_field", f"{header.format} of 8 bits, and the store keeps 16: pack these in another")
+    return np.require(to_color(upright, color), None, ["C", "W"])
 
 
 def init_decoder_process() -> None:

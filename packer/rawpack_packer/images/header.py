@@ -16,6 +16,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack_packer.counts import depth_count
+
 
 @dataclass(frozen=True, slots=True)
 class JpegDetails:
@@ -177,8 +179,18 @@ def bands(height: int, width: int) -> Iterator[slice]:
     return (slice(y, min(y + rows, height)) for y in range(0, height, rows))
 
 
+_WHITE_16 = np.uint64(65535)
 BLENDED = "blended"
 """The count of images of which some pixels are not opaque."""
+
+
+def on_white_16(color: NDArray[np.uint16], alpha: NDArray[np.uint16], notes: list[str]) -> NDArray[np.uint16]:
+    """As `on_white`, of 16 bits."""
+    if BLENDED not in notes and alpha.size and alpha.min() < _WHITE_16:
+        notes.append(BLENDED)
+    weight = alpha[..., None].astype(np.uint64)
+    blended = color * weight + (_WHITE_16 - weight) * _WHITE_16 + _WHITE_16 // 2
+    return (blended // _WHITE_16).astype(np.uint16)
 
 
 def on_white(color: Pixels, alpha: Pixels, notes: list[str], *, premultiplied: bool = False) -> Pixels:
@@ -222,13 +234,21 @@ def _over_255(product: NDArray[Any]) -> NDArray[Any]:
     return quotient
 
 
-def to_color(image: Pixels, color: str) -> Pixels:
-    """An image (H, W, 1) or (H, W, 3) as "rgb" or "gray"."""
+def note_depth(values: NDArray[Any], notes: list[str], of: int = 16) -> None:
+    """Note how many bits the greatest value has, where only the upper 8 of `of` bits are left of values. values: before
+    that, or after it, where at least one is not 0."""
+    greatest = int(values.max())
+    bits = greatest.bit_length() + (of - 8 if values.dtype == np.uint8 else 0)
+    notes.append(depth_count(min(max(bits, 1), of), of))
+
+
+def to_color(image: NDArray[Any], color: str) -> NDArray[Any]:
+    """An image (H, W, 1) or (H, W, 3), uint8 or uint16, as "rgb" or "gray"."""
     channels = image.shape[2]
     if color == "gray" and channels == 3:
-        return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), np.uint8)[..., None]
+        return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY), image.dtype)[..., None]
     if color == "rgb" and channels == 1:
-        return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2RGB), np.uint8)
+        return np.asarray(cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_GRAY2RGB), image.dtype)
     return image
 
 

@@ -23,7 +23,9 @@ from rawpack_packer.images.header import (
     Pixels,
     bands,
     exif_orientation,
+    note_depth,
     on_white,
+    on_white_16,
     turned_by_xmp,
 )
 
@@ -126,8 +128,9 @@ def _raw_profile(text: bytes) -> bytes:
     return block if block.startswith((b"Exif\0\0", b"II", b"MM")) else b""
 
 
-def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
-    """Decode without turning: gray (H, W, 1) or RGB (H, W, 3), transparency on white. notes: see `on_white`."""
+def decode(data: bytes, header: ImageHeader, notes: list[str], *, deep: bool = False) -> NDArray[Any]:
+    """Decode without turning: gray (H, W, 1) or RGB (H, W, 3), transparency on white. deep: as uint16, of a file of 16
+    bits; else uint8. notes: see `on_white` and `note_depth`."""
     kept = _critical_chunks(data)
     if not kept[b"IDAT"] or (header.color == "palette" and not kept[b"PLTE"]):
         raise DecodeError("corrupt", "PNG without pixels or without the palette that it needs")
@@ -140,10 +143,12 @@ def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
     if clear_gray is not None and image.shape[2] == 1:
         # Values of less than 8 bits come stretched to 0..255.
         clear = image == clear_gray * (255 // (2**header.bits - 1) if header.bits < 8 else 1)
-    pixels = _to_pixels(image, notes)
+    if image.dtype == np.uint16 and not deep:
+        note_depth(image[..., :3] if image.shape[2] == 4 else image, notes)
+    pixels = _deep_pixels(image, notes) if deep else _to_pixels(image, notes)
     if clear is not None and clear.any():
         notes.append(BLENDED)
-        np.putmask(pixels, clear, 255)
+        np.putmask(pixels, clear, np.iinfo(pixels.dtype).max)
     return pixels
 
 
@@ -189,7 +194,7 @@ def _critical_chunks(data: bytes) -> dict[bytes, list[memoryview]]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def quiet_opencv() -> Iterator[None]:
     """OpenCV's log off: it would report every broken file on stderr."""
     home: Any = getattr(cv2.utils, "logging", cv2)  # moved there in OpenCV 5
     before = home.getLogLevel()
@@ -207,7 +212,7 @@ def _decoded(data: bytes, chunks: dict[bytes, list[memoryview]], header: ImageHe
         raise DecodeError("unsupported", f"PNG of {size} pixels; OpenCV takes {_MAX_SIDE} a side")
     file = b"".join([data[:8], *(part for parts in chunks.values() for part in parts)])
     try:
-        with _silence():
+        with quiet_opencv():
             image = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_UNCHANGED)
     except cv2.error as error:
         raise DecodeError("corrupt", f"OpenCV refuses this PNG: {error.err}") from error
@@ -216,6 +221,12 @@ def _decoded(data: bytes, chunks: dict[bytes, list[memoryview]], header: ImageHe
     if image.shape[:2] != (header.height, header.width):
         raise DecodeError("corrupt", f"PNG of {size} by its header decodes to {image.shape[1]} x {image.shape[0]}")
     return image[..., None] if image.ndim == 2 else image
+
+
+def _deep_pixels(stored: NDArray[np.uint16], notes: list[str]) -> NDArray[np.uint16]:
+    """As `_to_pixels`, of 16 bits, as uint16."""
+    color = np.ascontiguousarray(stored[..., 2::-1] if stored.shape[2] > 1 else stored)
+    return color if stored.shape[2] < 4 else on_white_16(color, stored[..., 3], notes)
 
 
 def _to_pixels(stored: NDArray[Any], notes: list[str]) -> Pixels:

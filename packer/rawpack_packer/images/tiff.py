@@ -11,14 +11,17 @@ import re
 import warnings
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
+from numpy.typing import NDArray
 from PIL import ImagePalette, TiffImagePlugin
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.captured_stderr import captured_stderr
-from rawpack_packer.images.header import ORIENTATION_TAG, ImageHeader, Pixels, turned_by_xmp, valid_orientation
+from rawpack_packer.images.header import ORIENTATION_TAG, ImageHeader, note_depth, turned_by_xmp, valid_orientation
+from rawpack_packer.images.png import quiet_opencv
 from rawpack_packer.images.with_pillow import UNSUPPORTED, only_thread, opened, to_pixels
 
 if TYPE_CHECKING:
@@ -127,8 +130,9 @@ def read_header(data: bytes) -> ImageHeader:
     )
 
 
-def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
-    """Decode the first page, upright: gray (H, W, 1) or RGB (H, W, 3), alpha on white. notes: see `on_white`."""
+def decode(data: bytes, header: ImageHeader, notes: list[str], *, deep: bool = False) -> NDArray[Any]:
+    """Decode the first page, upright: gray (H, W, 1) or RGB (H, W, 3), alpha on white. deep: as uint16, of a file of
+    more than 8 bits; else uint8. notes: see `on_white` and `note_depth`."""
     page = _read_page(data)
     _check_layout(page)
     _check_pieces(data, page, header)
@@ -140,9 +144,32 @@ def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
             image.palette = ImagePalette.raw("RGB;L", bytes(colors))
         _load(image, page.number(_COMPRESSION, 1))
         if not image.mode.startswith("I"):
-            return to_pixels(image, notes)
-        gray = (np.asarray(image) >> header.bits - 8).astype(np.uint8)[..., None]
-        return np.invert(gray) if photometric == _WHITE_IS_ZERO else gray
+            if deep:
+                return _deep_colors(data, header, page)
+            pixels = to_pixels(image, notes)
+            if header.bits > 8:
+                note_depth(pixels, notes)
+            return pixels
+        values = np.asarray(image)[..., None].astype(np.uint16)
+        if photometric == _WHITE_IS_ZERO:
+            values = (1 << header.bits) - 1 - values
+        if deep:
+            return values
+        note_depth(values, notes, header.bits)
+        return (values >> header.bits - 8).astype(np.uint8)
+
+
+def _deep_colors(data: bytes, header: ImageHeader, page: _Page) -> NDArray[np.uint16]:
+    """RGB (H, W, 3) of 16 bits, which Pillow makes bytes: by OpenCV, in the plainest of layouts only."""
+    plain = header.color == "rgb" and header.channels == 3 and page.number(_PLANAR, 1) == 1 and header.orientation == 1
+    if plain:
+        with quiet_opencv():
+            image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+        if image is not None and image.dtype == np.uint16 and image.shape == (header.height, header.width, 3):
+            return np.ascontiguousarray(image[..., ::-1])
+    raise DecodeError(
+        "unsupported", "TIFF of 16 bits that is not plain gray or upright RGB cannot keep them: convert it to PNG"
+    )
 
 
 def _check_layout(page: _Page) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import AvifImagePlugin, Image, TiffImagePlugin
@@ -31,6 +32,7 @@ from rawpack_packer.images.header import (
     bands,
     cmyk_to_rgb,
     exif_orientation,
+    note_depth,
     on_white,
     turned_by_xmp,
 )
@@ -161,20 +163,20 @@ def _bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else b""
 
 
-def decode(data: bytes, header: ImageHeader, notes: list[str]) -> Pixels:
+def decode(data: bytes, header: ImageHeader, notes: list[str], *, deep: bool = False) -> NDArray[Any]:
     """Decode the first frame, upright: gray (H, W, 1) or RGB (H, W, 3); white where it is clear or has no pixels.
-    notes: see `on_white`."""
+    deep: as uint16, of a file of 16 bits; else uint8. notes: see `on_white` and `note_depth`."""
     if header.format == "webp":
         data = _clear_webp(data)
     with opened(data, header.format, header.width * header.height) as image:
-        return apply_orientation(_first_frame(data, image, notes), header.orientation)
+        return apply_orientation(_first_frame(data, image, notes, deep), header.orientation)
 
 
-def _first_frame(data: bytes, image: ImageFile, notes: list[str]) -> Pixels:
+def _first_frame(data: bytes, image: ImageFile, notes: list[str], deep: bool) -> NDArray[Any]:
     """The pixels as stored."""
     codec, frame, start, args = image.tile[0] if image.tile else ("", None, 0, None)
     if codec == "ppm" and isinstance(args, tuple):
-        return _scaled_pnm(data[start:], image, args[1])
+        return _scaled_pnm(data[start:], image, args[1], notes, deep)
     if image.format == "JPEG2000":
         _check_jpeg2000(data, image.mode)
     colors = _colors_of_bmp(data, image) if image.format == "BMP" else None
@@ -182,7 +184,11 @@ def _first_frame(data: bytes, image: ImageFile, notes: list[str]) -> Pixels:
     if colors is not None and (last := int(np.asarray(image).max())) >= colors:
         raise DecodeError("corrupt", f"BMP with a pixel of color {last}, and {colors} colors before its pixels")
     if image.mode.startswith("I"):
-        return (np.asarray(image) >> 8).astype(np.uint8)[..., None]
+        values = np.asarray(image)[..., None].astype(np.uint16)
+        if deep:
+            return values
+        note_depth(values, notes)
+        return (values >> 8).astype(np.uint8)
     opaque = image.format == "TGA" and data[17] & 15 == 0  # no bits of its fourth byte are alpha
     pixels = to_pixels(image, notes, opaque=opaque)
     if image.format == "GIF" and frame is not None and "transparency" not in image.info:
@@ -211,13 +217,17 @@ def to_pixels(image: ImageFile, notes: list[str], *, opaque: bool = False) -> Pi
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
-def _scaled_pnm(body: bytes, image: ImageFile, top: int) -> Pixels:
-    """A binary PNM whose largest value is not 255, stretched to 0..255; of 16 bits, the high byte."""
+def _scaled_pnm(body: bytes, image: ImageFile, top: int, notes: list[str], deep: bool) -> NDArray[Any]:
+    """A binary PNM whose largest value is not 255, stretched to 0..255; of 16 bits, the high byte. deep: its values."""
     shape = image.height, image.width, len(image.getbands())
     dtype, need = ("u1", math.prod(shape)) if top < 256 else (">u2", 2 * math.prod(shape))
     if len(body) < need:
         raise DecodeError("truncated", f"PNM contains {len(body)} of {need} bytes")
     values: NDArray[Any] = np.frombuffer(body, dtype, math.prod(shape)).reshape(shape)
+    if deep:
+        return values.astype(np.uint16)
+    if top > 255:
+        note_depth(values, notes, top.bit_length())
     pixels = np.empty(shape, np.uint8)
     for rows in bands(*shape[:2]):
         band = values[rows]
@@ -297,6 +307,18 @@ def check_mode(image: Any) -> None:
         raise DecodeError(
             "bad_field", f"the image is a PIL image of mode {image.mode}, no picture: pass np.asarray(image)"
         )
+
+
+def deep_file(image: Any) -> bytes | None:
+    """A PIL image of 16-bit gray as a PNG file, upright, which is packed as any other; None for all other images."""
+    if not image.mode.startswith("I;16"):
+        return None
+    from rawpack_packer.images.header import apply_orientation, exif_orientation
+
+    image.load()
+    turn = exif_orientation(image.info.get("exif") or b"") if image.format is not None else 1
+    values = apply_orientation(np.asarray(image).astype(np.uint16)[..., None], turn)
+    return cv2.imencode(".png", np.ascontiguousarray(values))[1].tobytes()
 
 
 def pixels_of(image: Any) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ import math
 import os
 import time
 import zlib
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,8 @@ class Estimate:
     """With all workers busy, at the speed of one worker on an otherwise idle core."""
     by_field: Mapping[str, float] = field(default_factory=dict)
     """Bytes that one image or mask takes in its shard, by field; empty if none was packed."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What a store counts, of the tried samples."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class _SampleTrial:
     """Bytes in the shard, by field; empty if it was rejected."""
     raw: int = 0
     """Bytes before compression by HDF5."""
+    notes: tuple[str, ...] = ()
 
 
 def estimate(
@@ -109,6 +113,7 @@ def estimate(
         name: sum(trial.stored[name] for trial in packed) / max(1, len(packed))
         for name in (packed[0].stored if packed else ())
     }
+    counts = dict(Counter(note for trial in trials for note in trial.notes))  # which `asdict` can copy
     each: float = exact or sum(by_field.values())
     keys = [source.key(i).encode("utf-8", "replace") for i in _spread(len(source), SAMPLES)]
     key_bytes = sum(map(len, keys)) / len(keys)
@@ -125,7 +130,7 @@ def estimate(
     if written.spools and store:
         raw = sum(trial.raw for trial in packed) / max(1, len(packed))
         spare = _spare_bytes(len(source), part, workers, each, exact_bytes(fields, encoded=True) or raw)
-    return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds, by_field)
+    return Estimate(len(trials), len(trials) - len(packed), int(store), int(spare), seconds, by_field, counts)
 
 
 def _spread(count: int, samples: int) -> list[int]:
@@ -194,12 +199,13 @@ def _try_apart(calls: IsolatedCalls, part: Samples, recipe: Recipe, fields: Mapp
 
 def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleTrial:
     """Prepare the one sample of a part."""
-    began, size, raw = time.perf_counter(), dict[str, int](), 0
+    began, size, raw, notes = time.perf_counter(), dict[str, int](), 0, tuple[str, ...]()
     with contextlib.suppress(DecodeError):
-        made = prepare_sample(part[0], recipe, fields).parts
+        sample = prepare_sample(part[0], recipe, fields)
+        made, notes = sample.parts, sample.notes
         raw = sum(math.prod(one.shape) * np.dtype(fields[name].dtype).itemsize for name, one in made.items())
         size = {name: _stored(one.data, recipe) for name, one in made.items()}
-    return _SampleTrial(time.perf_counter() - began, size, raw)
+    return _SampleTrial(time.perf_counter() - began, size, raw, notes)
 
 
 def _stored(data: NDArray[Any], recipe: Recipe) -> int:

@@ -35,6 +35,7 @@ from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import check_first, made_here, part_rows, store_fields
 from rawpack_packer.sources import Source
 from rawpack_packer.sources.base import unread_of
@@ -163,6 +164,8 @@ class Job:
                 f"({', '.join(manifest.rejects.reasons)}), listed in {path / manifest.rejects.file.name}; {opt.strict} "
                 "allows none"
             )
+        if self.run_options.strict and (lost := lost_depth(manifest.counts)):
+            raise PackError(f"{path} is complete, with {lost}; {opt.strict} allows none")
         try:
             check_sizes(path, manifest)
         except PackError as error:

@@ -26,6 +26,8 @@ class RecipeKeywords(TypedDict, total=False):
         nothing: the size is then that of the shorter side, and images differ in size.
     interpolation: how images are resized.
     color: "ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.
+    depth: bits of a value: 16 stores the values of 16-bit PNG and TIFF files as uint16, in memmap and hdf5; 8, the
+        default, stores their upper 8 bits.
     max_pixels: images with more are rejected.
     format: "memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.
     quality: of JPEG, 1 to 100; "keep", with size="keep", stores JPEG files unchanged: lmdb only.
@@ -47,6 +49,7 @@ class RecipeKeywords(TypedDict, total=False):
     fit: Literal["cover", "stretch", "whole"] | None
     interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None
     color: Literal["rgb", "gray", "ycgco420"] | None
+    depth: Literal[8, 16] | None
     max_pixels: int | None
     format: str | None
     quality: int | Literal["keep"] | None

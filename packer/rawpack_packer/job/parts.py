@@ -18,6 +18,7 @@ from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.options import opt
 from rawpack_packer.part import PartRecord, PartTask, Tick, pieces, read_record, record_path
 from rawpack_packer.provenance import REJECTS
+from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.sources.base import at_hand_of
 from rawpack_packer.sources.files import UNREADABLE
 from rawpack_packer.text import again
@@ -68,6 +69,8 @@ class Parts:
                         f"{first.key}: {first.reason}: {first.detail}; an earlier run rejected it, and {opt.strict} "
                         "allows no rejects"
                     )
+                if self.job.run_options.strict and (lost := lost_depth(record.counts)):
+                    raise PackError(f"an earlier run packed {lost}, and {opt.strict} allows none")
                 done += record.rows + len(record.rejects)
                 self._add(record)
         self.job.run_options.progress.begin(len(self.job.source), done, self.job.source.info.noun)

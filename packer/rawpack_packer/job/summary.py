@@ -16,11 +16,12 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.formats.codecs import zstd
 from rawpack.remote.url import is_url
 from rawpack_packer import text
-from rawpack_packer.counts import count_of
+from rawpack_packer.counts import count_of, depth_of
 from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
@@ -181,6 +182,8 @@ class DryRun(Shown):
         rows.append(("time", f"about {text.duration(max(guess.seconds, 0.1))}, estimated from {tried}"))
         if guess.rejected:
             rows.append(("rejected", f"{guess.rejected:,} of {tried} tried"))
+        if lost := lost_depth(guess.counts):
+            rows.append(("counted", f"of {tried} tried, {lost}"))
         return Block("Nothing was written. Packing would take:", rows)
 
 
@@ -263,8 +266,9 @@ class Summary(Shown):
         rows += rejected_rows(manifest.rejects.reasons, f"{path}/rejects.jsonl")
         rows += _lost(self)
         for name, count in manifest.counts.items():
-            if count and name not in ("empty_classes", "problems", *LEFT_OUT):
+            if count and name not in ("empty_classes", "problems", *LEFT_OUT) and depth_of(name) is None:
                 rows.append(("counted", f"{count_of(name, self.info.noun)}: {count:,}{_suffixes(name, self)}"))
+        rows += _depth_rows(manifest.counts, self.info.noun)
         rows += _problems(self)
         if self.bytes_in:
             files = "video files" if self.info.noun == "frame" else "source files"
@@ -348,6 +352,7 @@ class AppendSummary(Shown):
         if self.rejected:
             rows.append(("rejected", f"{self.rejected:,} more, listed in {path}/{manifest.rejects.file.name}"))
         rows += _lost(summary)
+        rows += _depth_rows(manifest.counts, summary.info.noun)
         rows += left_out
         if self.later:
             rows.append(("later", f"{text.count(self.later, 'sample')} came after this append began: append once more"))
@@ -406,6 +411,12 @@ def _suffixes(name: str, summary: Summary) -> str:
     most = sorted(summary.info.skipped.items(), key=lambda one: (-one[1], one[0]))
     shown = text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
     return f" ({shown})"
+
+
+def _depth_rows(counts: Mapping[str, int], noun: str) -> Rows:
+    """The row that says how many images lost their lower bits, if any."""
+    lost = lost_depth(counts)
+    return [("counted", text.with_noun(lost, noun))] if lost else []
 
 
 def _problems(summary: Summary) -> Rows:

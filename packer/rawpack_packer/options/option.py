@@ -94,8 +94,9 @@ Color = Literal["rgb", "gray", "ycgco420"]
 Check = Literal["structure", "decode"]
 Subsampling = Literal["420", "422", "440", "444"]
 JpegTables = Literal["jpegli", "standard"]
-FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES = map(
-    get_args, (Fit, Interpolation, Color, Check, Subsampling, JpegTables)
+Depth = Literal["8", "16"]
+FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES, DEPTHS = map(
+    get_args, (Fit, Interpolation, Color, Check, Subsampling, JpegTables, Depth)
 )
 Names = Callable[[Any], str]
 """Names an option with a value, in a message: see `naming.Named`."""

@@ -7,6 +7,7 @@ from functools import partial
 from rawpack_packer.options.option import (
     CHECKS,
     COLORS,
+    DEPTHS,
     FITS,
     INTERPOLATIONS,
     JPEG_TABLES,
@@ -87,6 +88,15 @@ RECIPE: tuple[Option, ...] = (
         default="rgb; gray for gray arrays; as in the store for stores", tried=("Color", "rgb"),
         parse=one_of(*COLORS), initial="rgb", annotation=_literal(COLORS),
         doc='"ycgco420" stores RGB as planes of YCgCo: memmap and hdf5 only.',
+    ),
+    _recipe(
+        name="depth", choices=DEPTHS, meant_by=("bits", "bit_depth"), short="Bits of a value: 8 or 16",
+        help="Bits of a value. 8: images of more are stored with their upper 8 bits. 16: the values of 16-bit PNG and "
+        "TIFF files are stored as they are, as uint16 (memmap and hdf5, without zstd).",
+        default="8; as in the store for stores", off="8", stored=str, initial="8", annotation="Literal[8, 16]",
+        parse=lambda name, value: one_of(*DEPTHS)(name, as_text(value)),
+        doc="bits of a value: 16 stores the values of 16-bit PNG and TIFF files as uint16, in memmap and hdf5; 8, the "
+        "default, stores their upper 8 bits.",
     ),
     _recipe(
         name="max_pixels", least=1, short="Reject images of more pixels",

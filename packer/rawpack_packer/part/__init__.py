@@ -26,6 +26,7 @@ from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected
 from rawpack_packer.options import opt
 from rawpack_packer.part.pieces import PiecesAhead, PreparedItem, ReadAhead, prepare_item
 from rawpack_packer.recipe import Recipe, check_libraries
+from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.samples.sample import PreparedSample
 from rawpack_packer.sources import Samples
@@ -124,6 +125,8 @@ def run_part(task: PartTask, note: Callable[[int], None], tick: Callable[[Tick],
                     raise PackError(message)
                 rows.reject(rejected(task.first + i, task.samples.key(i), error))
             else:
+                if task.strict and (lost := lost_depth(Counter(made.sample.notes))):
+                    raise PackError(f"{made.key!r}: {lost} ({opt.strict} stops at the first)")
                 writer.add(made.sample)
                 rows.add(made.key, made.sample, made.source)
             if i % 16 == 15:

@@ -12,7 +12,18 @@ from rawpack.disk.tables import resolve
 from rawpack.errors import PackError, UsageError
 from rawpack.pixels.geometry import cover_size
 from rawpack_packer.options import RECIPE, Named, Option, opt
-from rawpack_packer.options.option import CHECKS, JPEG_TABLES, Check, Color, Fit, Interpolation, Subsampling, one_of
+from rawpack_packer.options.option import (
+    CHECKS,
+    JPEG_TABLES,
+    Check,
+    Color,
+    Depth,
+    Fit,
+    Interpolation,
+    Subsampling,
+    as_text,
+    one_of,
+)
 from rawpack_packer.recipe.tables import OUTPUT_FORMATS, OutputFormat, encoder_of, output_format
 
 FORMATS = tuple(OUTPUT_FORMATS)
@@ -45,6 +56,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """x, y, width, height in the upright image, before resizing."""
     fit: Fit = "cover"
     interpolation: Interpolation = "area"
+    depth: Depth | None = None
+    """"16": image files keep their values, as uint16; None: 8 bits."""
     color: Color = "rgb"
     """"ycgco420": RGB, stored as planes of YCgCo with one value of chroma for four pixels. Not in every format."""
     quality: int | Literal["keep"] | None = None
@@ -136,7 +149,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def as_manifest(self) -> dict[str, Any]:
         built: dict[str, Any] = msgspec.to_builtins(self)
-        for name in ("sizes", "origin", "curate", "jpeg_tables"):
+        for name in ("sizes", "origin", "curate", "jpeg_tables", "depth"):
             if not built[name]:
                 del built[name]
         return built
@@ -195,6 +208,8 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
     written = output_format(given.get("format", DEFAULT_FORMAT))
     if unknown := given.keys() - {one.name for one in RECIPE}:
         raise TypeError(f"a recipe has no option {', '.join(sorted(unknown))}")
+    if as_text(given.get("depth")) == "16":
+        _check_depth(written, given)
     for one in RECIPE:
         if one.name in given:
             if one.of_some_formats and one.name not in written.options:
@@ -204,6 +219,25 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
         _check_compression(written, given["compression"])
     _check_together(given)
     return given
+
+
+def _check_depth(written: OutputFormat, given: Mapping[str, Any]) -> None:
+    """Raise UsageError where what is given stores 8 bits only."""
+    if written.name == "lmdb" or "quality" in given:
+        refused = opt.quality(given["quality"]) if "quality" in given else opt.format(written.name)
+        raise UsageError(
+            f"{refused} stores JPEG files, which have 8 bits, and {opt.depth(16)} keeps 16: use "
+            f"{opt.format('memmap')} or {opt.format('hdf5')}"
+        )
+    if given.get("color") == "ycgco420":
+        raise UsageError(
+            f"{opt.color('ycgco420')} stores planes of 8 bits, and {opt.depth(16)} keeps 16: leave one out"
+        )
+    if given.get("compression") == "zstd":
+        raise UsageError(
+            f"{opt.compression('zstd')} stores differences of rows of 8 bits, and {opt.depth(16)} keeps 16: use "
+            f"{opt.format('hdf5')} with {opt.compression('gzip')}, or {opt.compression('none')}"
+        )
 
 
 def _check_compression(written: OutputFormat, value: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -39,6 +40,11 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
     label = info.fields.get("label")
     if info.classes is not None and label is not None and label != FieldKind("int64"):
         raise UsageError(f"with classes, the field label is int64, not {label.dtype} {label.shape}")
+    if recipe.depth and (info.video or not _is_deep(info)):
+        raise UsageError(
+            f"{opt.depth(recipe.depth)} applies to image files: arrays, and images of stores, keep their dtype, and "
+            "videos have 8 bits; leave it out"
+        )
     image = picture_field(recipe) if info.image is None else _array(recipe, info.image)
     if recipe.chunk is not None and not image.uniform:
         sized = opt.size("keep") if recipe.target is None else opt.fit("whole")
@@ -55,6 +61,13 @@ def store_fields(recipe: Recipe, source: Source) -> dict[str, Field]:
         _check_curated(image, others)
         others |= CURATED
     return {IMAGE: image, **others, "key": Field(kind="text", dtype="str")}
+
+
+def _is_deep(info: SourceInfo) -> bool:
+    """Whether a source may have images of 16 bits, as far as it knows: files, or a store that has them."""
+    if info.image is None:
+        return True
+    return info.image.dtype == "uint16" if info.kind == "store" else info.image.pictures
 
 
 def _check_sizes(recipe: Recipe, info: SourceInfo) -> None:
@@ -155,7 +168,9 @@ def exact_bytes(fields: Mapping[str, Field], *, encoded: bool = False) -> int:
 def picture_field(recipe: Recipe) -> Field:
     """The field of images that are pictures."""
     height, width = recipe.shape or (None, None)
-    return Field(kind="image", dtype="uint8", shape=(height, width, recipe.channels), encoding=recipe.encoding)
+    dtype = "uint16" if recipe.depth else "uint8"
+    field = Field(kind="image", dtype=dtype, shape=(height, width, recipe.channels), encoding=recipe.encoding)
+    return _checked(field, f"pictures of {opt.depth(16)}") if recipe.depth else field
 
 
 def made_here(recipe: Recipe, source: Source) -> Recipe:
@@ -169,6 +184,8 @@ def _array(recipe: Recipe, kind: ImageKind) -> Field:
     what = f"images that are {kind.dtype} arrays {kind.shape}"
     if kind.pictures:
         shape = (*shape[:2], recipe.channels)
+        if recipe.depth:
+            kind = replace(kind, dtype="uint16", shape=shape)
     elif recipe.color == "gray" and (kind.dtype != "uint8" or shape[2:] != (1,)):
         raise UsageError(f"{opt.color(recipe.color)} is for pictures; {what} keep their channels")
     if codec_of(recipe.encoding).planar:  # whatever the size, it is the color that does not fit

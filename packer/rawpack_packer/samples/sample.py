@@ -274,7 +274,9 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe, times: int = 1) -> Prepa
     warnings: list[str] = []
     scale = reduction(header, recipe) if recipe.fast else 1
     try:
-        image = decode_image(data, header, color=recipe.pixels, scale=scale, warnings=warnings, notes=notes)
+        image = decode_image(
+            data, header, color=recipe.pixels, scale=scale, warnings=warnings, notes=notes, deep=bool(recipe.depth)
+        )
     except DecodeError:
         _check_memory(header)
         raise

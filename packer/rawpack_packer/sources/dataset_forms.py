@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file, twice
-from rawpack_packer.images.with_pillow import check_mode, is_grey, is_pillow, pixels_of
+from rawpack_packer.images.with_pillow import check_mode, deep_file, is_grey, is_pillow, pixels_of
 from rawpack_packer.sources.axes import (
     AXES,
     Axes,
@@ -458,7 +458,8 @@ def as_image(value: Any) -> bytes | NDArray[Any]:
     if isinstance(value := file_or_array(value), bytes):
         return value
     if is_pillow(value):
-        return pixels_of(value)
+        file = deep_file(value)
+        return pixels_of(value) if file is None else file
     array = as_array(value)
     if array is None:
         cure = "; a list of several values needs names=('image', 'label', ...)" if isinstance(value, list) else ""

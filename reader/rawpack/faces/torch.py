@@ -69,6 +69,8 @@ def torch_batches(
         tail = tails.get(name)
         first = field.channels_last and (channels == "first" or (tail is not None and tail.planes))
         own_dtype = image_dtype if field.kind == "image" and not field.exact else None
+        if own_dtype is None and field.dtype == "uint16" and name not in tails:
+            own_dtype = torch.int32  # torch's uint16 has hardly an operation
         converters[name] = _Converter(torch, tail, first, own_dtype)
 
     def convert(tensors: Tensors) -> Tensors:

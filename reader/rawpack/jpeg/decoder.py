@@ -7,16 +7,17 @@ removed from a copy of the bytes, and the copy is decoded again, just as strictl
 
 Harmless warnings, which leave the pixels complete:
 
-- an unknown JFIF revision or Adobe transform code (libjpeg decodes as if it were the usual one);
+- an unknown JFIF revision, or an unknown Adobe transform code where the colors are YCbCr all the same;
 - junk between the segments of the header, and an ICC profile whose pieces do not fit together;
-- junk between the last block of the image and the end marker.
+- filler between the last block of the image and the end marker: one byte, over and over.
 
+What is left over before the end marker and may be entropy-coded data is the trace of a wrong code: "corrupt".
 Everything else loses the sample: "truncated" where the file ends early (even if only the end marker is missing),
 "unsupported" for kinds of JPEG that libjpeg does not decode, "corrupt" for the rest: bad Huffman codes, data that
 runs out before a marker, restart markers out of order, junk inside or between scans.
 
-Two kinds of damage cannot be detected: damage that happens to be a valid code, and a multi-scan file that was cut
-between two scans and given a new end marker.
+Two kinds of damage cannot be detected: damage that happens to be a valid code, where hardly any data is left over, and
+a multi-scan file that was cut between two scans and given a new end marker.
 """
 
 from __future__ import annotations
@@ -189,18 +190,38 @@ def _with_known_revision(data: memoryview) -> bytes:
 
 
 def _with_known_transform(data: memoryview) -> bytes:
-    return _with_byte(data, 0xEE, b"Adobe", 15, 2 if read_header(data).components == 4 else 1)
+    """As YCbCr, unless the colors are named R, G, B; of four, nothing else says which they are: unchanged."""
+    header = read_header(data)
+    if header.components == 4 or header.scan_header[1:7:2] == b"RGB":
+        return bytes(data)
+    return _with_byte(data, 0xEE, b"Adobe", 15, 1)
 
 
 def _without_junk_at_end(data: memoryview, count: str) -> bytes:
-    """Without so many bytes before the end marker."""
+    """Without so many bytes before the end marker; unchanged where they may be the data of blocks.
+
+    After a wrong bit the decoder loses its place, and may have all blocks before the data ends. libjpeg-turbo decodes
+    too fast to notice, so what is left over is the only evidence. Filler repeats one byte. So does the data of flat
+    blocks, but where it is left over, more of it comes before.
+    """
     file = bytes(data)
     end = file.index(EOI, read_header(data).scan_offset)
-    return file[: end - int(count)] + file[end:]
+    start = end - int(count)
+    byte = file[start:end][:1]
+    before = start - len(file[:start].rstrip(byte))
+    is_filler = file[start:end] == byte * int(count) and before <= _READ_AHEAD
+    return file[:start] + file[end:] if is_filler and (byte == b"\0" or before + int(count) >= _LEAST_FILLER) else file
 
 
 def _without_header_junk(data: memoryview) -> bytes:
+    """Unchanged where the junk, or the segment before it, contains what is lost of a segment about the pixels."""
     found = list(segments(data))
+    lost = [name for name in _ABOUT_PIXELS if not any(data[at + 4 : end][: len(name)] == name for _, at, end in found)]
+    start, expected = 2, 2
+    for _, at, end in found:
+        if at != expected and any(name in bytes(data[start:at]) for name in lost):
+            return bytes(data)
+        start, expected = at, end
     return b"".join([data[:2], *(data[at:end] for _, at, end in found), data[found[-1][2] :]])
 
 
@@ -212,6 +233,12 @@ def _without_profile(data: memoryview) -> bytes:
     return bytes(kept + data[end:])
 
 
+_ABOUT_PIXELS = (b"Exif\0\0", b"Adobe\0")
+"""How segments begin that say how pixels are turned and colored. libjpeg does not miss them, as it does all others."""
+_READ_AHEAD = 8
+"""Bytes that libjpeg-turbo may have taken in before it is ready, and does not count."""
+_LEAST_FILLER = 4
+"""Bytes other than 0 that are filler and not the end of the data, if they are all equal."""
 _REPAIRS: tuple[tuple[re.Pattern[str], Callable[..., bytes]], ...] = (
     (re.compile(r"Corrupt JPEG data: bad ICC marker"), _without_profile),
     (re.compile(r"Warning: unknown JFIF revision number .*"), _with_known_revision),

@@ -73,7 +73,8 @@ class ColorJitter(Step):
 def uint8_pixels(step: object, spec: Spec) -> Spec:
     """`spec`, or UsageError where it is not a uint8 image (H, W, C) of 1 or 3 channels."""
     if spec.pixels(step).dtype != "uint8" or spec.shape[2] not in (1, 3):
-        raise UsageError(f"{step!r} needs uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}")
+        cure = "" if spec.dtype == "uint8" else ": ConvertImageDtype makes floats of these, without this step"
+        raise UsageError(f"{step!r} needs uint8 images of 1 or 3 channels, not {spec.dtype} {spec.shape}{cure}")
     return spec
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack_packer.images.with_pillow import pixels_of
+from rawpack_packer.images.with_pillow import deep_file, pixels_of
 from rawpack_packer.sources.chunks.index import Encoding, Head
 
 _COUNT = struct.Struct("<I")
@@ -65,9 +65,10 @@ def head_of_words(data: bytes, order: str, dtypes: Mapping[int, str]) -> tuple[s
     return dtypes[number], struct.unpack_from(f"{order}{axes}I", data, 8), 8 + 4 * axes
 
 
-def picture(data: bytes, *, exact: bool = False) -> NDArray[Any]:
-    """A PIL image, as its width, height, length of the mode, mode and pixels. exact: the values of one whose pixels
-    have more than 8 bits, such as depths. Raises DecodeError too, where it is no picture and not `exact`."""
+def picture(data: bytes, *, exact: bool = False) -> NDArray[Any] | bytes:
+    """A PIL image, as its width, height, length of the mode, mode and pixels; a file where `deep_file` makes one.
+    exact: the values of one whose pixels have more than 8 bits, such as depths. Raises DecodeError too, where it is no
+    picture and not `exact`."""
     from PIL import Image
 
     width, height, length = _PIL.unpack_from(data)
@@ -77,7 +78,10 @@ def picture(data: bytes, *, exact: bool = False) -> NDArray[Any]:
     if not 0 < width * height <= _PIXELS_A_BYTE * len(pixels):
         raise ValueError(f"an image of {width}x{height} in {len(pixels)} bytes")
     image = Image.frombytes(mode, (width, height), pixels)
-    return np.array(image) if exact and mode[0] in "IF" else pixels_of(image)
+    if exact and mode[0] in "IF":
+        return np.array(image)
+    file = deep_file(image)
+    return pixels_of(image) if file is None else file
 
 
 def compact_json(data: bytes) -> Any:
@@ -176,5 +180,5 @@ def _image(data: bytes, before: int, k: int) -> bytes:
     return bytes(data[start : start + sizes[k]])
 
 
-def _picture(data: bytes, take: partial[bytes], *, exact: bool = False) -> NDArray[Any]:
+def _picture(data: bytes, take: partial[bytes], *, exact: bool = False) -> NDArray[Any] | bytes:
     return picture(take(data), exact=exact)
