@@ -242,7 +242,7 @@ class Run:
 
     def training(self, call: Call, systems: list[System], kind: str, sets: dict[str, Path]) -> Iterator[Row]:
         """Random crops, flipped and normalized to float32: checked once, then measured."""
-        stored, recipe = LARGE_RAW if kind == "raw" else kind, {"crop": "random", "floats": True}
+        stored, recipe = LARGE_RAW if kind == "raw" else kind, dict[str, Any](crop="random", floats=True)
         about = {"kind": kind, "measure": "recipe"}
         for system in systems:
             checked = self.job(call, system, stored, "check", sets[stored], **recipe)

@@ -44,12 +44,17 @@ def training(rows: list[Row]) -> Iterator[tuple[str, str]]:
         every = [row for row in rows if row["kind"] == kind]
         mine = [row for row in every if row["measure"] == "recipe"]
         checks = {row["system"]: checked(row) for row in every if row["measure"] == "recipe_check"}
-        more = {
+        more: dict[str, Callable[[Row], str]] = {
             "first batch, s": partial(median, mine, quantity="first_batch_s", shape="{:.2f}"),
-            "each sample once, right values": lambda row, checks=checks: checks.get(row["system"], ""),
+            "each sample once, right values": partial(_check_of, checks),
         }
         title = f"Random-resized-crop 224, flip and normalize to float32, from {called}, 256 px"
         yield title, measured(mine, "bare limit", "{:.3f}", more)
+
+
+def _check_of(checks: Mapping[str, str], row: Row) -> str:
+    """What the check found of this row's system; empty where it was not made."""
+    return checks.get(row["system"], "")
 
 
 def measured(rows: list[Row], limit: str, cpu: str, more: Mapping[str, Callable[[Row], str]]) -> str:
