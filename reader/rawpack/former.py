@@ -1,5 +1,5 @@
-"""What to write instead of the keywords of development versions, and of those of other loaders: for the errors of who
-still writes them."""
+"""What to write instead of the keywords of development versions, and of keywords and attributes of other loaders: for the
+errors of who still writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 _RANKS = "ranks=({rank}, {world_size})"
 _WORKERS = "workers=Workers({workers}, backend={backend}, timeout={timeout}, max_held={max_slots})"
@@ -33,6 +33,7 @@ _IDLE: Mapping[str, tuple[Any, ...]] = {
 _READER = dict.fromkeys(("cache_bytes", "timeout"), "cache=Cache({cache}, limit={cache_bytes}, timeout={timeout})")
 _READER |= {"cache_limit": "cache=Cache({cache}, limit={cache_limit})"}
 _READER |= {"delta_timestamps": "Reader(path).clips(offsets={delta_timestamps})"}
+_READER |= dict.fromkeys(("transforms", "target_transform", "transform"), "reader.batches(..., transform=[...])")
 _CLIPS = {"delta_timestamps": "offsets={delta_timestamps}"}
 _MIX = dict.fromkeys(
     ("split", "preload", "verify", "cache", "cache_bytes", "storage_options", "timeout"),
@@ -53,6 +54,13 @@ _FFCV = {
     **dict.fromkeys(("batches_ahead", "os_cache", "recompile"), "=batches are made in advance, from the page cache"),
 }
 """Keywords of FFCV's Loader -> the same."""
+_DATASET = {
+    **dict.fromkeys(("transforms", "augment"), "transform=[...]"),
+    "target_transform": "transform=[..., Lambda(function, field='label')]",
+    "num_replicas": _RANKS,
+    "as_tuple": "batches(...).torch(as_tuple={as_tuple})",
+}
+"""Keywords of torch's and torchvision's datasets and samplers, and of other methods here -> the same."""
 _DATALOADER = {
     "num_workers": "workers={num_workers}",
     "batch_sampler": "sampler=, with the samples in their order",
@@ -69,6 +77,7 @@ _DATALOADER = {
 def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
     """What to write instead of keywords of a call that `rows` has; None where it has none of them."""
     values = {name: repr(value) for name, value in given.items() if value is not None}
+    values |= {"world_size": values["num_replicas"]} if "num_replicas" in values else {}
     values |= {} if "world_size" in values or values.get("rank") == "'auto'" else {"world_size": "world_size"}
     values |= {} if "rank" in values else {"rank": "rank" if "world_size" in given else "'auto'"}
     if values["rank"] == "'auto'":
@@ -88,6 +97,8 @@ def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
             lines.append(f"leave out {shown}: {now[1:]}")
         elif names[0] in _DATALOADER or names[0] in _FFCV:
             lines.append(f"{'DataLoader' if names[0] in _DATALOADER else 'FFCV'}'s {shown} is {now} here")
+        elif names[0] in _DATASET or "transform" in names:
+            lines.append(f"{shown} is {now} here")
         else:
             lines.append(f"{shown} {'is' if len(names) == 1 else 'are'} now {now}")
     return "; ".join(lines) or None
@@ -100,5 +111,36 @@ def _without_gaps(line: str) -> str:
 
 
 batches_now, reader_now, clips_now, mix_now, state_now = (
-    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATALOADER | _FFCV, _READER, _CLIPS, _MIX, _STATE)
+    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATASET | _DATALOADER | _FFCV, _READER, _CLIPS, _MIX, _STATE)
 )
+
+_ATTRIBUTES = (
+    ("labels targets", 'reader.column("label")', 'batch["label"]'),
+    ("image images data", 'reader[i]["image"]', 'batch["image"]'),
+    ("shape dtype", 'reader.fields["image"].{name}', 'batch["image"].{name}'),
+    ("samples imgs", 'reader[i], or all of reader.column("key") and reader.column("label")', ""),
+    ("transform transforms target_transform", "reader.batches(..., transform=[...])", ""),
+    ("to cuda", 'reader.batches(...).torch("cuda")', 'batches.torch("cuda")'),
+)
+"""Attributes that users of torch type, what to write for those of a reader, and for those of batches; "" for the same."""
+
+
+def _attribute(of_reader: bool, owner: object, name: str) -> NoReturn:
+    """The `__getattr__` of a class: raise AttributeError, with what to write where the table has it, so that `hasattr`
+    is False."""
+    for names, reader, batches in _ATTRIBUTES:
+        if name in names.split():
+            line = (reader if of_reader or not batches else batches).format(name=name)
+            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}: write {line}")
+    object.__getattribute__(owner, name)  # Python's own words, or the AttributeError of a property
+    raise AssertionError(name)
+
+
+def attribute_of_reader(reader: object, name: str) -> NoReturn:
+    """`Reader.__getattr__`."""
+    _attribute(True, reader, name)
+
+
+def attribute_of_batches(batches: object, name: str) -> NoReturn:
+    """`Batches.__getattr__`, and that of `TorchBatches`."""
+    _attribute(False, batches, name)

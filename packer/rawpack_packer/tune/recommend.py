@@ -126,7 +126,7 @@ def _why(
         return "the only candidate" if len(trials) == 1 else "the only one that fits"
     if taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
         return f"the smallest store that reads at least half as fast as the fastest, {fastest.candidate.name}"
-    return "no smaller store reads at least half as fast"
+    return "because no smaller store reads at least half as fast"
 
 
 def _fastest_of_the_smallest(some: Sequence[Trial], order: Sequence[Trial]) -> Trial:

@@ -123,6 +123,22 @@ def register(kind: type) -> None:
         dataset.register(kind)
 
 
+_FETCHER = "torch.utils.data._utils.fetch"
+"""torch's module that reads from a dataset, in the process of a DataLoader and in its workers."""
+
+
+def check_collation() -> None:
+    """Called by `__iter__`: raise UsageError where its caller is a DataLoader that makes batches of what it gets, as it
+    does with any `batch_size` but None."""
+    caller = sys._getframe(1).f_back  # None where a thread of C asks
+    if caller and caller.f_globals.get("__name__") == _FETCHER and caller.f_locals.get("auto_collation"):
+        raise UsageError(
+            "DataLoader(batches) makes batches of batches, as its batch_size is 1 by default: write "
+            "DataLoader(batches, batch_size=None, num_workers=0), or `for batch in batches.torch()` without a "
+            "DataLoader; batches(...) has the batch size"
+        )
+
+
 def not_indexed() -> UsageError:
     """The error for whoever indexes batches, as a DataLoader does that does not know that they are iterable."""
     return UsageError(

@@ -38,6 +38,8 @@ class Views(Step):
             steps = list(steps)
         instead.check(steps)
         listed = isinstance(steps, Iterable) and not isinstance(steps, str) and not callable(steps)
+        for one in steps if listed else ():
+            refuse_misplaced(one)
         if not listed or not all(map(callable_or_step, steps)):
             raise UsageError(
                 f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"
