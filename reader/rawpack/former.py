@@ -1,5 +1,5 @@
-"""What to write instead of the keywords of development versions, and of keywords and attributes of other loaders: for the
-errors of who still writes them."""
+"""What to write instead of the keywords of development versions, and of keywords and attributes of other loaders: for
+the errors of who still writes them."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ _ATTRIBUTES = (
     ("transform transforms target_transform", "reader.batches(..., transform=[...])", ""),
     ("to cuda", 'reader.batches(...).torch("cuda")', 'batches.torch("cuda")'),
 )
-"""Attributes that users of torch type, what to write for those of a reader, and for those of batches; "" for the same."""
+"""Attributes that users of torch type, and what to write for those of a reader, and of batches; "" for the same."""
 
 
 def _attribute(of_reader: bool, owner: object, name: str) -> NoReturn:

@@ -16,12 +16,14 @@ from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
 
 def refuse_misplaced(function: Any) -> None:
     """Raise UsageError for what can be called in place of a function of arrays, and would fail in a worker: a class of
-    steps, or of objects that are functions; a module of torch, which is never imported."""
+    steps, or of objects that are functions; a module of torch, which is never imported. Who wraps one in a Lambda has
+    said what it takes."""
     if isinstance(function, type) and (issubclass(function, Step | BatchStep) or "__call__" in dir(function)):
         raise UsageError(
             f"{function.__name__} in transform= is a class, not a step: write {made_as(function)}, with brackets"
         )
-    if any((kind.__module__, kind.__name__) == ("torch.nn.modules.module", "Module") for kind in type(function).__mro__):
+    names = {(kind.__module__, kind.__name__) for kind in type(function).__mro__}
+    if ("torch.nn.modules.module", "Module") in names:
         raise UsageError(
             f"{type(function).__name__} in transform= is a module of torch, for tensors: call it in the loop, as "
             'module(batch["image"]) for batch in batches.torch(); steps get numpy arrays'
@@ -52,7 +54,6 @@ class Lambda(Step):
         images. shape, dtype: of the result, if they differ from those of the array."""
         if not callable(lambd):
             raise UsageError(f"Lambda({lambd!r}) needs a function of an array")
-        refuse_misplaced(lambd)
         self.lambd, self.field = lambd, field
         self.shape = None if shape is None else tuple(shape)
         self.dtype = None if dtype is None else np.dtype(dtype).name
@@ -85,7 +86,6 @@ class BatchLambda(BatchStep):
         """makes: field -> (shape of one sample, dtype), for each field whose shape or dtype it changes."""
         if not callable(lambd):
             raise UsageError(f"BatchLambda({lambd!r}) needs a function of a batch")
-        refuse_misplaced(lambd)
         self.lambd, self.random = lambd, random
         self.made = {name: Spec(tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in (makes or {}).items()}
 

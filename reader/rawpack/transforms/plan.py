@@ -141,8 +141,9 @@ def as_steps(transform: Transform) -> list[Step | BatchStep]:
     if callable(transform) and not isinstance(transform, Step | BatchStep):
         if not isinstance(transform, type):
             refuse_misplaced(transform)
-        name = made_as(transform) if isinstance(transform, type) else getattr(transform, "__name__", "")
-        raise UsageError(f"transform= must be a list of steps: pass {'[f]' if name in ('', '<lambda>') else f'[{name}]'}")
+        name = getattr(transform, "__name__", type(transform).__name__)
+        name = made_as(transform) if isinstance(transform, type) else name if name.isidentifier() else "f"
+        raise UsageError(f"transform= must be a list of steps: pass [{name}]")
     if isinstance(transform, Step | BatchStep) or not hasattr(transform, "__iter__"):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()

@@ -10,7 +10,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack.order.keys import WORD, mix, whole_number
 from rawpack.transforms import instead
-from rawpack.transforms.functions import Lambda
+from rawpack.transforms.functions import Lambda, refuse_misplaced
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
