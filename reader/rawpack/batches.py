@@ -14,7 +14,7 @@ from rawpack.epoch import dataloader
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
-from rawpack.former import attribute_of_batches, state_now
+from rawpack.former import state_now
 from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         """Made by `Reader.batches`."""
         self._feed = feed
         dataloader.register(Batches)
-
-    if not TYPE_CHECKING:  # type checkers know all names
-        __getattr__ = attribute_of_batches
 
     def __iter__(self) -> BatchIterator:
         dataloader.check_collation()

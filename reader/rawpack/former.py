@@ -1,5 +1,5 @@
-"""What to write instead of the keywords of development versions, and of keywords and attributes of other loaders: for
-the errors of who still writes them."""
+"""What to write instead of the keywords of development versions, and of those of other loaders: for the errors of who
+still writes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 _RANKS = "ranks=({rank}, {world_size})"
 _WORKERS = "workers=Workers({workers}, backend={backend}, timeout={timeout}, max_held={max_slots})"
@@ -113,34 +113,3 @@ def _without_gaps(line: str) -> str:
 batches_now, reader_now, clips_now, mix_now, state_now = (
     partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATASET | _DATALOADER | _FFCV, _READER, _CLIPS, _MIX, _STATE)
 )
-
-_ATTRIBUTES = (
-    ("labels targets", 'reader.column("label")', 'batch["label"]'),
-    ("image images data", 'reader[i]["image"]', 'batch["image"]'),
-    ("shape dtype", 'reader.fields["image"].{name}', 'batch["image"].{name}'),
-    ("samples imgs", 'reader[i], or all of reader.column("key") and reader.column("label")', ""),
-    ("transform transforms target_transform", "reader.batches(..., transform=[...])", ""),
-    ("to cuda", 'reader.batches(...).torch("cuda")', 'batches.torch("cuda")'),
-)
-"""Attributes that users of torch type, and what to write for those of a reader, and of batches; "" for the same."""
-
-
-def _attribute(of_reader: bool, owner: object, name: str) -> NoReturn:
-    """The `__getattr__` of a class: raise AttributeError, with what to write where the table has it, so that `hasattr`
-    is False."""
-    for names, reader, batches in _ATTRIBUTES:
-        if name in names.split():
-            line = (reader if of_reader or not batches else batches).format(name=name)
-            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}: write {line}")
-    object.__getattribute__(owner, name)  # Python's own words, or the AttributeError of a property
-    raise AssertionError(name)
-
-
-def attribute_of_reader(reader: object, name: str) -> NoReturn:
-    """`Reader.__getattr__`."""
-    _attribute(True, reader, name)
-
-
-def attribute_of_batches(batches: object, name: str) -> NoReturn:
-    """`Batches.__getattr__`, and that of `TorchBatches`."""
-    _attribute(False, batches, name)

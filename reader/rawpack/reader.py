@@ -16,9 +16,10 @@ from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, flag
 from rawpack.choose.settings import choose, sides, warn_of_workers
 from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import CURATED, Field
+from rawpack.epoch.dataloader import attribute_of_reader
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.former import attribute_of_reader, batches_now, clips_now, mix_now, reader_now
+from rawpack.former import batches_now, clips_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import rawpack_packer
-from rawpack import Cache, Reader, UsageError, former
+from rawpack import Cache, Reader, UsageError
+from rawpack.epoch import dataloader
 from rawpack.order import Balanced, Weighted
 from rawpack.system import user
 from rawpack.transforms import BatchLambda, Lambda, MixUp, Normalize, OneText, RandomHorizontalFlip, Resize, Views
@@ -107,7 +108,7 @@ def test_batches_of_all_frameworks_are_not_indexed(reader: Reader) -> None:
             batches[0]
 
 
-@pytest.mark.parametrize(("names", "reader_line", "batches_line"), former._ATTRIBUTES)
+@pytest.mark.parametrize(("names", "reader_line", "batches_line"), dataloader._ATTRIBUTES)
 def test_attributes_of_other_loaders_say_what_to_write(
     reader: Reader, names: str, reader_line: str, batches_line: str
 ) -> None:
@@ -125,7 +126,7 @@ def test_attributes_of_other_loaders_say_what_to_write(
 def test_lines_for_attributes_run(reader: Reader) -> None:
     """What the table says to write is there."""
     batches = reader.batches(4)
-    for _, *lines in former._ATTRIBUTES:
+    for _, *lines in dataloader._ATTRIBUTES:
         for line in filter(None, lines):
             code = line.format(name="shape").split(", or ")[0]
             if "torch" not in code and "..." not in code:

@@ -194,7 +194,6 @@ _MEANT_BY = {
     "--splits": ("split", "split_names"),
     "--seed": ("random_state", "random_seed"),
     "--to": ("format", "target"),
-    "--limit": ("fraction", "share"),
     "--batch": ("batch_size",),
     "--quiet": ("silent", "no_progress"),
     "--seconds": ("budget", "time", "duration"),
@@ -257,15 +256,15 @@ def _command_of(path: str) -> str:
 def _paths_meant(ctx: click.Context, extra: list[str]) -> str:
     """What to write where more paths came than a command takes, as far as that can be seen: their folder for image
     files that a pattern of the shell named, quotes around a path with blanks; "" where it cannot."""
-    from rawpack_packer.sources.folder import EXTENSIONS
+    from rawpack_packer.inspect import folder_of_images
 
     names = [one.name for one in ctx.command.params if isinstance(one, click.Argument)]
     paths = [*(str(ctx.params.get(name)) for name in names), *extra]
-    images = [path for path in paths if os.path.splitext(path)[1].lower() in EXTENSIONS]  # noqa: PTH122
-    if ctx.info_name in ("pack", "append") and len(images) >= len(paths) - 1:
-        folder = os.path.commonpath([os.path.dirname(path) for path in images]) or "."  # noqa: PTH120
-        others = [path for path in paths if path not in images] or ["DST"]
-        command = shlex.join([*ctx.command_path.split(), folder, *others])
+    *files, last = paths
+    folder = folder_of_images(files)
+    if ctx.info_name in ("pack", "append") and folder:
+        destination = "DST" if folder_of_images(paths) else last
+        command = shlex.join([*ctx.command_path.split(), folder_of_images(paths) or folder, destination])
         return f"{ctx.info_name} takes a folder, not its image files: `{command}`"
     for count in range(len(paths), 1, -1):
         if os.path.lexists(whole := " ".join(paths[:count])):

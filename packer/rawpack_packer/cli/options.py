@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources import Source
 
 
-class _Choice(click.Choice[str]):
+class _ChoiceOfWords(click.Choice[str]):
     """A choice that has other words too, word -> choice, which no help shows."""
 
     def __init__(self, choices: Sequence[str], also: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ def declared(
 ) -> Decorator:
     """A row of the table, for a command. help, short, default: instead of the row's."""
     if one.choices:
-        settings.setdefault("type", _Choice(format_names() if one.name == "format" else one.choices, one.also))
+        settings.setdefault("type", _ChoiceOfWords(format_names() if one.name == "format" else one.choices, one.also))
     elif one.least is not None:
         settings.setdefault("type", click.IntRange(one.least))
     elif one.most_seconds is not None:

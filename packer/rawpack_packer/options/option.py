@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -123,9 +124,10 @@ def stored_as(words: Mapping[str, str], allowed: tuple[str, ...]) -> Callable[[N
 
 
 def at_least_1(name: Names, value: Any) -> Any:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
-        raise UsageError(f"{name(value)}: must be a whole number, 1 or more")
-    return operator.index(value)
+    with suppress(TypeError):
+        if not isinstance(value, bool) and (number := operator.index(value)) >= 1:
+            return number
+    raise UsageError(f"{name(repr(value))}: must be a whole number, 1 or more")
 
 
 def as_text(value: Any, separator: str = "") -> str:

@@ -150,7 +150,7 @@ RECIPE: tuple[Option, ...] = (
         help="Lossless compression: zstd in memmap stores, about half the bytes of pictures and a tenth of those of "
         "masks; gzip in hdf5 stores.",
         default="none", tried=("Compression of memmap and hdf5", "none, zstd"), of_some_formats=True, off="none",
-        stored=str, annotation="str",
+        stored=str, annotation="str", parse=lambda name, value: as_text(value),
         doc='"none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.',
     ),
     _of_format(
@@ -211,6 +211,7 @@ SOURCE: tuple[Option, ...] = (
         name="limit", least=1,
         meant_by=(
             "n", "num_samples", "max_samples", "max_images", "max_num", "head", "first", "take", "sample", "subset",
+            "fraction", "share",
         ),
         short="At most N samples, evenly spaced over SRC",
         help="Pack at most N samples, evenly spaced over SRC, to try something out.", default="all", annotation="int",

@@ -104,8 +104,8 @@ def missing(path: str) -> UsageError:
     from rawpack_packer.sources.folder import EXTENSIONS
 
     where = plain(os.fsencode(os.path.abspath(path)))  # noqa: PTH100 - keeps what pathlib would not
-    if os.path.splitext(path)[1].lower() in EXTENSIONS and (folder := folder_of_pattern(path)):  # noqa: PTH122
-        return UsageError(f"{where} is a pattern of image files: name their folder instead, {plain(folder)}")
+    if os.path.splitext(path)[1].lower() in EXTENSIONS and (folder := folder_of_pattern(where)):  # noqa: PTH122
+        return UsageError(f"{where} is a pattern of image files: name their folder instead, {folder}")
     return UsageError(f"there is no file or folder {where}{near_path(path) or ': check the path of the source'}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
 from rawpack.faces.face import Form, imported, tuples
 from rawpack.faces.lightning import load_what_was_not_loaded
 from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
-from rawpack.former import attribute_of_batches
 from rawpack.order.keys import whole_number
 from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails
@@ -160,9 +159,6 @@ class TorchBatches(Unprepared, PlacedBatches):
     On the CPU, tensors share the memory of the batch, which is yours for as long as you hold any of them or a view of
     one; on other devices they are copies. This is no `DataLoader`, so that trainers do not wrap it and shard it again.
     """
-
-    if not TYPE_CHECKING:  # type checkers know all names
-        __getattr__ = attribute_of_batches
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise UsageError(
