@@ -549,9 +549,15 @@ def run_bench(
     **options: Unpack[BenchKeywords],
 ) -> Bench:
     """See `bench`. begin: called with the number of measurements; returns a function that is called after each."""
+    from rawpack_packer.inspect.describe import open_store
     from rawpack_packer.tune.bench import bench as measured
 
-    folders = [store for name in stores for store in store_folders(os.fspath(name)).values()]
+    folders = list[Path]()
+    for store in stores:
+        found = store_folders(name := os.fspath(store))
+        if "" in found:
+            open_store(name)  # whose error says what to type
+        folders += found.values()
     return measured(folders, options, begin)
 
 

@@ -41,6 +41,7 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         dataloader.register(Batches)
 
     def __iter__(self) -> BatchIterator:
+        dataloader.check_collation()
         return iter(self._feed)
 
     def __len__(self) -> int:

@@ -33,6 +33,7 @@ _IDLE: Mapping[str, tuple[Any, ...]] = {
 _READER = dict.fromkeys(("cache_bytes", "timeout"), "cache=Cache({cache}, limit={cache_bytes}, timeout={timeout})")
 _READER |= {"cache_limit": "cache=Cache({cache}, limit={cache_limit})"}
 _READER |= {"delta_timestamps": "Reader(path).clips(offsets={delta_timestamps})"}
+_READER |= dict.fromkeys(("transforms", "target_transform", "transform"), "reader.batches(..., transform=[...])")
 _CLIPS = {"delta_timestamps": "offsets={delta_timestamps}"}
 _MIX = dict.fromkeys(
     ("split", "preload", "verify", "cache", "cache_bytes", "storage_options", "timeout"),
@@ -53,6 +54,13 @@ _FFCV = {
     **dict.fromkeys(("batches_ahead", "os_cache", "recompile"), "=batches are made in advance, from the page cache"),
 }
 """Keywords of FFCV's Loader -> the same."""
+_DATASET = {
+    **dict.fromkeys(("transforms", "augment"), "transform=[...]"),
+    "target_transform": "transform=[..., Lambda(function, field='label')]",
+    "num_replicas": _RANKS,
+    "as_tuple": "batches(...).torch(as_tuple={as_tuple})",
+}
+"""Keywords of torch's and torchvision's datasets and samplers, and of other methods here -> the same."""
 _DATALOADER = {
     "num_workers": "workers={num_workers}",
     "batch_sampler": "sampler=, with the samples in their order",
@@ -69,6 +77,7 @@ _DATALOADER = {
 def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
     """What to write instead of keywords of a call that `rows` has; None where it has none of them."""
     values = {name: repr(value) for name, value in given.items() if value is not None}
+    values |= {"world_size": values["num_replicas"]} if "num_replicas" in values else {}
     values |= {} if "world_size" in values or values.get("rank") == "'auto'" else {"world_size": "world_size"}
     values |= {} if "rank" in values else {"rank": "rank" if "world_size" in given else "'auto'"}
     if values["rank"] == "'auto'":
@@ -88,6 +97,8 @@ def _now(rows: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
             lines.append(f"leave out {shown}: {now[1:]}")
         elif names[0] in _DATALOADER or names[0] in _FFCV:
             lines.append(f"{'DataLoader' if names[0] in _DATALOADER else 'FFCV'}'s {shown} is {now} here")
+        elif names[0] in _DATASET or "transform" in names:
+            lines.append(f"{shown} is {now} here")
         else:
             lines.append(f"{shown} {'is' if len(names) == 1 else 'are'} now {now}")
     return "; ".join(lines) or None
@@ -100,5 +111,5 @@ def _without_gaps(line: str) -> str:
 
 
 batches_now, reader_now, clips_now, mix_now, state_now = (
-    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATALOADER | _FFCV, _READER, _CLIPS, _MIX, _STATE)
+    partial(_now, rows) for rows in (_BATCHES | _OTHERS | _DATASET | _DATALOADER | _FFCV, _READER, _CLIPS, _MIX, _STATE)
 )

@@ -16,6 +16,7 @@ from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, flag
 from rawpack.choose.settings import choose, sides, warn_of_workers
 from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import CURATED, Field
+from rawpack.epoch.dataloader import attribute_of_reader
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, clips_now, mix_now, reader_now
@@ -76,6 +77,9 @@ class Reader:
             paths_of(path, split), flag("preload", preload), flag("verify", verify), cache_of(cache), storage_options
         )
         self._samples = SampleSet(asked, asked.open())
+
+    if not TYPE_CHECKING:  # type checkers know all names
+        __getattr__ = attribute_of_reader
 
     @classmethod
     @suggests(mix_now)
@@ -199,13 +203,13 @@ class Reader:
         A clip has `clip` too, and lists of what differs in length or size; random clips are those of epoch 0, seed 0.
         """
         asked: Any = range(len(self))[index] if isinstance(index, slice) else index
-        if isinstance(asked, str | tuple):
-            raise TypeError(
-                f"reader[{asked!r}]: a sample is found by its number, several by a slice or a list of numbers; "
-                f"a field of all samples is reader.column(name)"
-            )
         if isinstance(asked, list | range) or getattr(asked, "ndim", 0) > 0:
             return self._samples.several(positions_at(asked, len(self), outside=IndexError))
+        if not hasattr(asked, "__index__"):
+            raise TypeError(
+                f"reader[{asked!r}]: a sample is found by its number, several by a slice or a list of numbers; a field "
+                "of all samples is reader.column(name), and the numbers of a key are reader.find(key=...)"
+            )
         at, count = operator.index(asked), len(self)
         if not -count <= at < count:
             raise IndexError(f"sample {at} of a reader with {count} samples")
@@ -294,7 +298,12 @@ class Reader:
         """
         from rawpack.store.looking import rows_with_key
 
-        found = np.arange(len(self)) if where is None else self._positions_where(where)
+        try:
+            found = np.arange(len(self)) if where is None else self._positions_where(where)
+        except UsageError as error:
+            if not isinstance(where, str) or {*where} & {*"<=>!&|"}:
+                raise
+            raise UsageError(f"{error}; to find a text in keys: find(key={where!r})") from None
         if key is None:
             return found
         self._samples.check_open()

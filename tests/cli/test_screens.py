@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
 import termios
 from pathlib import Path
@@ -183,6 +184,29 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
             "takes no option --columns: it belongs to mds, litdata,",
         ),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
+        (
+            ["pack", "--batch-size", "4", "a", "b"],
+            "there is no option --batch-size: batches are made when a store is read",
+        ),
+        (
+            ["pack", "--verbose", "a", "b"],
+            "there is no option --verbose: everything is printed unless --quiet is given",
+        ),
+        (["export", "--format", "x", "a", "b"], "there is no option --format; did you mean --to? Try"),
+        (["subset", "--fraction", "0.5", "a", "b"], "there is no option --fraction; did you mean --limit? Try"),
+        (["check"], "there is no command check: `rawpack inspect --verify` checks a store"),
+        (["serve"], "there is no command serve: `rawpack view` shows samples in a browser"),
+        (["train"], "there is no command train: training reads a store by rawpack.Reader, in Python. Try"),
+        (["relabel", "a"], "--from is missing: relabel needs STORE and --from FILE. Try"),
+        (["pack", "a/x/1.jpg", "a/x/2.PNG", "b"], "pack takes a folder, not its image files: `rawpack pack a/x b`"),
+        (
+            ["pack", "a/x/1.jpg", "a/y/2.jpg", "a/y/3.jpg"],
+            "pack takes a folder, not its image files: `rawpack pack a DST`",
+        ),
+        (
+            ["pack", "--interpolation", "bicubik", "a", "b"],
+            "must be area, bilinear, bicubic, lanczos or nearest; did you",
+        ),
         (["pack", "a"], "rawpack: DST is missing: pack needs SRC and DST. Try `rawpack pack -h`"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -193,6 +217,43 @@ def test_a_mistake_leads_to_the_help(args: list[str], words: str) -> None:
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
     assert words in ran.err
     assert "`rawpack" in ran.err
+
+
+def test_paths_that_are_nearly_right(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path in place of the command, a pattern of image files, blanks without quotes, a store in place of a source,
+    and the other way round: each is a usage error with the command to type, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, "store").code == 0
+    shutil.copytree(photos, "my photos")
+    before = sorted(tmp_path.rglob("*"))
+    folder = next(path.parent for path in Path("my photos").rglob("*.*"))
+    suffix = next(folder.iterdir()).suffix
+    for args, words in {
+        ("my photos", "out"): "my photos is a path, not a command; did you mean `rawpack pack 'my photos' out`?",
+        ("./my photos/",): "did you mean `rawpack pack './my photos/' store/`?",
+        ("store",): "store is a path, not a command; did you mean `rawpack inspect store`?",
+        ("https://host/x.tar", "out"): "did you mean `rawpack pack https://host/x.tar out`?",
+        ("pack", "my", "photos", "out"): "a path with blanks needs quotes: `rawpack pack 'my photos' out`",
+        (
+            "pack",
+            f"{folder}/*{suffix}",
+            "out",
+        ): f"is a pattern of image files: name their folder instead, {folder.absolute()}",
+        (
+            "pack",
+            f"my photos/*/*{suffix}",
+            "out",
+        ): f"is a pattern of image files: name their folder instead, {tmp_path}/my photos",
+        ("pack", "my photos", "$HOME/out"): "$HOME/out: no shell replaced $HOME, and there is no such folder",
+        ("pack", "$DATA/photos", "out"): "$DATA/photos: no shell replaced $DATA, and there is no such folder",
+        ("plan", "-q", "store"): "store is a store already: `rawpack bench store` measures how fast it is read",
+    }.items():
+        ran = run_here(*args)
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1), ran
+        assert words in ran.err
+    ran = run_here("bench", "my photos")
+    assert (ran.code, "make a store of its images: `rawpack pack 'my photos' STORE`" in ran.err) == (1, True), ran
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:

@@ -17,10 +17,23 @@ VARIES = re.compile(r"\(.*?\)|'\w+'|\d[\d.,]*|store\.json|image, label, key")
 """What differs from one message to the next, or has a name in the code."""
 
 
+TORCH = (
+    "Input type (unsigned char) and bias type (float) should be the same",
+    "view size is not compatible with input tensor's size and stride",
+)
+"""`tests/trainers/test_torch.py` has torch itself say them."""
+
+
 @pytest.fixture(scope="module")
 def words() -> dict[Path, set[str]]:
-    """The words in the texts of each module, and those of the system."""
-    found = {Path("errno"): set(re.findall(r"[\w-]+", os.strerror(28)))}
+    """The words in the texts of each module, and those of the system, of Python and of torch."""
+    said = [os.strerror(28), *TORCH]
+    for wrong in ("x, y = {'image': 0, 'label': 1, 'index': 2}", "{}['images']"):
+        try:
+            exec(wrong)
+        except (ValueError, KeyError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    found = {Path(str(k)): set(re.findall(r"[\w-]+", one)) for k, one in enumerate(said)}
     for path in sorted([*(ROOT / "reader").rglob("*.py"), *(ROOT / "packer").rglob("*.py")]):
         nodes = ast.walk(ast.parse(path.read_text("utf-8")))
         texts = [one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)]

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -28,7 +29,7 @@ from rawpack_packer.job.keywords import names_of
 from rawpack_packer.options import KINDS as NAMED
 from rawpack_packer.options import OPTIONS as TABLE
 from rawpack_packer.options import opt
-from rawpack_packer.recipe import Recipe
+from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import KINDS
 from rawpack_packer.text import again, speaking_python
 
@@ -72,7 +73,8 @@ def test_what_types_say_is_what_is_taken() -> None:
     assert set(NAMED) == set(KINDS)
     hints = get_type_hints(RecipeKeywords)
     for name in ("fit", "interpolation", "color", "check", "subsampling"):
-        assert words_in(hints[name]) == words_in(entries[name].type), name
+        also = TABLE[name].also
+        assert words_in(hints[name]) == {also.get(word, word) for word in words_in(entries[name].type)}, name
     assert set(derive.PREFIXES) == set(get_args(derive.Prefix))
 
 
@@ -347,3 +349,41 @@ def test_progress_true_shows_the_bar_of_the_command(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     rawpack_packer.pack(IMAGES, tmp_path / "bar", progress=True, workers=0)
     assert "packing" in capfd.readouterr().err
+
+
+RECIPE_NAMES = sorted(one.name for one in TABLE.values() if one.group == "recipe" and one.annotation != "bool")
+
+
+@pytest.mark.parametrize("name", RECIPE_NAMES)
+def test_a_value_of_any_type_is_taken_or_refused(name: str) -> None:
+    """Nothing but a UsageError comes of a value that no option has."""
+    made_for = {} if name == "format" else {"format": "lmdb" if name in ("quality", "subsampling") else "hdf5"}
+    for value in (444, 4.4, True, "x", b"x", [1], {"a": 1}, object(), np.zeros(3)):
+        with suppress(UsageError):
+            parse_options({**made_for, name: value})
+    with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
+        parse_options({**made_for, name: object()})
+
+
+@pytest.mark.parametrize("value", [444, "444", "4:4:4"])
+def test_subsampling_is_a_number_too(value: Any) -> None:
+    assert parse_options({"format": "lmdb", "subsampling": value})["subsampling"] == "444"
+
+
+@pytest.mark.parametrize(("word", "stored"), [("bilinear", "linear"), ("bicubic", "cubic")])
+def test_interpolations_have_the_names_that_transforms_have(word: str, stored: str, tmp_path: Path) -> None:
+    """The command and Python take those, and the ones that manifests have; stores have the same bytes either way."""
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3)).astype(np.uint8))
+    source = tmp_path / "images.npy"
+    for name in (word, stored):
+        rawpack_packer.pack(source, tmp_path / name, size=4, interpolation=name, workers=0)  # type: ignore[arg-type]
+        ran = run_here("pack", "-q", "-s", 4, "-j", 0, "--interpolation", name, source, tmp_path / f"command-{name}")
+        assert ran.code == 0
+    digests = {
+        Reader(tmp_path / name).stores[0].digest for name in (word, stored, f"command-{word}", f"command-{stored}")
+    }
+    assert len(digests) == 1
+    assert f'"{stored}"' in (tmp_path / word / "store.json").read_text()
+    assert f"interpolation {word}" in run_here("inspect", tmp_path / word).out
+    with pytest.raises(UsageError, match=f"the recipe differs: interpolation= was {word}"):
+        rawpack_packer.pack(source, tmp_path / word, size=4, workers=0)

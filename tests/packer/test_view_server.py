@@ -271,19 +271,25 @@ def test_a_batch_is_what_the_loop_gets(several: tuple[Client, list[Path]]) -> No
     steps = "RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)), ToCHW()"
     transform = [RandomResizedCrop(32), RandomHorizontalFlip(), Normalize((0.5, 0.5, 0.5), (0.2, 0.2, 0.2)), ToCHW()]
     batches = Reader(stores[0]).batches(8, shuffle=True, seed=5, transform=transform, ranks=(1, 2), workers=0)
+    plain = Reader(stores[0]).batches(8, shuffle=True, seed=5, transform=transform[:2], ranks=(1, 2), workers=0)
     wanted: Any = None
+    before: Any = None
     for epoch in range(3):
-        for number, batch in enumerate(batches):
+        for number, (batch, pixels) in enumerate(zip(batches, plain, strict=True)):
             if (epoch, number) == (2, 3):
-                wanted = batch
+                wanted, before = batch, pixels["image"]
     asked = {"steps": steps, "batch": 8, "shuffle": 1, "seed": 5, "epoch": 2, "number": 3, "rank": 1, "world": 2}
     found = client.json("/api/batch", **asked)
     assert [one["row"] for one in found["samples"]] == wanted["index"].tolist()
     for k in (0, 7):
         shown = client.picture("/batch-image", **asked, k=k)
-        image = wanted["image"][k].transpose(1, 2, 0).astype(np.float64)
-        bright = (image - image.min()) / (image.max() - image.min()) * 255
-        assert np.abs(bright - shown).max() <= 1
+        np.testing.assert_array_equal(shown, before[k])
+    assert found["shown"] == "image shown without Normalize"
+    mean, std = (getattr(wanted["image"].astype(np.float64), name)((0, 2, 3)) for name in ("mean", "std"))
+    words = "; ".join(
+        f"{name} {', '.join(f'{one:.3g}' for one in values)}" for name, values in (("mean", mean), ("std", std))
+    )
+    assert found["fields"]["image"] == f"float32 (8, 3, 32, 32), {words}"
     names: dict[str, Any] = {}
     exec(found["lines"], names)
     exec(client.json("/api/batch", **asked | {"steps": f"[{steps}]"})["lines"], bracketed := dict[str, Any]())

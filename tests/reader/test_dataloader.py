@@ -152,3 +152,17 @@ def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytes
         assert len(rows_of(batches)) == SAMPLES
     assert caught[0].filename != launcher.__file__
     list(batches)
+
+
+def test_a_dataloader_that_makes_batches_of_batches_is_refused(few: Reader) -> None:
+    """Whatever its batch size is, 1 by default: its module reads from a dataset with `auto_collation`. With None, and
+    for everybody else who has a variable of that name, batches come as they are."""
+    fetch = "def fetch(dataset, auto_collation): return next(iter(dataset))"
+    theirs: dict[str, Any] = {"__name__": "torch.utils.data._utils.fetch"}
+    ours: dict[str, Any] = {"__name__": "elsewhere"}
+    exec(fetch, theirs)
+    exec(fetch, ours)
+    batches = few.batches(BATCH, workers=0)
+    with pytest.raises(UsageError, match=r"write DataLoader\(batches, batch_size=None, num_workers=0\), or"):
+        theirs["fetch"](batches, True)
+    assert len(theirs["fetch"](batches, False)["index"]) == len(ours["fetch"](batches, True)["index"]) == BATCH

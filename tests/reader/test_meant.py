@@ -3,6 +3,9 @@ library what it is called here."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,10 @@ import pytest
 
 import rawpack_packer
 from rawpack import Cache, Reader, UsageError
+from rawpack.epoch import dataloader
 from rawpack.order import Balanced, Weighted
-from rawpack.transforms import BatchLambda, Lambda, MixUp, OneText
+from rawpack.system import user
+from rawpack.transforms import BatchLambda, Lambda, MixUp, Normalize, OneText, RandomHorizontalFlip, Resize, Views
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +106,121 @@ def test_batches_of_all_frameworks_are_not_indexed(reader: Reader) -> None:
     for batches in (reader.batches(4), reader.batches(4).data_iter()):
         with pytest.raises(UsageError, match="iterated, not indexed; for a DataLoader of torch import torch before"):
             batches[0]
+
+
+@pytest.mark.parametrize(("names", "reader_line", "batches_line"), dataloader._ATTRIBUTES)
+def test_attributes_of_other_loaders_say_what_to_write(
+    reader: Reader, names: str, reader_line: str, batches_line: str
+) -> None:
+    """They are still missing for `hasattr`, as trainers ask it, and for copies and pickles."""
+    batches = reader.batches(4)
+    for name in names.split():
+        for owner, line in ((reader, reader_line), (batches, batches_line or reader_line)):
+            assert not hasattr(owner, name)
+            with pytest.raises(
+                AttributeError, match=re.escape(f"no attribute {name!r}: write {line.format(name=name)}")
+            ):
+                getattr(owner, name)
+
+
+def test_lines_for_attributes_run(reader: Reader) -> None:
+    """What the table says to write is there."""
+    batches = reader.batches(4)
+    for _, *lines in dataloader._ATTRIBUTES:
+        for line in filter(None, lines):
+            code = line.format(name="shape").split(", or ")[0]
+            if "torch" not in code and "..." not in code:
+                eval(code, {"reader": reader, "batches": batches, "batch": next(iter(batches)), "i": 0})
+
+
+def test_other_attributes_are_missing_as_ever(reader: Reader) -> None:
+    """In Python's words, which name the nearest; and a fault inside a property stays the fault that it is."""
+    for owner in (reader, reader.batches(4)):
+        for name in ("nothing", "dataset", "batch_size", "__array__", "__len_hint__"):
+            assert not hasattr(owner, name)
+        with pytest.raises(AttributeError, match="object has no attribute 'nothing'") as missing:
+            _ = owner.nothing  # type: ignore[attr-defined]
+        assert (missing.value.name, missing.value.obj) == ("nothing", owner)
+    with pytest.raises(AttributeError, match="_samples"):
+        _ = object.__new__(Reader).fields
+    assert copy.copy(reader).fields == pickle.loads(pickle.dumps(reader)).fields
+
+
+@pytest.mark.parametrize(
+    ("keywords", "line"),
+    [
+        ({"num_replicas": 2, "rank": 1}, "ranks=(1, 2)"),
+        ({"augment": [1]}, "augment=[1] is transform=[...] here"),
+        ({"target_transform": abs}, "transform=[..., Lambda(function, field='label')] here"),
+        ({"as_tuple": ["image"]}, "is batches(...).torch(as_tuple=['image']) here"),
+    ],
+)
+def test_keywords_of_datasets_and_samplers(reader: Reader, keywords: dict[str, Any], line: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(line)):
+        reader.batches(4, **keywords)
+    with pytest.raises(TypeError, match=re.escape("transform=[] is reader.batches(..., transform=[...]) here")):
+        Reader("store", transform=[])  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("index", ["a/1.jpg", 1.0, None, {1}, (0, 1)])
+def test_what_is_no_number_of_a_sample(reader: Reader, index: Any) -> None:
+    """Each says how to find a field, and a key."""
+    with pytest.raises(TypeError, match=r"reader.column\(name\).*reader.find\(key=...\)"):
+        reader[index]
+
+
+@pytest.mark.parametrize("text", ["cat/1.jpg", "cat", "a b"])
+def test_a_key_in_place_of_a_condition(reader: Reader, text: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"to find a text in keys: find(key={text!r})")):
+        reader.find(text)
+
+
+class Sequential:
+    """As torch's: its base is `torch.nn.Module`."""
+
+    def __call__(self, image: Any) -> Any:
+        return image
+
+
+Module = type("Module", (Sequential,), {"__module__": "torch.nn.modules.module"})
+MISPLACED: dict[str, tuple[Any, str]] = {
+    "step": (RandomHorizontalFlip, "in transform= is a class, not a step: write RandomHorizontalFlip(), with brackets"),
+    "step with arguments": (Normalize, "write Normalize(...), with brackets"),
+    "batch step": (MixUp, "write MixUp(), with brackets"),
+    "functions": (Sequential, "write Sequential(), with brackets"),
+    "module": (type("Own", (Module,), {})(), "Own in transform= is a module of torch, for tensors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MISPLACED)
+def test_what_is_nearly_a_step(reader: Reader, what: str) -> None:
+    """It is refused before a worker gets it, wherever a step or a function may be."""
+    step, line = MISPLACED[what]
+    for steps in ([step], (np.negative, step)):
+        with pytest.raises(UsageError, match=re.escape(line)):
+            reader.batches(4, transform=steps)
+    with pytest.raises(UsageError, match=re.escape(line)):
+        Views(2, [step])
+    alone = line if what == "module" else f"pass [{line.partition('write ')[2].partition(',')[0]}]"
+    with pytest.raises(UsageError, match=re.escape(alone)):
+        reader.batches(4, transform=step)
+
+
+def test_interpolations_of_other_names_are_answered(reader: Reader) -> None:
+    for name in ("linear", "cubic"):
+        with pytest.raises(UsageError, match=f"Did you mean 'bi{name}'"):
+            Resize((4, 4), interpolation=name)
+
+
+@pytest.mark.parametrize("name", ["$HOME/store", "${DATA}", "$X/a/b"])
+def test_what_no_shell_replaced(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first part that begins with `$` is a folder only where there is one; every door takes paths through here."""
+    monkeypatch.chdir(tmp_path)
+    first = name.partition("/")[0]
+    for door in (Reader, lambda path: rawpack_packer.pack({"image": np.zeros((1, 8, 8, 3), np.uint8)}, path)):
+        with pytest.raises(UsageError, match=re.escape(f"{name}: no shell replaced {first}")):
+            door(name)
+    assert list(tmp_path.iterdir()) == []
+    assert user.expanded(f"./{name}") == f"./{name}"
+    (tmp_path / first).mkdir()
+    assert user.expanded(name) == name

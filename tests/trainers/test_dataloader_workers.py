@@ -15,12 +15,15 @@ from running import environment
 from ways import way
 
 from rawpack import Reader, UsageError
+from rawpack.transforms import Lambda, Views
 
 data: Any = pytest.importorskip("torch.utils.data", reason="torch is not installed")
+torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This DataLoader will create:UserWarning", "ignore::DeprecationWarning", "ignore:.set_vital"
 )
 SAMPLES, BATCH = 23, 4
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +210,40 @@ def test_states_of_a_dataloader_without_workers(few: Reader) -> None:
             assert (trained, rest) == (epochs[1], epochs[2])
         else:
             assert trained + rest == epochs[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"batch_size": 8}, {"batch_size": 8, "drop_last": True}])
+def test_batches_of_batches_are_refused(reader: Reader, options: dict[str, Any], workers: int) -> None:
+    """A DataLoader whose `batch_size` is not None would add an axis in silence. So are tensors refused, which take the
+    place of a DataLoader, whatever its `batch_size`."""
+    loader = data.DataLoader(reader.batches(4, workers=0), num_workers=workers, **options)
+    with pytest.raises(
+        UsageError, match=r"write DataLoader\(batches, batch_size=None, num_workers=0\), or `for batch in"
+    ):
+        next(iter(loader))
+    tensors = reader.batches(4, workers=0).torch()
+    for chosen in (options, {"batch_size": None}):
+        loader = data.DataLoader(tensors, num_workers=workers, **chosen)
+        with pytest.raises(
+            UsageError, match=r"take the place of a DataLoader of torch: write `for batch in batches.torch"
+        ):
+            next(iter(loader))
+
+
+def test_what_torch_says_of_bytes_and_views(reader: Reader) -> None:
+    """The page of troubleshooting has these words."""
+    images = next(iter(reader.batches(4, workers=0).torch()))["image"]
+    for wrong in (lambda: torch.nn.Conv2d(3, 1, 1)(images), lambda: images.view(4, -1)):
+        with pytest.raises(RuntimeError) as said:
+            wrong()
+        assert str(said.value).partition(" (at")[0] in (ROOT / "docs/how-to/troubleshooting.md").read_text()
+
+
+def test_modules_of_torch_are_no_steps(reader: Reader) -> None:
+    """A module takes tensors, so it is refused before a worker gets it; a Lambda around one is called."""
+    module = torch.nn.Sequential(torch.nn.Identity())
+    for transform in (module, [module], [Views(2, [abs]), module]):
+        with pytest.raises(UsageError, match="Sequential in transform= is a module of torch"):
+            reader.batches(4, transform=transform)
+    assert reader.batches(4, transform=[Lambda(module)], workers=0) is not None

@@ -4,8 +4,10 @@ finds, in the words of all other errors."""
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -13,6 +15,7 @@ import click
 from click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoSuchCommand, NoSuchOption
 
 from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
 from rawpack.system.user import expanded
 from rawpack_packer import text
 from rawpack_packer.options import OPTIONS
@@ -174,10 +177,13 @@ def path_argument(name: str, **settings: Any) -> Decorator:
 _INSTEAD = {
     "version": "`rawpack --version` shows the version",
     "help": "`rawpack --help` shows the commands",
-    "verify": "`rawpack inspect --verify` checks a store",
+    **dict.fromkeys(("verify", "check", "validate"), "`rawpack inspect --verify` checks a store"),
     **dict.fromkeys(("info", "ls", "show", "stat"), "`rawpack inspect` shows what is in a store"),
     **dict.fromkeys(("create", "build", "make"), "`rawpack pack` makes a store"),
     "split": "`rawpack pack --holdout` draws splits",
+    **dict.fromkeys(("serve", "browse", "open"), "`rawpack view` shows samples in a browser"),
+    **dict.fromkeys(("train", "read", "load"), "training reads a store by rawpack.Reader, in Python"),
+    "completion": "`rawpack --help` has the line for tab completion",
 }
 """What is no command, but is often typed."""
 _FROM = ("input", "src", "in", "i", "data", "input_dir", "root")
@@ -187,11 +193,18 @@ _MEANT_BY = {
     "--holdout": ("val_split", "validation_split", "val_size", "test_split", "test_size", "val_ratio", "split_ratio"),
     "--splits": ("split", "split_names"),
     "--seed": ("random_state", "random_seed"),
+    "--to": ("format", "target"),
+    "--batch": ("batch_size",),
     "--quiet": ("silent", "no_progress"),
     "--seconds": ("budget", "time", "duration"),
     "--rounds": ("budget", "repeat", "repeats", "runs"),
 }
 """What other tools call the options of single commands; for those of the table, see `Option.meant_by`."""
+_NOWHERE = {
+    "batch_size": "batches are made when a store is read, by rawpack.Reader(store).batches(N)",
+    "verbose": "everything is printed unless --quiet is given",
+}
+"""What other tools have an option for, and no command here."""
 _SHOWN = 3
 _PATH = re.compile(r"\w+ '(.*)' is (not readable|a file)\.", re.DOTALL)
 _WRONG = re.compile(r"(.*) is not (?:a valid|one of|in the range) ", re.DOTALL)
@@ -208,21 +221,56 @@ def in_our_words(error: click.ClickException) -> str:
             meant = _meant(name, ctx, known) or ("" if elsewhere else text.did_you_mean(name, known))
             return f"there is no option {name}{meant}"
         case NoSuchCommand(ctx=click.Context(command=click.Group(commands=commands)), command_name=name):
+            if os.path.lexists(name) or is_url(name):
+                return f"{name} is a path, not a command; did you mean `{_command_of(name)}`?"
             if name in _INSTEAD:
                 return f"there is no command {name}: {_INSTEAD[name]}"
             return f"there is no command {name}{text.did_you_mean(name, commands)}"
         case MissingParameter(ctx=click.Context() as ctx, param=click.Parameter() as param):
-            return f"{_name(param)} is missing: {ctx.info_name} needs {arguments(ctx.command, ctx)}"
+            needs = f"{_name(param)} {param.make_metavar(ctx)}" if isinstance(param, click.Option) else ""
+            needs = " and ".join(filter(None, (arguments(ctx.command, ctx), needs)))
+            return f"{_name(param)} is missing: {ctx.info_name} needs {needs}"
         case BadParameter(param=click.Parameter() as param, message=message):
             return _bad_value(param, message)
         case BadOptionUsage(option_name=name, message=message):
             return f"{name} {'takes no' if 'does not take' in message else 'needs a'} value"
         case click.UsageError(ctx=click.Context() as ctx, message=message) if "unexpected extra" in message:
             extra = message.partition("(")[2].removesuffix(")").split(" ")
+            if meant := _paths_meant(ctx, extra):
+                return meant
             takes = f"{ctx.info_name} takes {arguments(ctx.command, ctx) or 'no argument'}, and nothing more"
             several = "; did the shell expand a pattern? Quote it, as in '*.tar'" if len(extra) > 1 else ""
             return f"{takes}: {text.listed(extra, _SHOWN)}{several}"
     return error.format_message()
+
+
+def _command_of(path: str) -> str:
+    """The command that is probably meant where its name was left out, and a path came first."""
+    from rawpack_packer.inspect import what_is_at
+
+    is_store = what_is_at(path) == "store"
+    rest = sys.argv[2:] if sys.argv[1:2] == [path] else []
+    return shlex.join(["rawpack", "inspect" if is_store else "pack", path, *(rest or ([] if is_store else ["store/"]))])
+
+
+def _paths_meant(ctx: click.Context, extra: list[str]) -> str:
+    """What to write where more paths came than a command takes, as far as that can be seen: their folder for image
+    files that a pattern of the shell named, quotes around a path with blanks; "" where it cannot."""
+    from rawpack_packer.inspect import folder_of_images
+
+    names = [one.name for one in ctx.command.params if isinstance(one, click.Argument)]
+    paths = [*(str(ctx.params.get(name)) for name in names), *extra]
+    *files, last = paths
+    folder = folder_of_images(files)
+    if ctx.info_name in ("pack", "append") and folder:
+        destination = "DST" if folder_of_images(paths) else last
+        command = shlex.join([*ctx.command_path.split(), folder_of_images(paths) or folder, destination])
+        return f"{ctx.info_name} takes a folder, not its image files: `{command}`"
+    for count in range(len(paths), 1, -1):
+        if os.path.lexists(whole := " ".join(paths[:count])):
+            command = shlex.join([*ctx.command_path.split(), whole, *paths[count:]])
+            return f"a path with blanks needs quotes: `{command}`"
+    return ""
 
 
 def _meant(name: str, ctx: click.Context, known: Collection[str]) -> str:
@@ -233,6 +281,8 @@ def _meant(name: str, ctx: click.Context, known: Collection[str]) -> str:
         return f": paths stand without one, as in `rawpack {ctx.info_name} {' '.join(paths)}`"
     names = {one.flag: one.meant_by for one in OPTIONS.values()} | _MEANT_BY
     meant = [flag for flag, others in names.items() if word in others and flag in known]
+    if not meant and word in _NOWHERE:
+        return f": {_NOWHERE[word]}"
     return f"; did you mean {' or '.join(meant)}?" if meant else ""
 
 

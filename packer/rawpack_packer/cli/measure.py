@@ -155,9 +155,9 @@ def _colored(words: str) -> str:
         help="Also read from the disk: drops these files, and no others, from the page cache.")  # fmt: skip
 @_report_options
 @json_option
-@path_argument("dst", nargs=-1, required=True)
+@path_argument("dst", nargs=-1, required=True, metavar="STORE...")
 def bench(dst: tuple[str, ...], html: Path | None, png: Path | None, as_json: bool, **options: Any) -> None:
-    """Measure how fast the stores at DST are read, for each number of workers and each batch size, from memory and
+    """Measure how fast stores are read, for each number of workers and each batch size, from memory and
     from the disk.
 
     Each round measures every row once, so that changes of the machine's load affect them equally; each figure

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,23 @@ if TYPE_CHECKING:
     from rawpack_packer.sources import Source
 
 
+class _ChoiceOfWords(click.Choice[str]):
+    """A choice that has other words too, word -> choice, which no help shows."""
+
+    def __init__(self, choices: Sequence[str], also: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self._also = also
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(self._also.get(value, value), param, ctx)
+
+
 def declared(
     one: Option, *python_name: str, help: str = "", short: str = "", default: str | None = None, **settings: Any
 ) -> Decorator:
     """A row of the table, for a command. help, short, default: instead of the row's."""
     if one.choices:
-        settings.setdefault("type", click.Choice(format_names() if one.name == "format" else one.choices))
+        settings.setdefault("type", _ChoiceOfWords(format_names() if one.name == "format" else one.choices, one.also))
     elif one.least is not None:
         settings.setdefault("type", click.IntRange(one.least))
     elif one.most_seconds is not None:

@@ -24,6 +24,7 @@ from rawpack_packer.counts import count_of, label_counts
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.folder import left_by, store_folder
 from rawpack_packer.destination.journal import Reject
+from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import SaysWhy, waiting_for_store
 from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
 from rawpack_packer.sources.folder import holds_image
@@ -326,7 +327,9 @@ def _settings(recipe: Any, *first: str) -> str:
         named = {"image": recipe.get("size"), **sizes}
         recipe = recipe | {"size": " ".join(f"{name}={size}" for name, size in named.items())}
     names = [*first, *(name for name in recipe if name not in _NOT_SHOWN)]
-    return text.plain(", ".join(f"{name} {recipe[name]}" for name in names if recipe.get(name) not in (None, False)))
+    words = {name: option.also.get(str(recipe.get(name))) for name, option in OPTIONS.items() if option.also}
+    shown = (f"{name} {words.get(name) or recipe[name]}" for name in names if recipe.get(name) not in (None, False))
+    return text.plain(", ".join(shown))
 
 
 def _run_name(provenance: dict[str, Any]) -> str:

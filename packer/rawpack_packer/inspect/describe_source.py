@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer import text
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
 from rawpack_packer.sources.arrays import is_arrays
-from rawpack_packer.sources.folder import holds_image
+from rawpack_packer.sources.folder import EXTENSIONS, holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
 from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.sources.lmdb.source import LmdbSource
@@ -56,6 +57,13 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     except (OSError, UsageError):
         return "unknown"
     return "unknown" if is_url(path) else "nothing"
+
+
+def folder_of_images(paths: Sequence[str]) -> str:
+    """The folder that contains all of these files, by their names; "" unless all are images."""
+    if not all(Path(path).suffix.lower() in EXTENSIONS for path in paths):
+        return ""
+    return os.path.commonpath([Path(path).parent for path in paths]) or "."
 
 
 class SourceDescription(Shown, dict[str, Any]):

@@ -159,7 +159,7 @@ def options_unlike(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
                 else then
             )
             given = ("," if one.name == "crop" else "x").join(map(str, given)) if isinstance(given, tuple) else given
-            found.append(f"{Named(one.name)} was {plain(str(given))}")
+            found.append(f"{Named(one.name)} was {plain(one.also.get(str(given), str(given)))}")
     return found
 
 

@@ -47,7 +47,7 @@ class RecipeKeywords(TypedDict, total=False):
     size: int | tuple[int, int] | Literal["keep"] | Mapping[str, int | tuple[int, int] | str] | None
     crop: tuple[int, int, int, int] | str | None
     fit: Literal["cover", "stretch", "whole"] | None
-    interpolation: Literal["area", "linear", "cubic", "lanczos", "nearest"] | None
+    interpolation: Literal["area", "bilinear", "bicubic", "lanczos", "nearest"] | None
     color: Literal["rgb", "gray", "ycgco420"] | None
     depth: Literal[8, 16] | None
     max_pixels: int | None

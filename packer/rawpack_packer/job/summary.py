@@ -272,7 +272,7 @@ class Summary(Shown):
         rows += _problems(self)
         if self.bytes_in:
             files = "video files" if self.info.noun == "frame" else "source files"
-            ratio = text.times(manifest.store_bytes / self.bytes_in)
+            ratio = text.times(manifest.store_bytes / self.bytes_in).replace("as much", "as much as")
             rows.append(("bytes", f"{size}, {ratio} the {text.size(self.bytes_in)} of {files}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
         options = ", shuffle=True" if self.shuffle else ""

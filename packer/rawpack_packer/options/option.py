@@ -3,9 +3,11 @@ text of the command, or a value in Python, becomes what a recipe holds."""
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from rawpack.errors import UsageError
@@ -66,6 +68,8 @@ class Option:
     """What is parsed where nothing is given; None for what follows from other options."""
     of_some_formats: bool = False
     """Whether only some formats have it: see `OutputFormat.options`."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Other words for some of its choices, which manifests have, and commands take."""
     off: str = ""
     """The value that a recipe has as None."""
     follows: bool = False
@@ -90,14 +94,17 @@ class Option:
 
 Fit = Literal["cover", "stretch", "whole"]
 Interpolation = Literal["area", "linear", "cubic", "lanczos", "nearest"]
+"""As manifests have it."""
 Color = Literal["rgb", "gray", "ycgco420"]
 Check = Literal["structure", "decode"]
 Subsampling = Literal["420", "422", "440", "444"]
 JpegTables = Literal["jpegli", "standard"]
 Depth = Literal["8", "16"]
-FITS, INTERPOLATIONS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES, DEPTHS = map(
-    get_args, (Fit, Interpolation, Color, Check, Subsampling, JpegTables, Depth)
+FITS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES, DEPTHS = map(
+    get_args, (Fit, Color, Check, Subsampling, JpegTables, Depth)
 )
+INTERPOLATIONS = ("area", "bilinear", "bicubic", "lanczos", "nearest")
+"""As users write them, here and in transforms."""
 Names = Callable[[Any], str]
 """Names an option with a value, in a message: see `naming.Named`."""
 _MAX_SIDE = 65_500
@@ -106,17 +113,24 @@ _MAX_SIDE = 65_500
 
 def one_of(*allowed: str) -> Callable[[Names, Any], str]:
     def parse(name: Names, value: Any) -> str:
-        if value not in allowed:
+        if not isinstance(value, str) or value not in allowed:
             raise UsageError(f"{name(repr(value))}: must be one of {', '.join(allowed)}")
-        return str(value)
+        return value
 
     return parse
 
 
+def stored_as(words: Mapping[str, str], allowed: tuple[str, ...]) -> Callable[[Names, Any], str]:
+    """As `one_of`, where manifests have other words, word -> choice, for some choices."""
+    stored, parse = {choice: word for word, choice in words.items()}, one_of(*allowed)
+    return lambda name, value: stored.get(choice := parse(name, words.get(str(value), value)), choice)
+
+
 def at_least_1(name: Names, value: Any) -> Any:
-    if value < 1:
-        raise UsageError(f"{name(value)}: must be 1 or more")
-    return value
+    with suppress(TypeError):
+        if not isinstance(value, bool) and (number := operator.index(value)) >= 1:
+            return number
+    raise UsageError(f"{name(repr(value))}: must be a whole number, 1 or more")
 
 
 def as_text(value: Any, separator: str = "") -> str:

@@ -20,6 +20,7 @@ from rawpack_packer.options.option import (
     parse_crop,
     parse_quality,
     parse_sizes,
+    stored_as,
 )
 
 _recipe = partial(Option, group="recipe", heading="Image")
@@ -37,6 +38,8 @@ _run = partial(Option, group="run", heading="Run")
 def _literal(values: tuple[str, ...]) -> str:
     return f"Literal[{', '.join(repr(one) for one in values)}]".replace("'", '"')
 
+
+_INTERPOLATION_WORDS = {"linear": "bilinear", "cubic": "bicubic"}
 
 RECIPE: tuple[Option, ...] = (
     _recipe(
@@ -75,9 +78,10 @@ RECIPE: tuple[Option, ...] = (
     ),
     _recipe(
         name="interpolation", choices=INTERPOLATIONS, meant_by=("resample", "filter"),
-        short="area, linear, cubic, lanczos or nearest",
+        short="area, bilinear, bicubic, lanczos or nearest", also=_INTERPOLATION_WORDS,
         help="How images are resized. area shrinks without aliasing and enlarges bilinearly.",
-        default="area", kept="area", parse=one_of(*INTERPOLATIONS), initial="area", annotation=_literal(INTERPOLATIONS),
+        default="area", kept="area", parse=stored_as(_INTERPOLATION_WORDS, INTERPOLATIONS), initial="area",
+        annotation=_literal(INTERPOLATIONS),
         doc="how images are resized.",
     ),
     _recipe(
@@ -136,7 +140,7 @@ RECIPE: tuple[Option, ...] = (
         name="subsampling", metavar="420|422|440|444", short="Of chroma in lmdb: 420, 422, 440 or 444",
         help="Chroma subsampling in lmdb stores.",
         default="420", of_some_formats=True, follows=True, stored=str, annotation=_literal(SUBSAMPLINGS),
-        parse=lambda name, value: one_of(*SUBSAMPLINGS)(name, value.replace(":", "")), initial=SUBSAMPLINGS[0],
+        parse=lambda name, value: one_of(*SUBSAMPLINGS)(name, as_text(value).replace(":", "")), initial=SUBSAMPLINGS[0],
         doc="of chroma: lmdb only.",
     ),
     _of_format(
@@ -156,7 +160,7 @@ RECIPE: tuple[Option, ...] = (
         help="Lossless compression: zstd in memmap stores, about half the bytes of pictures and a tenth of those of "
         "masks; gzip in hdf5 stores.",
         default="none", tried=("Compression of memmap and hdf5", "none, zstd"), of_some_formats=True, off="none",
-        stored=str, annotation="str",
+        stored=str, annotation="str", parse=lambda name, value: as_text(value),
         doc='"none", "zstd" (memmap only) or "gzip" (hdf5 only), unless an added format has others.',
     ),
     _of_format(
@@ -217,6 +221,7 @@ SOURCE: tuple[Option, ...] = (
         name="limit", least=1,
         meant_by=(
             "n", "num_samples", "max_samples", "max_images", "max_num", "head", "first", "take", "sample", "subset",
+            "fraction", "share",
         ),
         short="At most N samples, evenly spaced over SRC",
         help="Pack at most N samples, evenly spaced over SRC, to try something out.", default="all", annotation="int",

@@ -179,7 +179,7 @@ OUTPUT_FORMATS: dict[str, OutputFormat] = {
 
 def output_format(name: str) -> OutputFormat:
     """The format of this name, for writing. Raises UsageError where there is none."""
-    found = OUTPUT_FORMATS.get(name) or added(WRITER_GROUP, name)
+    found = (OUTPUT_FORMATS.get(name) or added(WRITER_GROUP, name)) if isinstance(name, str) else None
     if not isinstance(found, OutputFormat):
         raise UsageError(f"{opt.format(repr(name))}: must be one of {', '.join(format_names())}")
     return found

@@ -119,7 +119,7 @@ class Plan(Measured):
         names = text.listed([one.name for one in self.left_out], _SHOWN)
         if self.recommendation.taken is None:
             return f"{why} Not tried: {names}."
-        return f"of those that were tried, {why}; not tried: {names}"
+        return f"{why}, of those that were tried"
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """A row for each candidate, under `HEAD`."""
@@ -289,6 +289,8 @@ def plan(
         )
         info = opened.info
         if info.image is not None:
+            if info.kind == "store":
+                raise UsageError(f"{source} is a store already: `rawpack bench {source}` measures how fast it is read")
             raise UsageError(f"{source} contains arrays, which are stored unchanged; plan compares stores of pictures")
         if any(Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(one)) for one in info.paths):
             raise UsageError(f"{folder.parent} is inside the source {info.root}: name another folder with {opt.tmp}")

@@ -129,7 +129,7 @@ def _why(
     if taken.store_bytes < fastest.store_bytes * (1 - _AS_LARGE):
         fast = f"at least half as fast as the fastest, {fastest.candidate.name}, {augmentation}"
         return f"the smallest store that reads {fast}"
-    return f"no smaller store reads at least half as fast {augmentation}"
+    return f"because no smaller store reads at least half as fast {augmentation}"
 
 
 def _fastest_of_the_smallest(some: Sequence[Trial], order: Sequence[Trial]) -> Trial:

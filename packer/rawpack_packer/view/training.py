@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.transforms import Normalize
+from rawpack_packer.inspect.contact_sheet import channels_last
 from rawpack_packer.text import count
 from rawpack_packer.tune.candidates import parse_steps
 from rawpack_packer.view.looked_at import LookedAt
@@ -111,12 +113,14 @@ class Training:
             self._reading.release()
 
     def image(self, store: LookedAt, loop: TrainingLoop, field: str, k: int) -> NDArray[Any]:
-        """Sample k of the batch. Raises UsageError where there is none, or no such field."""
+        """Sample k of the batch, without Normalize, see `_undone`. Raises UsageError where there is none, or no such
+        field."""
         batch, _ = self.batch(store, loop)
         images = batch.get(field)
         if images is None or field not in store.images or not 0 <= k < len(images):
             raise UsageError(f"the batch has no image {k} of {field!r}")
-        return np.asarray(images[k])
+        image, step = np.asarray(images[k]), _normalizing(store, loop, field)
+        return image if step is None else _undone(image, step, store.reader.fields[field].dtype)
 
 
 def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -152,16 +156,51 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
     for k, tile in enumerate(tiles):
         tile["layers"] = list(store.layers({name: batch[name][k] for name in names}))
         tile["shape"] = list(np.shape(batch[store.images[0]][k])) if store.images else []
+    normalized = [name for name in store.images if _normalizing(store, loop, name)]
     said = {
+        "shown": f"{', '.join(normalized)} shown without Normalize" if normalized else "",
         "batches": len(batches),
         "samples": tiles,
         "fields": {
-            name: f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"{len(values)} arrays"
+            name: (f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"{len(values)} arrays")
+            + (f", {_mean_and_std(values)}" if name in store.images else "")
             for name, values in batch.items()
         },
         "lines": loop.lines(store.said, names if ragged else None, state),
     }
     return batch, said
+
+
+def _normalizing(store: LookedAt, loop: TrainingLoop, field: str) -> Normalize | None:
+    """The step that normalized an image, where that can be undone: the only one of its kind."""
+    steps = [one for one in parse_steps([loop.steps]) if isinstance(one, Normalize)] if loop.steps.strip() else []
+    images = {name: store.reader.fields[name] for name in store.images}
+    colors = [name for name, one in images.items() if one.dtype == "uint8" and one.shape[-1] == 3]
+    applied = [one for one in steps if field in (one.fields or colors or images)]
+    return applied[0] if len(applied) == 1 else None
+
+
+def _undone(image: NDArray[Any], step: Normalize, stored: str) -> NDArray[Any]:
+    """An image before `step`, (height, width, channels); of stored whole numbers as uint8, in their whole range.
+
+    Each channel has its own mean and deviation, so without this, one range for all of them would show false colors.
+    """
+    found = channels_last(image).astype(np.float64) * step.std + step.mean
+    return (found * 255).round().clip(0, 255).astype(np.uint8) if np.dtype(stored).kind in "bui" else found
+
+
+def _mean_and_std(images: Any) -> str:
+    """Of all pixels of a batch, a number for each channel: "mean 0.012, 0.034, ...; std ..."."""
+    sums = squares = 0.0
+    pixels = 0
+    for image in images:  # one at a time: float64 takes eight times the memory of bytes
+        values = channels_last(np.asarray(image)).astype(np.float64)
+        sums, squares = sums + values.sum((0, 1)), squares + (values**2).sum((0, 1))
+        pixels += values.shape[0] * values.shape[1]
+    mean = np.atleast_1d(sums) / max(1, pixels)
+    deviation = np.sqrt(np.maximum(np.atleast_1d(squares) / max(1, pixels) - mean**2, 0))
+    words = (", ".join(f"{value:.3g}" for value in values) for values in (mean, deviation))
+    return "mean {}; std {}".format(*words)
 
 
 def _check_size(batches: Any, samples: int) -> None:

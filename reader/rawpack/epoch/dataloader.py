@@ -1,4 +1,5 @@
-"""torch's DataLoader: `Batches` as its iterable dataset, and which of its workers this is. torch is never imported."""
+"""torch's DataLoader: `Batches` as its iterable dataset, which of its workers this is, and what to write instead of its
+attributes. torch is never imported."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rawpack.errors import UsageError
 from rawpack.system.memory import anonymous_file
@@ -123,6 +124,22 @@ def register(kind: type) -> None:
         dataset.register(kind)
 
 
+_FETCHER = "torch.utils.data._utils.fetch"
+"""torch's module that reads from a dataset, in the process of a DataLoader and in its workers."""
+
+
+def check_collation() -> None:
+    """Called by `__iter__`: raise UsageError where its caller is a DataLoader that makes batches of what it gets, as it
+    does with any `batch_size` but None."""
+    caller = sys._getframe(1).f_back  # None where a thread of C asks
+    if caller and caller.f_globals.get("__name__") == _FETCHER and caller.f_locals.get("auto_collation"):
+        raise UsageError(
+            "DataLoader(batches) makes batches of batches, as its batch_size is 1 by default: write "
+            "DataLoader(batches, batch_size=None, num_workers=0), or `for batch in batches.torch()` without a "
+            "DataLoader; batches(...) has the batch size"
+        )
+
+
 def not_indexed() -> UsageError:
     """The error for whoever indexes batches, as a DataLoader does that does not know that they are iterable."""
     return UsageError(
@@ -186,11 +203,46 @@ def sharded_by() -> str | None:
     return None
 
 
+_ATTRIBUTES = (
+    ("labels targets", 'reader.column("label")', 'batch["label"]'),
+    ("image images data", 'reader[i]["image"]', 'batch["image"]'),
+    ("shape dtype", 'reader.fields["image"].{name}', 'batch["image"].{name}'),
+    ("samples imgs", 'reader[i], or all of reader.column("key") and reader.column("label")', ""),
+    ("transform transforms target_transform", "reader.batches(..., transform=[...])", ""),
+    ("to cuda", 'reader.batches(...).torch("cuda")', 'batches.torch("cuda")'),
+)
+"""Attributes that users of torch type, and what to write for those of a reader, and of batches; "" for the same."""
+
+
+def _attribute(of_reader: bool, owner: object, name: str) -> NoReturn:
+    """The `__getattr__` of a class: raise AttributeError, with what to write where the table has it, so that `hasattr`
+    is False."""
+    for names, reader, batches in _ATTRIBUTES:
+        if name in names.split():
+            line = (reader if of_reader or not batches else batches).format(name=name)
+            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}: write {line}")
+    object.__getattribute__(owner, name)  # Python's own words, or the AttributeError of a property
+    raise AssertionError(name)
+
+
+def attribute_of_reader(reader: object, name: str) -> NoReturn:
+    """`Reader.__getattr__`."""
+    _attribute(True, reader, name)
+
+
+def attribute_of_batches(batches: object, name: str) -> NoReturn:
+    """`Unprepared.__getattr__`."""
+    _attribute(False, batches, name)
+
+
 class Unprepared:
-    """The base of batches that are refused by Accelerate's `prepare`: it would return them as they are, without knowing
-    which batch is the last of an epoch."""
+    """The base of batches for torch. Accelerate's `prepare` is refused: it would return them as they are, without
+    knowing which batch is the last of an epoch."""
 
     _preparable = False
+
+    if not TYPE_CHECKING:  # type checkers know all names
+        __getattr__ = attribute_of_batches
 
     @property  # type: ignore[misc] # nobody sets it
     def __class__(self) -> type[Self]:

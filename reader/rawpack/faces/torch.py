@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +161,13 @@ class TorchBatches(Unprepared, PlacedBatches):
     On the CPU, tensors share the memory of the batch, which is yours for as long as you hold any of them or a view of
     one; on other devices they are copies. This is no `DataLoader`, so that trainers do not wrap it and shard it again.
     """
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        raise UsageError(
+            "batches of tensors are iterated, not indexed, and take the place of a DataLoader of torch: write "
+            "`for batch in batches.torch()`; where a DataLoader must stay, DataLoader(batches, batch_size=None, "
+            "num_workers=0), with torch imported before batches()"
+        )
 
     @property
     def sampler(self) -> EpochSetter:

@@ -182,7 +182,8 @@ def serve_main(descriptor: int, errors: int, parent: int) -> None:
     """What runs in a plain child. parent: its number, if this process ends with it."""
     if parent:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    serve(socket.socket(fileno=descriptor), errors)
+    with socket.socket(fileno=descriptor) as channel:
+        serve(channel, errors)
 
 
 def serve(sock: socket.socket, errors: int) -> None:

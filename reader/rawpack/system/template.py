@@ -275,7 +275,8 @@ def _become_worker(ends: Ends, variables: dict[str, str]) -> None:
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()  # the module `random` does that by itself
     try:
-        serve(socket.socket(fileno=ends.channel), ends.errors)
+        with socket.socket(fileno=ends.channel) as channel:
+            serve(channel, ends.errors)
     except Exception:
         traceback.print_exc()
         sys.exit(1)

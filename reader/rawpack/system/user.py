@@ -45,11 +45,18 @@ def seconds(name: str, value: object) -> float:
 def expanded(path: AnyPath) -> AnyPath:
     """A path that a user typed, with the home folder for a leading `~` or `~name`. URLs and all other paths stay.
 
+    A first part such as `$HOME`, which a shell leaves in single quotes, is refused unless there is such a folder.
+
     For the doors only, where users' own words come in: a path in a file that somebody else wrote is no user's word. A
     file whose name begins with `~` is reached by `./~name`, given as a str: pathlib drops the `./`. Raises UsageError
     where the home folder is unknown.
     """
     name = path if isinstance(path, str) else path.__fspath__()
+    if isinstance(name, str) and name.startswith("$") and not os.path.lexists(first := name.partition("/")[0]):
+        raise UsageError(
+            f"{name}: no shell replaced {first}, and there is no such folder: use double quotes, or none, around "
+            f"{first}; in Python, os.path.expandvars(); for a folder that is to be called so, pass './{name}'"
+        )
     if not isinstance(name, str) or not name.startswith("~"):
         return path
     found = os.path.expanduser(name)  # noqa: PTH111 # Path's raises for an unknown user

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from rawpack.errors import UsageError
+from rawpack.system.user import did_you_mean
 
 Interpolation = Literal["bilinear", "bicubic", "lanczos", "area", "nearest"]
 
@@ -42,7 +43,8 @@ def interpolation_of(value: Any, known: Sequence[str] = get_args(Interpolation))
     """The name of an interpolation; torchvision's `InterpolationMode` is accepted too."""
     name = getattr(value, "value", value)
     if name not in known:
-        raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, known))}")
+        near = did_you_mean(str(name), known)
+        raise UsageError(f"interpolation={value!r} must be one of {', '.join(map(repr, known))}{near}")
     return cast("Interpolation", name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -11,6 +12,31 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
+
+
+def refuse_misplaced(function: Any) -> None:
+    """Raise UsageError for what can be called in place of a function of arrays, and would fail in a worker: a class of
+    steps, or of objects that are functions; a module of torch, which is never imported. Who wraps one in a Lambda has
+    said what it takes."""
+    if isinstance(function, type) and (issubclass(function, Step | BatchStep) or "__call__" in dir(function)):
+        raise UsageError(
+            f"{function.__name__} in transform= is a class, not a step: write {made_as(function)}, with brackets"
+        )
+    names = {(kind.__module__, kind.__name__) for kind in type(function).__mro__}
+    if ("torch.nn.modules.module", "Module") in names:
+        raise UsageError(
+            f"{type(function).__name__} in transform= is a module of torch, for tensors: call it in the loop, as "
+            'module(batch["image"]) for batch in batches.torch(); steps get numpy arrays'
+        )
+
+
+def made_as(kind: type) -> str:
+    """How an object of a class is made: "RandomHorizontalFlip()", "Normalize(...)"."""
+    try:
+        inspect.signature(kind).bind()
+    except (TypeError, ValueError):
+        return f"{kind.__name__}(...)"
+    return f"{kind.__name__}()"
 
 
 class Lambda(Step):

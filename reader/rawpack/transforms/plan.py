@@ -20,7 +20,7 @@ from rawpack.store.stores import Stores
 from rawpack.system.user import did_you_mean
 from rawpack.transforms import instead
 from rawpack.transforms.crops import CenterCrop
-from rawpack.transforms.functions import Lambda
+from rawpack.transforms.functions import Lambda, made_as, refuse_misplaced
 from rawpack.transforms.images import IMAGE, MASK, PIXELS, Size
 from rawpack.transforms.pipeline import Pipeline
 from rawpack.transforms.resizing import Fit, Resize
@@ -139,8 +139,11 @@ def as_steps(transform: Transform) -> list[Step | BatchStep]:
         transform = list(transform)
     instead.check(transform)
     if callable(transform) and not isinstance(transform, Step | BatchStep):
+        if not isinstance(transform, type):
+            refuse_misplaced(transform)
         name = getattr(transform, "__name__", type(transform).__name__)
-        raise UsageError(f"transform= must be a list of steps: pass {f'[{name}]' if name.isidentifier() else '[f]'}")
+        name = made_as(transform) if isinstance(transform, type) else name if name.isidentifier() else "f"
+        raise UsageError(f"transform= must be a list of steps: pass [{name}]")
     if isinstance(transform, Step | BatchStep) or not hasattr(transform, "__iter__"):
         raise UsageError(f"transform={transform!r} must be a list of steps, such as [{transform!r}]")
     steps = list[Step | BatchStep]()
@@ -148,6 +151,7 @@ def as_steps(transform: Transform) -> list[Step | BatchStep]:
         if isinstance(one, str):
             example = "pass objects, such as [rawpack.transforms.RandomResizedCrop(224)]"
             raise UsageError(f"transform= has the text {one!r}: {example}")
+        refuse_misplaced(one)
         if (not callable(one) and not isinstance(one, Step | BatchStep)) or isinstance(one, type):
             raise UsageError(
                 f"{one!r} in transform= is not a step: pass an object of rawpack.transforms, or a function"

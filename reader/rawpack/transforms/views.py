@@ -10,7 +10,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack.order.keys import WORD, mix, whole_number
 from rawpack.transforms import instead
-from rawpack.transforms.functions import Lambda
+from rawpack.transforms.functions import Lambda, refuse_misplaced
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
@@ -38,6 +38,8 @@ class Views(Step):
             steps = list(steps)
         instead.check(steps)
         listed = isinstance(steps, Iterable) and not isinstance(steps, str) and not callable(steps)
+        for one in steps if listed else ():
+            refuse_misplaced(one)
         if not listed or not all(map(callable_or_step, steps)):
             raise UsageError(
                 f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"

@@ -617,7 +617,8 @@ async function showTraining(main) {
     button.addEventListener("click", () => copy(batch.lines));
     place.replaceChildren(
       make("p", {className: "muted", id: "total"},
-        `batch ${Number(loop.number)} of ${batch.batches.toLocaleString("en")} (the first is 0), epoch ${loop.epoch}`),
+        `batch ${Number(loop.number)} of ${batch.batches.toLocaleString("en")} (the first is 0), epoch ${loop.epoch}`
+        + (batch.shown ? `; ${batch.shown}` : "")),
       grid, make("h2", {}, "The same in Python"), lines, button, make("h2", {}, "Fields"), fields);
   } catch (error) {
     if (mine === shown) place.replaceChildren(failed(error));
