@@ -1,0 +1,255 @@
+"""A layout of which it is recorded how its path is recognized: how it is made, how it is opened, and what is read of the
+answer. The tables of layouts are in `cases_*.py`, the answers in `answers.toml`."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+from store_server import Server
+
+from rawpack.errors import DecodeError, RawpackError
+from rawpack_packer.isolated import IsolatedCalls
+from rawpack_packer.job.opening import open_given
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.sources import DividedError, FieldKind, Source, open_source
+from rawpack_packer.sources.table.remote_files import Spool
+from rawpack_packer.sources.video import scan
+
+Files = Mapping[str, bytes | str]
+Answer = dict[str, Any]
+"""What a path is taken for, or why it is refused: texts, numbers, lists and tables of these."""
+_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP", ".tif": "TIFF", ".gif": "GIF"}
+_MOST = 6
+"""Keys and labels that are recorded of a layout."""
+_MOST_SAID = 240
+"""Characters of a message."""
+CLOSED = "closed"
+"""A folder of this name cannot be listed: to take the right to do so away keeps nobody out who is root."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One layout."""
+
+    name: str
+    """Unique in its table."""
+    path: str | None
+    """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; None
+    for what `make` returns."""
+    make: Files | Callable[[Path], Any]
+    """The files; or what makes them in an empty folder, or returns them."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of `open_source`."""
+    wrong: str = ""
+    """In a few words, what is wrong with the recorded answer; empty where it is right."""
+    needs: tuple[str, ...] = ()
+    """Modules without which the layout is skipped."""
+    served: bool = False
+    """Whether it is behind a URL."""
+
+
+def missing(case: Case) -> str:
+    """A module that the layout needs and that is not installed; empty where none is."""
+    return next((name for name in case.needs if find_spec(name) is None), "")
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+# ---------------------------------------------------------------------------------------------- how they are made
+
+
+def names(pattern: str) -> list[str]:
+    """The names that the shell makes of a pattern with braces."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
+        return [pattern]
+    return [
+        name
+        for choice in braces[1].split(",")
+        for name in names(pattern[: braces.start()] + choice + pattern[braces.end() :])
+    ]
+
+
+@cache
+def image(suffix: str = ".png", seed: int = 0) -> bytes:
+    """An image file of 8 x 8 pixels."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(file, _FORMATS.get(suffix.lower(), "PNG"))
+    return file.getvalue()
+
+
+def images(*patterns: str) -> dict[str, bytes | str]:
+    """Files of these names, each another image of the format of its suffix."""
+    every = [name for pattern in patterns for name in names(pattern)]
+    return {name: image(os.path.splitext(name)[1], seed) for seed, name in enumerate(every)}  # noqa: PTH122
+
+
+def texts(text: str, *patterns: str) -> dict[str, bytes | str]:
+    """Files of these names that all hold one text."""
+    return {name: text for pattern in patterns for name in names(pattern)}
+
+
+def write(folder: Path, files: Files) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+# ---------------------------------------------------------------------------------------------- how they are opened
+
+
+class _Sorted:
+    """The entries of a folder by their names, as messages name suffixes in the order of the entries."""
+
+    def __init__(self, entries: Any) -> None:
+        with entries:
+            self._entries = iter(sorted(entries, key=lambda entry: entry.name))
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries = iter(())
+
+
+@contextmanager
+def in_this_process() -> Any:
+    """Files are looked through here, and not in child processes, which changes nothing but the time; the entries of a
+    folder come in the order of their names."""
+
+    def call(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    def indexes(places: Any, progress: Any = None) -> list[Any]:
+        return [scan._index(place, lambda: None) for place in places]
+
+    listed = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if not isinstance(path, int) and Path(os.fsdecode(path)).name == CLOSED:
+            raise PermissionError(13, "Permission denied", path)
+        return _Sorted(listed(path))
+
+    with (
+        mock.patch.object(IsolatedCalls, "call", call),
+        mock.patch.object(scan, "make_indexes", indexes),
+        mock.patch.object(os, "scandir", scandir),
+    ):
+        yield
+
+
+def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[[], Source]:
+    """Makes a layout in an empty folder, in which this process must be, and returns what opens it."""
+    made = case.make(folder) if callable(case.make) else case.make
+    options = dict(case.options)
+    if case.path is None:
+        run = RunOptions(workers=0)
+        return lambda: open_given(made, options, run, {}, folder / "store", "store")
+    if not case.served:
+        if made is not None:
+            write(folder, made)
+        return lambda: open_source(case.path or "", **options)
+    assert server is not None
+    server.files.update({name: data.encode() if isinstance(data, str) else data for name, data in made.items()})
+    return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
+
+
+def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
+    """What opens, or the refusal. Paths of this run's folder and server are left out."""
+
+    def shown(text: str) -> str:
+        text = text.encode("utf-8", "backslashreplace").decode()
+        text = text.replace(url, "http://server") if url else text
+        return text.replace(f"{folder}/", "").replace(str(folder), ".")
+
+    try:
+        source = opener()
+    except RawpackError as error:
+        return _refusal(error, shown)
+    info = source.info
+    samples = [_sample(source, i) for i in range(min(len(source), _MOST))]
+    found: Answer = {
+        "kind": info.kind,
+        "samples": len(source),
+        "keys": [shown(source.key(i)) for i in range(len(samples))],
+        "image": str(info.image and f"{info.image.dtype}{_shape(info.image.shape)}") if info.image else "",
+        "fields": {name: _field(kind) for name, kind in info.fields.items()},
+        "classes": list(info.classes or ()),
+        "labels": [one["label"] for one in samples if "label" in one],
+        "boxes": [one["boxes"] for one in samples if "boxes" in one],
+        "rejected": [f"{shown(source.key(i))}: {one['!']}" for i, one in enumerate(samples) if "!" in one],
+        "counts": {name: number for name, number in info.counts.items() if number},
+        "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
+        "problems": [shown(problem) for problem in info.problems],
+    }
+    return {name: value for name, value in found.items() if value or name == "samples"}
+
+
+def _refusal(error: RawpackError, shown: Callable[[str], str]) -> Answer:
+    found: Answer = {"refused": type(error).__name__}
+    message = shown(str(error))
+    if isinstance(error, DividedError):
+        _, splits, kind = error._told
+        found |= {"kind": kind, "splits": list(splits)}
+    else:
+        found["says"] = re.split(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)|\n", message)[0][:_MOST_SAID]
+    found["type"] = list(dict.fromkeys(re.findall(r"`(rawpack [^`]*)`", message)))
+    found["python"] = re.findall(r"return (.*)", message)[-1:]
+    return {name: value for name, value in found.items() if value}
+
+
+def _sample(source: Source, i: int) -> dict[str, Any]:
+    """The label, by its class where it has one, and the number of boxes; or "!" and why it is rejected."""
+    try:
+        fields = source[i].fields
+    except DecodeError as error:
+        return {"!": error.reason}
+    found, classes = dict[str, Any](), source.info.classes
+    if "label" in fields:
+        label: Any = fields["label"]
+        label = label.tolist() if isinstance(label, np.ndarray | np.generic) else label
+        found["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
+    if "boxes" in fields:
+        boxes: Any = fields["boxes"]
+        found["boxes"] = len(np.atleast_2d(boxes.rows)) if np.size(boxes.rows) else 0
+    return found
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return f"[{','.join('?' if length is None else str(length) for length in shape)}]" if shape else ""
+
+
+def _field(kind: FieldKind) -> str:
+    """Its dtype and shape as `--field` has them, and what else it is."""
+    more = (kind.image and f"image: {kind.image}", kind.mask and "mask", kind.boxes, kind.follows)
+    return " ".join([kind.dtype + _shape(kind.shape), *(str(word) for word in more if word)])
