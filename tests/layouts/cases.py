@@ -1,11 +1,12 @@
-"""A layout of which it is recorded how its path is recognized: how it is made, how it is opened, and what is read of the
-answer. The tables of layouts are in `cases_*.py`, the answers in `answers.toml`."""
+"""Layouts of which it is recorded how their paths are recognized: how one is made, how it is opened, and what is read
+of what opens. The tables of layouts are in `cases_*.py`, the answers in `answers.toml`."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 from PIL import Image
+from running import run_here
 from store_server import Server
 
 from rawpack.errors import DecodeError, RawpackError
@@ -33,6 +35,8 @@ Answer = dict[str, Any]
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP", ".tif": "TIFF", ".gif": "GIF"}
 _MOST = 6
 """Keys and labels that are recorded of a layout."""
+_MOST_NUMBERS = 16
+"""Numbers of one label."""
 _MOST_SAID = 240
 """Characters of a message."""
 CLOSED = "closed"
@@ -46,8 +50,8 @@ class Case:
     name: str
     """Unique in its table."""
     path: str | None
-    """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; None
-    for what `make` returns."""
+    """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; of a
+    command, its words; None for what `make` returns."""
     make: Files | Callable[[Path], Any]
     """The files; or what makes them in an empty folder, or returns them."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -58,6 +62,8 @@ class Case:
     """Modules without which the layout is skipped."""
     served: bool = False
     """Whether it is behind a URL."""
+    is_command: bool = False
+    """Whether the path is a command, of which it is recorded what it would do."""
 
 
 def missing(case: Case) -> str:
@@ -148,7 +154,12 @@ def in_this_process() -> Any:
     folder come in the order of their names."""
 
     def call(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
+        kept = os.dup(2)  # what looks at an LMDB closes it for good
+        try:
+            return function(*args, **kwargs)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
     def indexes(places: Any, progress: Any = None) -> list[Any]:
         return [scan._index(place, lambda: None) for place in places]
@@ -184,48 +195,70 @@ def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[
     return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
 
 
+def commanded(words: str, folder: Path) -> Answer:
+    """What a command would do: its exit code, the samples of each store, or the refusal."""
+    ran = run_here(*shlex.split(words), "--dry-run", "--workers", 0, "--size", 8)
+    refusal = shown(ran.err.removeprefix("rawpack: "), folder) if ran.code else ""
+    found: Answer = {
+        "exit": ran.code,
+        "splits": re.findall(r"^(.+): Nothing was written", ran.out, re.MULTILINE),
+        "samples": [int(count) for count in re.findall(r"^  samples +(\d+)", ran.out, re.MULTILINE)],
+        "says": _first_part(refusal),
+        "type": _commands(refusal),
+    }
+    return {name: value for name, value in found.items() if value or name == "exit"}
+
+
 def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
-    """What opens, or the refusal. Paths of this run's folder and server are left out."""
-
-    def shown(text: str) -> str:
-        text = text.encode("utf-8", "backslashreplace").decode()
-        text = text.replace(url, "http://server") if url else text
-        return text.replace(f"{folder}/", "").replace(str(folder), ".")
-
+    """What opens, or the refusal."""
     try:
         source = opener()
     except RawpackError as error:
-        return _refusal(error, shown)
+        return _refusal(error, shown(str(error), folder, url))
     info = source.info
     samples = [_sample(source, i) for i in range(min(len(source), _MOST))]
     found: Answer = {
         "kind": info.kind,
         "samples": len(source),
-        "keys": [shown(source.key(i)) for i in range(len(samples))],
+        "keys": [shown(source.key(i), folder) for i in range(len(samples))],
         "image": str(info.image and f"{info.image.dtype}{_shape(info.image.shape)}") if info.image else "",
         "fields": {name: _field(kind) for name, kind in info.fields.items()},
         "classes": list(info.classes or ()),
         "labels": [one["label"] for one in samples if "label" in one],
         "boxes": [one["boxes"] for one in samples if "boxes" in one],
-        "rejected": [f"{shown(source.key(i))}: {one['!']}" for i, one in enumerate(samples) if "!" in one],
+        "rejected": [f"{shown(source.key(i), folder)}: {one['!']}" for i, one in enumerate(samples) if "!" in one],
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
-        "problems": [shown(problem) for problem in info.problems],
+        "problems": [shown(problem, folder, url) for problem in info.problems],
     }
     return {name: value for name, value in found.items() if value or name == "samples"}
 
 
-def _refusal(error: RawpackError, shown: Callable[[str], str]) -> Answer:
+def shown(text: str, folder: Path, url: str = "") -> str:
+    """A text without the names of this run's folder and server."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    text = text.replace(url, "http://server") if url else text
+    return text.replace(f"{folder}/", "").replace(str(folder), ".")
+
+
+def _refusal(error: RawpackError, message: str) -> Answer:
     found: Answer = {"refused": type(error).__name__}
-    message = shown(str(error))
     if isinstance(error, DividedError):
         _, splits, kind = error._told
         found |= {"kind": kind, "splits": list(splits)}
     else:
-        found["says"] = re.split(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)|\n", message)[0][:_MOST_SAID]
-    found["type"] = list(dict.fromkeys(re.findall(r"`(rawpack [^`]*)`", message)))
-    found["python"] = re.findall(r"return (.*)", message)[-1:]
+        found["says"] = _first_part(message)
+    found |= {"type": _commands(message), "python": re.findall(r"__getitem__.*: return (.*)", message)}
     return {name: value for name, value in found.items() if value}
+
+
+def _first_part(message: str) -> str:
+    """Up to a semicolon or a line break that is in no command."""
+    return re.split(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)|\n", message)[0][:_MOST_SAID]
+
+
+def _commands(message: str) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"`(rawpack [^`]*)`", message)))
 
 
 def _sample(source: Source, i: int) -> dict[str, Any]:
@@ -235,8 +268,7 @@ def _sample(source: Source, i: int) -> dict[str, Any]:
     except DecodeError as error:
         return {"!": error.reason}
     found, classes = dict[str, Any](), source.info.classes
-    if "label" in fields:
-        label: Any = fields["label"]
+    if "label" in fields and np.size(label := fields["label"]) <= _MOST_NUMBERS:  # type: ignore[arg-type]
         label = label.tolist() if isinstance(label, np.ndarray | np.generic) else label
         found["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
     if "boxes" in fields:

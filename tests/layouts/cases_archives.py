@@ -62,16 +62,29 @@ CASES = (
     Case("a deflated zip", "photos.zip", {"photos.zip": zipped(CLASSES, zipfile.ZIP_DEFLATED)}),
     Case("a zip by LZMA", "photos.zip", {"photos.zip": zipped(CLASSES, zipfile.ZIP_LZMA)}),
     Case("an encrypted zip", "photos.zip", {"photos.zip": _encrypted()}),
-    Case("a zip from a Mac", "photos.zip", {"photos.zip": zipped({**CLASSES, "__MACOSX/cat/._0.jpg": b"x", ".DS_Store": b"x"})}),
+    Case(
+        "a zip from a Mac",
+        "photos.zip",
+        {"photos.zip": zipped({**CLASSES, "__MACOSX/cat/._0.jpg": b"x", ".DS_Store": b"x"})},
+    ),
     Case("a zip without images", "texts.zip", {"texts.zip": zipped({"a.txt": b"words"})}),
     Case("an empty zip", "empty.zip", {"empty.zip": zipped({})}),
     Case("a zip that is cut", "photos.zip", {"photos.zip": zipped(CLASSES)[:300]}),
-    Case("a zip of a container folder", "photos.zip", {"photos.zip": zipped({f"images/{k}": v for k, v in CLASSES.items()})}),
     Case(
-        "a zip of train/ with classes in it", "photos.zip",
+        "a zip of a container folder",
+        "photos.zip",
+        {"photos.zip": zipped({f"images/{k}": v for k, v in CLASSES.items()})},
+    ),
+    Case(
+        "a zip of train/ with classes in it",
+        "photos.zip",
         {"photos.zip": zipped({f"train/{k}": v for k, v in CLASSES.items()})},
     ),
-    Case("a zip of a table and images", "photos.zip", {"photos.zip": zipped({**CLASSES, "labels.csv": b"id,breed\n0,pug\n"})}),
+    Case(
+        "a zip of a table and images",
+        "photos.zip",
+        {"photos.zip": zipped({**CLASSES, "labels.csv": b"id,breed\n0,pug\n"})},
+    ),
     Case("a zip without its suffix", "photos", {"photos": zipped(CLASSES)}),
     Case("a tar", "photos.tar", {"photos.tar": tar(CLASSES)}),
     Case("a tar whose suffix is in capitals", "PHOTOS.TAR", {"PHOTOS.TAR": tar(CLASSES)}),
@@ -83,12 +96,20 @@ CASES = (
     Case("a rar", "photos.rar", {"photos.rar": b"Rar!\x1a\x07\x00" + bytes(64)}),
     Case("a tar that is cut", "photos.tar", {"photos.tar": tar(CLASSES)[:1800]}),
     Case("an empty tar", "empty.tar", {"empty.tar": tar({})}),
-    Case("a tar of a JSON for each image", "photos.tar", {"photos.tar": tar({"a/0.jpg": image(".jpg"), "a/0.json": '{"a": 1}'})}),
+    Case(
+        "a tar of a JSON for each image",
+        "photos.tar",
+        {"photos.tar": tar({"a/0.jpg": image(".jpg"), "a/0.json": '{"a": 1}'})},
+    ),
     Case("a folder called .tar", "photos.tar", _folder_called_tar),
     Case("ImageNet's tar of tars", "ILSVRC2012_img_train.tar", _nested()),
-    Case("ImageNet's tar of validation", "ILSVRC2012_img_val.tar", {
-        "ILSVRC2012_img_val.tar": tar({f"ILSVRC2012_val_{n:08}.JPEG": image(".jpg", n) for n in (1, 2)}),
-    }),
+    Case(
+        "ImageNet's tar of validation",
+        "ILSVRC2012_img_val.tar",
+        {
+            "ILSVRC2012_img_val.tar": tar({f"ILSVRC2012_val_{n:08}.JPEG": image(".jpg", n) for n in (1, 2)}),
+        },
+    ),
     Case("a folder of zips", "sets", {f"sets/{n}.zip": zipped(CLASSES) for n in range(2)}),
     Case("zips by a pattern", "sets/*.zip", {f"sets/{n}.zip": zipped({f"cat/{n}.jpg": image()}) for n in range(2)}),
     Case("a folder of tars of folders", "sets", {f"sets/{n}.tar": tar({f"cat/{n}.jpg": image()}) for n in range(2)}),
@@ -110,17 +131,35 @@ CASES = (
     Case("a folder of shards with an .npz", "shards", shards(("npz", _NPZ)), wrong="a shard is not recognized"),
     Case("shards with an .npz by a pattern", "shards/*.tar", shards(("npz", _NPZ)), wrong="what the .npz hold is lost"),
     Case("a folder of shards with a .pth", "shards", shards(("pth", b"x")), wrong="a shard is not recognized"),
-    Case("shards of names with dots", "a.tar", {
-        "a.tar": tar({f"IMG_2020.01.0{n}.{end}": image(".jpg", n) if end == "jpg" else "1" for n in (1, 2) for end in ("jpg", "cls")}),
-    }),
-    Case("shards of images alone", "shards", {f"shards/{n}.tar": tar({f"{n}.jpg": image(".jpg", n)}) for n in range(2)}),
+    Case(
+        "shards of names with dots",
+        "a.tar",
+        {
+            "a.tar": tar(
+                {
+                    f"IMG_2020.01.0{n}.{end}": image(".jpg", n) if end == "jpg" else "1"
+                    for n in (1, 2)
+                    for end in ("jpg", "cls")
+                }
+            ),
+        },
+    ),
+    Case(
+        "shards of images alone", "shards", {f"shards/{n}.tar": tar({f"{n}.jpg": image(".jpg", n)}) for n in range(2)}
+    ),
     Case("shards of splits", "sets", {**shards(folder="sets/train-"), **shards(folder="sets/val-")}),
     Case("shards in folders of splits", "sets", {**shards(folder="sets/train/"), **shards(folder="sets/val/")}),
     Case("shards with other files", "shards", {**shards(), "shards/README.md": "x", "shards/0_stats.json": "{}"}),
-    Case("shards beside a table of images", "shards", lambda root: {
-        **shards(), "shards/x.parquet": parquet({"image": [image()]}),
-    }, needs=("pyarrow",)),
+    Case(
+        "shards beside a table of images",
+        "shards",
+        lambda root: {
+            **shards(),
+            "shards/x.parquet": parquet({"image": [image()]}),
+        },
+        needs=("pyarrow",),
+    ),
     Case("a name that ends in .tar, of a text", "a.tar", {"a.tar": "words"}),
     Case("a zip with the kind named", "photos.zip", {"photos.zip": zipped(CLASSES)}, {"kind": "archive"}),
     Case("a gzipped image", "a.gz", lambda root: {"a.gz": gzip.compress(io.BytesIO(image()).getvalue(), mtime=0)}),
-)  # fmt: skip
+)

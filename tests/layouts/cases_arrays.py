@@ -81,18 +81,28 @@ CASES = (
     Case("an .npy of gray images", "set.npy", {"set.npy": npy(PIXELS[..., 0])}),
     Case("an .npy of one image", "set.npy", {"set.npy": npy(PIXELS[0])}),
     Case("an .npy of floats", "set.npy", {"set.npy": npy(PIXELS / np.float32(255))}),
-    Case("an .npy of int64", "set.npy", {"set.npy": npy(PIXELS.astype(np.int64))},
-         wrong="the range of the values is not kept: a Normalize divides by that of int64"),
+    Case(
+        "an .npy of int64",
+        "set.npy",
+        {"set.npy": npy(PIXELS.astype(np.int64))},
+        wrong="the range of the values is not kept: a Normalize divides by that of int64",
+    ),
     Case("an .npy whose channels come first", "set.npy", {"set.npy": npy(PIXELS.transpose(0, 3, 1, 2))}),
     Case("an .npy of objects", "set.npy", {"set.npy": npy(np.array([{}, {}], object))}),
     Case("an .npy that is cut", "set.npy", {"set.npy": npy(PIXELS)[:200]}),
-    Case("images.npy beside labels.npy", "set/images.npy", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(LABELS)}),
+    Case(
+        "images.npy beside labels.npy", "set/images.npy", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(LABELS)}
+    ),
     Case("a folder of the two", "set", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(LABELS)}),
     Case("x_train.npy and its like", "set", {f"set/{name}.npy": npy(array) for name, array in _SPLITS.items()}),
     Case("one split of them", "set/train", {f"set/{name}.npy": npy(array) for name, array in _SPLITS.items()}),
     Case("labels of another length", "set", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(np.arange(9))}),
     Case("an .npy for each image", "set", {f"set/{n}.npy": npy(PIXELS[n]) for n in range(3)}),
-    Case("an .npy for each image in class folders", "set", {f"set/{'ab'[n % 2]}/{n}.npy": npy(PIXELS[n]) for n in range(3)}),
+    Case(
+        "an .npy for each image in class folders",
+        "set",
+        {f"set/{'ab'[n % 2]}/{n}.npy": npy(PIXELS[n]) for n in range(3)},
+    ),
     Case("an .npz of images and labels", "set.npz", {"set.npz": npz(image=PIXELS, label=LABELS)}),
     Case("an .npz of other names", "set.npz", {"set.npz": npz(data=PIXELS, target=LABELS)}),
     Case("an .npz of unnamed arrays", "set.npz", {"set.npz": npz(arr_0=PIXELS, arr_1=LABELS)}),
@@ -113,11 +123,24 @@ CASES = (
     Case("HDF5 of other suffixes", "set.hdf", hdf5("set.hdf", images=PIXELS)),
     Case("HDF5 of two sets of images", "set.h5", hdf5("set.h5", left=PIXELS, right=PIXELS)),
     Case("HDF5 of numbers alone", "set.h5", hdf5("set.h5", labels=LABELS)),
-    Case("HDF5 of splits in groups", "set.h5", hdf5("set.h5", train__x=PIXELS, train__y=LABELS, test__x=PIXELS, test__y=LABELS)),
-    Case("one split of HDF5", "set.h5/test", hdf5("set.h5", train__x=PIXELS, train__y=LABELS, test__x=PIXELS, test__y=LABELS)),
-    Case("HDF5 of a group for each class", "set.h5", hdf5("set.h5", cat__a=PIXELS[0], cat__b=PIXELS[1], dog__c=PIXELS[2])),
-    Case("HDF5 of a group for each sample", "set.h5",
-         hdf5("set.h5", s0__rgb=PIXELS[0], s0__label=0, s1__rgb=PIXELS[1], s1__label=1)),
+    Case(
+        "HDF5 of splits in groups",
+        "set.h5",
+        hdf5("set.h5", train__x=PIXELS, train__y=LABELS, test__x=PIXELS, test__y=LABELS),
+    ),
+    Case(
+        "one split of HDF5",
+        "set.h5/test",
+        hdf5("set.h5", train__x=PIXELS, train__y=LABELS, test__x=PIXELS, test__y=LABELS),
+    ),
+    Case(
+        "HDF5 of a group for each class", "set.h5", hdf5("set.h5", cat__a=PIXELS[0], cat__b=PIXELS[1], dog__c=PIXELS[2])
+    ),
+    Case(
+        "HDF5 of a group for each sample",
+        "set.h5",
+        hdf5("set.h5", s0__rgb=PIXELS[0], s0__label=0, s1__rgb=PIXELS[1], s1__label=1),
+    ),
     Case("HDF5 of image files", "set.h5", hdf5("set.h5", images=_FILES, labels=LABELS)),
     Case("a folder of HDF5", "sets", hdf5("sets/train_x.h5", x=PIXELS)),
     Case("an .h5 of something else", "set.h5", {"set.h5": "words"}),
@@ -125,6 +148,10 @@ CASES = (
     Case("CIFAR's folder", "cifar-10-batches-py", cifar()),
     Case("one split of CIFAR's folder", "cifar-10-batches-py/test", cifar()),
     Case("CIFAR's archive", "cifar-10-python.tar.gz", lambda root: {"cifar-10-python.tar.gz": _cifar_archive()}),
-    Case("one split of CIFAR's archive", "cifar-10-python.tar.gz/test", lambda root: {"cifar-10-python.tar.gz": _cifar_archive()}),
+    Case(
+        "one split of CIFAR's archive",
+        "cifar-10-python.tar.gz/test",
+        lambda root: {"cifar-10-python.tar.gz": _cifar_archive()},
+    ),
     Case("the folder above CIFAR's", "data", {f"data/{name}": data for name, data in cifar().items()}),
-)  # fmt: skip
+)

@@ -9,6 +9,7 @@ from unicodedata import normalize
 import numpy as np
 from archived import zipped
 from cases import CLOSED, Case, Files, image, images, texts, write
+from cases_arrays import npy
 from PIL import Image
 
 CLASSES = images("photos/cat/{0,1}.jpg", "photos/dog/0.jpg")
@@ -57,24 +58,33 @@ CASES = (
     Case("a single class folder", "photos", images("photos/cat/{0,1}.jpg")),
     Case("the class folders in images/", "photos", images("photos/images/{cat,dog}/{0,1}.jpg")),
     Case(
-        "the class folders in data/images/", "photos", images("photos/data/images/{cat,dog}/{0,1}.jpg"),
+        "the class folders in data/images/",
+        "photos",
+        images("photos/data/images/{cat,dog}/{0,1}.jpg"),
         wrong="one class, data: cat and dog are lost",
     ),
     Case(
-        "the class folders in train/, as Kaggle unpacks them", "photos", images("photos/train/{cat,dog}/{0,1}.jpg"),
+        "the class folders in train/, as Kaggle unpacks them",
+        "photos",
+        images("photos/train/{cat,dog}/{0,1}.jpg"),
         wrong="one class, train: cat and dog are lost",
     ),
     Case(
-        "the class folders in a folder of any name", "photos", images("photos/animals-10/{cat,dog}/{0,1}.jpg"),
+        "the class folders in a folder of any name",
+        "photos",
+        images("photos/animals-10/{cat,dog}/{0,1}.jpg"),
         wrong="one class: cat and dog are lost",
     ),
     Case(
-        "class folders two deep", "photos",
+        "class folders two deep",
+        "photos",
         images("photos/animals/{cat,dog}/{0,1}.jpg", "photos/vehicles/{car,bus}/{0,1}.jpg"),
         wrong="deeper folders are no classes, and nothing says so",
     ),
     Case(
-        "class folders that are numbers", "photos", images("photos/{0,1,2,10}/a.jpg"),
+        "class folders that are numbers",
+        "photos",
+        images("photos/{0,1,2,10}/a.jpg"),
         wrong="10 is class 2, and nothing says so",
     ),
     Case("numbers with zeros in front", "photos", images("photos/{00,01,02,10}/a.jpg")),
@@ -85,9 +95,11 @@ CASES = (
     Case("a folder of documents", "photos", texts("words", "photos/{a,b}.pdf", "photos/c.docx")),
     Case("empty files", "photos", {**PHOTOS, "photos/3.jpg": b""}),
     Case(
-        "hidden files and folders", "photos",
+        "hidden files and folders",
+        "photos",
         {
-            **CLASSES, **images("photos/.ipynb_checkpoints/0.jpg", "photos/cat/{._0.jpg,.hidden.jpg}"),
+            **CLASSES,
+            **images("photos/.ipynb_checkpoints/0.jpg", "photos/cat/{._0.jpg,.hidden.jpg}"),
             **texts("x", "photos/{.DS_Store,Thumbs.db}", "photos/cat/.DS_Store"),
         },
     ),
@@ -95,40 +107,62 @@ CASES = (
     Case("suffixes in capitals", "photos", images("photos/{0.JPG,1.Jpeg,2.PNG,3.TIF}")),
     Case("files without a suffix", "photos", images("photos/{0,1,2}")),
     Case("images of other formats than their suffix", "photos", {f"photos/{n}.jpg": image(".png", n) for n in (0, 1)}),
-    Case("texts with the suffix of images", "photos", {**PHOTOS, "photos/3.jpg": "not found", "photos/4.jpg": "<html>"}),
+    Case(
+        "texts with the suffix of images", "photos", {**PHOTOS, "photos/3.jpg": "not found", "photos/4.jpg": "<html>"}
+    ),
     Case("links", "photos", _links),
     Case("a link to the folder", "link", _link_to_folder),
     Case("a folder that cannot be listed", CLOSED, images(f"{CLOSED}/{{0,1}}.jpg")),
     Case("a class folder that cannot be listed", "photos", {**CLASSES, **images(f"photos/{CLOSED}/{{0,1}}.jpg")}),
     Case(
-        "usual neighbors", "photos",
+        "usual neighbors",
+        "photos",
         {
             **CLASSES,
             **texts("words of all kinds", "photos/{README,README.md,LICENSE.txt,requirements.txt,synset_words.txt}"),
             **texts("cat\ndog\n", "photos/{classes,labels}.txt"),
-            **texts("{}", "photos/{config,args}.json"), "photos/train.py": "print()", "photos/empty.csv": "",
+            **texts("{}", "photos/{config,args}.json"),
+            "photos/train.py": "print()",
+            "photos/empty.csv": "",
         },
     ),
-    Case("names in two spellings of Unicode", "photos", {
-        f"photos/{normalize(form, 'zoë')}/{n}.jpg": image(".jpg", n) for n, form in enumerate(("NFC", "NFD"))
-    }),
-    Case("names with blanks and line breaks", "my photos", images("my photos/two words/a b.jpg", "my photos/x\ny/c.jpg")),
-    Case("ImageNet's training folder", "train", {
-        **images("train/n01440764/n01440764_10026.JPEG", "train/n01443537/n01443537_2.JPEG"),
-        "train/LOC_synset_mapping.txt": "n01440764 tench, Tinca tinca\n",
-    }),
-    Case("Tiny ImageNet's training folder", "train", {
-        **images("train/n01/images/n01_0.JPEG", "train/n02/images/n02_0.JPEG"),
-        "train/n01/n01_boxes.txt": "n01_0.JPEG\t0\t10\t63\t58\n", "train/n02/n02_boxes.txt": "n02_0.JPEG\t6\t5\t3\t8\n",
-    }),
+    Case(
+        "names in two spellings of Unicode",
+        "photos",
+        {f"photos/{normalize(form, 'zoë')}/{n}.jpg": image(".jpg", n) for n, form in enumerate(("NFC", "NFD"))},
+    ),
+    Case(
+        "names with blanks and line breaks", "my photos", images("my photos/two words/a b.jpg", "my photos/x\ny/c.jpg")
+    ),
+    Case(
+        "ImageNet's training folder",
+        "train",
+        {
+            **images("train/n01440764/n01440764_10026.JPEG", "train/n01443537/n01443537_2.JPEG"),
+            "train/LOC_synset_mapping.txt": "n01440764 tench, Tinca tinca\n",
+        },
+    ),
+    Case(
+        "Tiny ImageNet's training folder",
+        "train",
+        {
+            **images("train/n01/images/n01_0.JPEG", "train/n02/images/n02_0.JPEG"),
+            "train/n01/n01_boxes.txt": "n01_0.JPEG\t0\t10\t63\t58\n",
+            "train/n02/n02_boxes.txt": "n02_0.JPEG\t6\t5\t3\t8\n",
+        },
+    ),
     Case("raw files of a camera", "photos", {**PHOTOS, **texts("raw", "photos/{0,1,2}.CR2")}),
     Case(
-        "gray images of 16 bits", "photos", {"photos/0.png": _gray16()},
+        "gray images of 16 bits",
+        "photos",
+        {"photos/0.png": _gray16()},
         wrong="the low byte is lost, and is not counted",
     ),
     Case(
-        "frames whose numbers have no zeros in front", "clips",
-        images("clips/v0/frame_{0,1,2,10,11}.png"), {"key_pattern": "v{video:d}/frame_{frame:d}.png"},
+        "frames whose numbers have no zeros in front",
+        "clips",
+        images("clips/v0/frame_{0,1,2,10,11}.png"),
+        {"key_pattern": "v{video:d}/frame_{frame:d}.png"},
         wrong="frame 10 comes before frame 2",
     ),
     Case("a key pattern that no path has", "photos", CLASSES, {"key_pattern": "{video:d}.jpg"}),
@@ -136,5 +170,12 @@ CASES = (
     Case("an archive in the folder", "photos", {"photos/a.zip": zipped({"a.jpg": image(".jpg")})}),
     Case("images and an archive of more", "photos", {**PHOTOS, "photos/more.zip": zipped({"a.jpg": image(".jpg")})}),
     Case("images in another folder for each", "low", images("{low,high}/{0,1,2}.png"), {"images": ("target=high",)}),
+    Case(
+        "arrays in another folder for each",
+        "low",
+        {**images("low/{0,1}.png"), **{f"flow/{n}.npy": npy(np.zeros((8, 8, 2), np.float32)) for n in range(2)}},
+        {"images": ("flow=flow",)},
+        wrong="a column of a table may name arrays, and a folder may not",
+    ),
     Case("the kind is named", "photos", CLASSES, {"kind": "folder"}),
-)  # fmt: skip
+)

@@ -36,8 +36,16 @@ CASES = (
     Case("compressed shards", "shards/{000..001}.tar.gz", shards(end="tar.gz")),
     Case("a tar of class folders", "photos.tar", {"photos.tar": tar(CLASSES)}),
     Case("a zip", "photos.zip", {"photos.zip": zipped(CLASSES)}),
-    Case("a zip of splits", "sets.zip", {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})}),
-    Case("one split of a zip", "sets.zip/train", {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})}),
+    Case(
+        "a zip of splits",
+        "sets.zip",
+        {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
+    ),
+    Case(
+        "one split of a zip",
+        "sets.zip/train",
+        {"sets.zip": zipped({f"{s}/{k}": v for s in ("train", "val") for k, v in CLASSES.items()})},
+    ),
     Case("a Parquet", "hub/train-00000-of-00001.parquet", tables("hub/train-00000-of-00001.parquet")),
     Case("a TFRecord file", "set.tfrecord", {"set.tfrecord": records()}),
     Case("a gzipped TFRecord file", "set.tfrecord.gz", {"set.tfrecord.gz": gzip.compress(records(), mtime=0)}),
@@ -51,4 +59,4 @@ CASES = (
     Case("an .npz", "set.npz", {"set.npz": b"PK"}),
     Case("a RecordIO file", "plain.rec", lambda root: {"plain.rec": (_FIXTURES / "recordio/plain.rec").read_bytes()}),
     Case("another end with its kind named", "download?id=3", {"download?id=3": tar(CLASSES)}, {"kind": "archive"}),
-)  # fmt: skip
+)

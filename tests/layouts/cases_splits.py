@@ -20,7 +20,7 @@ def _archive(name: str, prefix: str = "") -> Files:
     return {name: zipped(members) if name.endswith(".zip") else tar(members)}  # type: ignore[arg-type]
 
 
-_SPLIT_COLUMN = "path,label,split\n" + "".join(
+SPLIT_COLUMN = "path,label,split\n" + "".join(
     f"photos/{n}.jpg,{'cat' if n % 2 else 'dog'},{('train', 'val', 'test')[n % 3]}\n" for n in range(4)
 )
 
@@ -37,7 +37,9 @@ CASES = (
     Case("a folder of images that is no split", "photos", {**TWO, **images("photos/extra/0.jpg")}),
     Case("a folder without images that is no split", "photos", {**TWO, **texts("x", "photos/scripts/a.py")}),
     Case(
-        "splits below a folder of any name", "data", images("data/pets/{train,val}/{cat,dog}/0.jpg"),
+        "splits below a folder of any name",
+        "data",
+        images("data/pets/{train,val}/{cat,dog}/0.jpg"),
         wrong="one class, pets: splits and classes are lost",
     ),
     Case("splits in images/", "photos", images("photos/images/{train,val}/{cat,dog}/0.jpg")),
@@ -45,14 +47,21 @@ CASES = (
     Case("folds", "photos", images("photos/{fold1,fold2}/{cat,dog}/0.jpg")),
     Case("classes that are called as splits", "photos", images("photos/{train,bus,car}/{0,1}.jpg")),
     Case(
-        "val without a class that train has", "photos/val", images("photos/train/{cat,dog}/0.jpg", "photos/val/dog/0.jpg"),
+        "val without a class that train has",
+        "photos/val",
+        images("photos/train/{cat,dog}/0.jpg", "photos/val/dog/0.jpg"),
         wrong="dog is 0 here and 1 in train, and nothing says so",
     ),
     Case("the splits as one set", "photos", TWO, {"kind": "folder"}),
-    Case("a table above the splits", "photos", {**images("photos/{train,test}/{0,1}.jpg"),
-                                               "photos/labels.csv": "id,label\n0,cat\n1,dog\n"}),
     Case(
-        "a column of splits in a table", "list.csv", {**images("photos/{0,1,2,3}.jpg"), "list.csv": _SPLIT_COLUMN},
+        "a table above the splits",
+        "photos",
+        {**images("photos/{train,test}/{0,1}.jpg"), "photos/labels.csv": "id,label\n0,cat\n1,dog\n"},
+    ),
+    Case(
+        "a column of splits in a table",
+        "list.csv",
+        {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN},
         wrong="one set: the images of val and test are trained on",
     ),
     Case("splits in a zip", "photos.zip", _archive("photos.zip")),
@@ -62,8 +71,16 @@ CASES = (
     Case("a split that a zip lacks", "photos.zip/test", _archive("photos.zip")),
     Case("splits in a tar", "photos.tar", _archive("photos.tar")),
     Case("one split of a tar", "photos.tar/val", _archive("photos.tar")),
-    Case("a zip for each split", "sets", {f"sets/{split}.zip": zipped({"cat/0.jpg": b"x"}) for split in ("train", "val")}),
-    Case("a list for each split", "photos", {
-        **images("photos/images/{0,1}.jpg"), "photos/train.txt": "images/0.jpg\n", "photos/val.txt": "images/1.jpg\n",
-    }),
-)  # fmt: skip
+    Case(
+        "a zip for each split", "sets", {f"sets/{split}.zip": zipped({"cat/0.jpg": b"x"}) for split in ("train", "val")}
+    ),
+    Case(
+        "a list for each split",
+        "photos",
+        {
+            **images("photos/images/{0,1}.jpg"),
+            "photos/train.txt": "images/0.jpg\n",
+            "photos/val.txt": "images/1.jpg\n",
+        },
+    ),
+)

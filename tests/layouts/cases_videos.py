@@ -47,7 +47,11 @@ def _without_index(root: Path) -> None:
 CASES = (
     Case("a video", "a.mp4", videos("a.mp4")),
     Case("a video without a suffix", "a", lambda root: (videos("a.mp4")(root), (root / "a.mp4").rename(root / "a"))[0]),
-    Case("a suffix in capitals", "A.MP4", lambda root: (videos("a.mp4")(root), (root / "a.mp4").rename(root / "A.MP4"))[0]),
+    Case(
+        "a suffix in capitals",
+        "A.MP4",
+        lambda root: (videos("a.mp4")(root), (root / "a.mp4").rename(root / "A.MP4"))[0],
+    ),
     Case("a folder of videos", "set", videos("set/a.mp4", "set/b.mp4")),
     Case("class folders of videos", "set", videos("set/run/a.mp4", "set/walk/b.mp4")),
     Case("splits of videos", "set", videos("set/train/run/a.mp4", "set/val/run/b.mp4")),
@@ -58,9 +62,11 @@ CASES = (
     Case("a video that is cut", "set", _broken),
     Case("an AVI without its index", "a.avi", _without_index, wrong="a frame more than there are"),
     Case("a table of videos", "list.csv", videos("set/a.mp4", list__csv="path,label\nset/a.mp4,run\n")),
-    Case("a table of videos, in their folder", "set", videos("set/a.mp4", **{"set/list__csv": "path,label\na.mp4,run\n"})),
+    Case(
+        "a table of videos, in their folder", "set", videos("set/a.mp4", **{"set/list__csv": "path,label\na.mp4,run\n"})
+    ),
     Case("a list of videos", "list.txt", videos("set/a.mp4", list__txt="set/a.mp4 3\n")),
     Case("metadata.csv of videos", "set", videos("set/a.mp4", **{"set/metadata__csv": "file_name,label\na.mp4,run\n"})),
     Case("a file that is called a video", "a.mp4", {"a.mp4": "words"}),
-    Case("a pattern of videos", "set/*.mp4", videos("set/a.mp4")),
-)  # fmt: skip
+    Case("a pattern of videos", "set/*.mp4", videos("set/a.mp4"), wrong="it is a pattern that fits a file"),
+)

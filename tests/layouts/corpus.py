@@ -20,6 +20,7 @@ if __name__ == "__main__":
 import cases_archives
 import cases_arrays
 import cases_beside
+import cases_commands
 import cases_detection
 import cases_folders
 import cases_listings
@@ -31,7 +32,7 @@ import cases_splits
 import cases_tables
 import cases_videos
 import looks
-from cases import Answer, Case, answer, in_this_process, inside, missing, prepare
+from cases import Answer, Case, answer, commanded, in_this_process, inside, missing, prepare
 from store_server import Server, serving
 
 ANSWERS = Path(__file__).with_name("answers.toml")
@@ -44,6 +45,7 @@ _THEMES = {
     "folders": cases_folders, "splits": cases_splits, "beside": cases_beside, "listings": cases_listings,
     "archives": cases_archives, "tables": cases_tables, "arrays": cases_arrays, "detection": cases_detection,
     "videos": cases_videos, "python": cases_python, "remote": cases_remote, "refusals": cases_refusals,
+    "commands": cases_commands,
     "pages": cases_pages,
 }  # fmt: skip
 CASES: dict[str, Case] = {
@@ -57,7 +59,8 @@ assert len(CASES) == sum(len(module.CASES) for module in _THEMES.values())  # ty
 def recognized(case: Case, folder: Path, server: Server) -> Answer:
     """How the path of a layout is recognized, which is made in an empty folder."""
     with inside(folder), in_this_process():
-        found = answer(prepare(case, folder, server), folder, server.url)
+        opener = prepare(case, folder, server)
+        found = commanded(case.path or "", folder) if case.is_command else answer(opener, folder, server.url)
     return (
         ({"opens": case.path} if case.path is not None else {}) | found | ({"wrong": case.wrong} if case.wrong else {})
     )

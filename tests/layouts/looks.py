@@ -9,7 +9,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from cases_splits import TWO
 from cases_tables import tables
 from store_server import Server
 
+from rawpack.errors import RawpackError
+
 _URL = ("fsspec", "aiohttp")
 CASES = (
     Case("class folders", "photos", CLASSES),
@@ -37,7 +39,7 @@ CASES = (
     Case("YOLO's data.yaml", "pets/data.yaml/train", DATA_YAML, needs=("yaml",)),
     Case("Pascal VOC", "VOC2012", voc("VOC2012")),
     Case("a checkout of the Hub", "hub", tables("hub/data/train-00000-of-00001.parquet"), needs=("pyarrow",)),
-    Case("a folder of arrays", "set/images.npy", {"set/images.npy": npy(PIXELS)}),
+    Case("an .npy", "set/images.npy", {"set/images.npy": npy(PIXELS)}),
     Case("WebDataset behind a URL", "shards/{000..001}.tar", shards(), needs=_URL, served=True),
 )
 
@@ -52,7 +54,7 @@ class Looks:
 
     def add(self, counter: Counter[str], path: Any) -> None:
         if isinstance(path, int):
-            path = os.readlink(f"/proc/self/fd/{path}") if sys.platform == "linux" else f"{self.root}/{path}"
+            path = Path(f"/proc/self/fd/{path}").readlink() if sys.platform == "linux" else f"{self.root}/{path}"
         path = os.path.abspath(os.fsdecode("." if path is None else path))  # noqa: PTH100 - links stay
         if path == self.root or path.startswith(self.root + os.sep):
             counter[os.path.relpath(path, self.root)] += 1
@@ -87,15 +89,10 @@ def counted(root: Path) -> Iterator[Looks]:
 
 def looked(case: Case, folder: Path, server: Server) -> Answer:
     """What opening the path of a layout takes, which is made in an empty folder, whether it opens or is refused."""
-    from rawpack.errors import RawpackError
-
     with inside(folder), in_this_process():
         opener, before = prepare(case, folder, server), len(server.log)
-        with counted(folder) as looks:
-            try:
-                opener()
-            except RawpackError:
-                pass
+        with counted(folder) as looks, suppress(RawpackError):
+            opener()
         requests = Counter(method for method, _ in server.log[before:])
     found: Answer = {"opens": case.path or ""}
     for name, of, counter in (("listings", "folders", looks.listings), ("openings", "files", looks.openings)):

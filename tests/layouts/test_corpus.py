@@ -51,7 +51,7 @@ def test_each_answer_is_of_a_layout() -> None:
 
 
 def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
-    """By whichever function, as a text, bytes or a descriptor; nothing outside of the folder, and nothing afterwards."""
+    """By whichever function, as a text or bytes; nothing outside of the folder, and nothing afterwards."""
     inner, file = tmp_path / "inner", tmp_path / "inner/file"
     inner.mkdir()
     file.write_text("words")
