@@ -26,6 +26,7 @@ from rawpack_packer.isolated import IsolatedCalls
 from rawpack_packer.job.opening import open_given
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import DividedError, FieldKind, Source, open_source
+from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.sources.video import scan
 
@@ -37,8 +38,13 @@ _MOST = 6
 """Keys and labels that are recorded of a layout."""
 _MOST_NUMBERS = 16
 """Numbers of one label."""
-_MOST_SAID = 240
+_MOST_CHARACTERS = 240
 """Characters of a message."""
+_LIBRARIES = re.compile(
+    r"(embedded null|Array can't|mmap length|ArrowInvalid|OSError: |Expected `|Object missing|Input data was).*",
+    re.DOTALL,
+)
+"""How messages of libraries begin: they differ between versions."""
 CLOSED = "closed"
 """A folder of this name cannot be listed: to take the right to do so away keeps nobody out who is root."""
 
@@ -191,6 +197,7 @@ def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[
             write(folder, made)
         return lambda: open_source(case.path or "", **options)
     assert server is not None
+    server.files.clear()
     server.files.update({name: data.encode() if isinstance(data, str) else data for name, data in made.items()})
     return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
 
@@ -199,14 +206,14 @@ def commanded(words: str, folder: Path) -> Answer:
     """What a command would do: its exit code, the samples of each store, or the refusal."""
     ran = run_here(*shlex.split(words), "--dry-run", "--workers", 0, "--size", 8)
     refusal = shown(ran.err.removeprefix("rawpack: "), folder) if ran.code else ""
-    found: Answer = {
+    record: Answer = {
         "exit": ran.code,
         "splits": re.findall(r"^(.+): Nothing was written", ran.out, re.MULTILINE),
         "samples": [int(count) for count in re.findall(r"^  samples +(\d+)", ran.out, re.MULTILINE)],
         "says": _first_part(refusal),
         "type": _commands(refusal),
     }
-    return {name: value for name, value in found.items() if value or name == "exit"}
+    return {name: value for name, value in record.items() if value or name == "exit"}
 
 
 def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
@@ -217,21 +224,22 @@ def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
         return _refusal(error, shown(str(error), folder, url))
     info = source.info
     samples = [_sample(source, i) for i in range(min(len(source), _MOST))]
-    found: Answer = {
+    keys = [shown(source.key(i), folder) for i in range(len(samples))]
+    record: Answer = {
         "kind": info.kind,
         "samples": len(source),
-        "keys": [shown(source.key(i), folder) for i in range(len(samples))],
-        "image": str(info.image and f"{info.image.dtype}{_shape(info.image.shape)}") if info.image else "",
+        "keys": keys,
+        "image": f"{info.image.dtype}{_shape(info.image.shape)}" if info.image else "",
         "fields": {name: _field(kind) for name, kind in info.fields.items()},
         "classes": list(info.classes or ()),
-        "labels": [one["label"] for one in samples if "label" in one],
-        "boxes": [one["boxes"] for one in samples if "boxes" in one],
-        "rejected": [f"{shown(source.key(i), folder)}: {one['!']}" for i, one in enumerate(samples) if "!" in one],
+        "labels": [sample["label"] for sample in samples if "label" in sample],
+        "boxes": [sample["boxes"] for sample in samples if "boxes" in sample],
+        "rejected": [f"{keys[i]}: {sample['!']}" for i, sample in enumerate(samples) if "!" in sample],
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
         "problems": [shown(problem, folder, url) for problem in info.problems],
     }
-    return {name: value for name, value in found.items() if value or name == "samples"}
+    return {name: value for name, value in record.items() if value or name == "samples"}
 
 
 def shown(text: str, folder: Path, url: str = "") -> str:
@@ -242,19 +250,20 @@ def shown(text: str, folder: Path, url: str = "") -> str:
 
 
 def _refusal(error: RawpackError, message: str) -> Answer:
-    found: Answer = {"refused": type(error).__name__}
+    record: Answer = {"refused": type(error).__name__}
     if isinstance(error, DividedError):
         _, splits, kind = error._told
-        found |= {"kind": kind, "splits": list(splits)}
+        record |= {"kind": kind, "splits": list(splits)}
     else:
-        found["says"] = _first_part(message)
-    found |= {"type": _commands(message), "python": re.findall(r"__getitem__.*: return (.*)", message)}
-    return {name: value for name, value in found.items() if value}
+        record["says"] = _first_part(message)
+    record |= {"type": _commands(message), "python": re.findall(r"__getitem__.*: return (.*)", message)}
+    return {name: value for name, value in record.items() if value}
 
 
 def _first_part(message: str) -> str:
-    """Up to a semicolon or a line break that is in no command."""
-    return re.split(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)|\n", message)[0][:_MOST_SAID]
+    """Up to a semicolon or a line break that is in no command, or to what a library says."""
+    message = _LIBRARIES.sub("...", message)
+    return re.split(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)|\n", message)[0][:_MOST_CHARACTERS]
 
 
 def _commands(message: str) -> list[str]:
@@ -267,14 +276,13 @@ def _sample(source: Source, i: int) -> dict[str, Any]:
         fields = source[i].fields
     except DecodeError as error:
         return {"!": error.reason}
-    found, classes = dict[str, Any](), source.info.classes
+    record, classes = dict[str, Any](), source.info.classes
     if "label" in fields and np.size(label := fields["label"]) <= _MOST_NUMBERS:  # type: ignore[arg-type]
         label = label.tolist() if isinstance(label, np.ndarray | np.generic) else label
-        found["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
-    if "boxes" in fields:
-        boxes: Any = fields["boxes"]
-        found["boxes"] = len(np.atleast_2d(boxes.rows)) if np.size(boxes.rows) else 0
-    return found
+        record["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
+    if isinstance(boxes := fields.get("boxes"), Boxes):
+        record["boxes"] = len(np.atleast_2d(boxes.rows)) if np.size(boxes.rows) else 0
+    return record
 
 
 def _shape(shape: tuple[int | None, ...]) -> str:

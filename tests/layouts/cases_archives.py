@@ -101,6 +101,12 @@ CASES = (
         "photos.tar",
         {"photos.tar": tar({"a/0.jpg": image(".jpg"), "a/0.json": '{"a": 1}'})},
     ),
+    Case(
+        "a tar with a name twice",
+        "photos.tar",
+        {"photos.tar": tar({"cat/0.jpg": image(), "./cat/0.jpg": image(".png", 1)})},
+    ),
+    Case("a tar with a name that leads out", "photos.tar", {"photos.tar": tar({**CLASSES, "../out.jpg": image()})}),
     Case("a folder called .tar", "photos.tar", _folder_called_tar),
     Case("ImageNet's tar of tars", "ILSVRC2012_img_train.tar", _nested()),
     Case(

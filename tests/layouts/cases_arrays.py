@@ -153,5 +153,31 @@ CASES = (
         "cifar-10-python.tar.gz/test",
         lambda root: {"cifar-10-python.tar.gz": _cifar_archive()},
     ),
+    Case(
+        "CIFAR's binary folder",
+        "cifar-10-batches-bin",
+        {
+            **{
+                f"cifar-10-batches-bin/{name}.bin": bytes(3073)
+                for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")
+            },
+            "cifar-10-batches-bin/batches.meta.txt": "plane\ncar\n\n",
+        },
+    ),
+    Case(
+        "CIFAR-100's folder",
+        "cifar-100-python",
+        {
+            **{
+                f"cifar-100-python/{name}": pickle.dumps(
+                    {b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [1], b"coarse_labels": [0]}, 2
+                )
+                for name in ("train", "test")
+            },
+            "cifar-100-python/meta": pickle.dumps(
+                {b"fine_label_names": [b"apple", b"baby"], b"coarse_label_names": [b"x"]}, 2
+            ),
+        },
+    ),
     Case("the folder above CIFAR's", "data", {f"data/{name}": data for name, data in cifar().items()}),
 )

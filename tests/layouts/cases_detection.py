@@ -172,6 +172,27 @@ CASES = (
         {**images("pics/{0,1}.jpg"), "boxes/0.txt": BOX},
         {"labels_dir": "boxes"},
     ),
+    Case("Darknet's JPEGImages/ and labels/", "set", {**images("set/JPEGImages/a.jpg"), "set/labels/a.txt": BOX}),
+    Case(
+        "a data.yaml of lists",
+        "pets/data.yaml/train",
+        {
+            **yolo("pets"),
+            "pets/train.txt": "./images/0.jpg\n",
+            "pets/data.yaml": "train: train.txt\nval: images\nnames: [x]\n",
+        },
+        needs=("yaml",),
+    ),
+    Case(
+        "a data.yaml of a folder that is missing",
+        "pets/data.yaml",
+        {
+            **yolo("pets"),
+            "pets/data.yaml": "train: nowhere\nnames: [x]\n",
+        },
+        needs=("yaml",),
+    ),
+    Case("two images with one text of YOLO's", "pets", {**yolo("pets"), **images("pets/images/0.png")}),
     Case("YOLO's box a hair outside", "pets", yolo("pets", "0 .5 .5 1.0000001 1\n"), wrong="the whole set is refused"),
     Case("YOLO with a byte order mark", "pets", yolo("pets", "\ufeff" + BOX), wrong="the mark is taken for a class"),
     Case("YOLO's names instead of numbers", "pets", yolo("pets", "cat 0.5 0.5 0.2 0.4\n")),

@@ -25,21 +25,21 @@ def _objects(layout: Layout, folder: Path) -> Any:
 
 
 def _cases() -> list[Case]:
-    found, commands = list[Case](), lines()
+    cases, commands = list[Case](), lines()
     for layout in LAYOUTS:
         words = shlex.split(commands[layout.have]) if commands[layout.have].startswith("rawpack pack ") else None
         if words is None:
-            found.append(Case(layout.have, None, partial(_objects, layout), needs=layout.needs))
+            cases.append(Case(layout.have, None, partial(_objects, layout), needs=layout.needs))
             continue
         path, options = words[-2], _options(words[2:-2])
         make: Callable[[Path], None] = partial(_make, layout)
-        found.append(Case(layout.have, path, make, needs=layout.needs))
+        cases.append(Case(layout.have, path, make, needs=layout.needs))
         if splits := options.pop("splits", ""):
             path = f"{path.rstrip('/')}/{splits.partition(',')[0]}"
-            found.append(Case(f"{layout.have}: one split", path, make, options, needs=layout.needs))
+            cases.append(Case(f"{layout.have}: one split", path, make, options, needs=layout.needs))
         elif options:
-            found.append(Case(f"{layout.have}: with its options", path, make, options, needs=layout.needs))
-    return found
+            cases.append(Case(f"{layout.have}: with its options", path, make, options, needs=layout.needs))
+    return cases
 
 
 def _options(words: list[str]) -> dict[str, Any]:

@@ -41,12 +41,12 @@ def _frame(root: Path) -> Any:
     return pd.DataFrame({"path": [str(root / f"{n}.png") for n in range(2)], "label": ["cat", "dog"]})
 
 
-def of(name: str, value: Any, wrong: str = "", needs: tuple[str, ...] = (), **options: Any) -> Case:
-    return Case(name, None, value if callable(value) else lambda root: value, options, wrong, needs)
+def value(name: str, source: Any, wrong: str = "", needs: tuple[str, ...] = (), **options: Any) -> Case:
+    return Case(name, None, source if callable(source) else lambda root: source, options, wrong, needs)
 
 
 def data(name: str, sample: Callable[[int], Any], wrong: str = "", length: int = 4) -> Case:
-    return of(name, lambda root: Data(sample, length), wrong)
+    return value(name, lambda root: Data(sample, length), wrong)
 
 
 CASES = (
@@ -76,21 +76,21 @@ CASES = (
         lambda i: (PIXELS[i], ("1", "2", "10", "2")[i]),
         "10 comes before 2, and nothing says so",
     ),
-    of("columns", {"image": PIXELS, "label": [0, 1, 0, 1], "text": ["a", "b", "c", "d"]}),
-    of("columns without an image", {"label": [0, 1]}),
-    of("columns of different lengths", {"image": PIXELS, "label": [0, 1]}),
-    of("an array", PIXELS),
-    of("an array of one image", PIXELS[0]),
-    of("an array of int64", PIXELS.astype(np.int64), "the range of the values is not kept"),
-    of("a list of arrays", list(PIXELS)),
-    of("a list of image files", [image(".png", n) for n in range(2)]),
-    of("a list of paths", ["photos/0.jpg", "photos/1.jpg"]),
-    of("an empty list", []),
-    of("an image file in bytes", image()),
-    of("a Pillow image", lambda root: Image.open(io.BytesIO(image()))),
-    of("a generator", lambda root: _stream()),
-    of("None", None),
-    of("a number", 3),
-    of("a DataFrame of paths", _frame, needs=("pandas",)),
-    of("a path's option for an object", PIXELS, labels_file="labels.csv"),
+    value("columns", {"image": PIXELS, "label": [0, 1, 0, 1], "text": ["a", "b", "c", "d"]}),
+    value("columns without an image", {"label": [0, 1]}),
+    value("columns of different lengths", {"image": PIXELS, "label": [0, 1]}),
+    value("an array", PIXELS),
+    value("an array of one image", PIXELS[0]),
+    value("an array of int64", PIXELS.astype(np.int64), "the range of the values is not kept"),
+    value("a list of arrays", list(PIXELS)),
+    value("a list of image files", [image(".png", n) for n in range(2)]),
+    value("a list of paths", ["photos/0.jpg", "photos/1.jpg"]),
+    value("an empty list", []),
+    value("an image file in bytes", image()),
+    value("a Pillow image", lambda root: Image.open(io.BytesIO(image()))),
+    value("a generator", lambda root: _stream()),
+    value("None", None),
+    value("a number", 3),
+    value("a DataFrame of paths", _frame, needs=("pandas",)),
+    value("a path's option for an object", PIXELS, labels_file="labels.csv"),
 )

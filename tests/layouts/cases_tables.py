@@ -17,7 +17,7 @@ import lmdb
 import numpy as np
 from cases import Case, Files, image, images, write
 from cases_beside import parquet
-from tfrecords import tfrecord
+from tfrecords import tfrecord, varint
 
 import rawpack_packer
 
@@ -88,6 +88,8 @@ def _set_of_stores(root: Path) -> None:
 
 
 _STR = {"image-000000001": image(".jpg"), "label-000000001": b"Words", "num-samples": b"1"}
+_DATUM = b"\x22" + varint(len(image())) + image() + b"\x28\1\x38\1"
+"""Of Caffe's: a file, its label, and that it is a file."""
 _RAW = np.random.default_rng(0).integers(0, 256, (27, 48, 3)).astype(np.uint8).tobytes()
 _HUB, _TF = ("pyarrow",), ("google_crc32c",)
 _TWO_IMAGES = {"image/depth/encoded": image(".png", 7)}
@@ -270,6 +272,22 @@ CASES = (
     Case("TensorFlow Datasets' folder of a set", "pets", copied("tfrecord/pets", "pets"), needs=_TF),
     Case("TensorFlow Datasets' folder of a version", "pets/1.0.0/train", copied("tfrecord/pets", "pets"), needs=_TF),
     Case("TensorFlow's object detection", "set", copied("tfrecord/detection", "set"), needs=_TF),
+    Case(
+        "TensorFlow Datasets' folder of several versions",
+        "pets",
+        lambda root: {
+            f"pets/{version}/{path.name}": path.read_bytes()
+            for version in ("1.0.0", "2.0.0")
+            for path in (_FIXTURES / "tfrecord/pets/1.0.0").iterdir()
+        },
+        needs=_TF,
+    ),
+    Case("ImageNet as TFRecord", "imagenet", copied("tfrecord/imagenet", "imagenet"), needs=_TF),
+    Case("CIFAR as MDS", "set", copied("mds/cifar", "set")),
+    Case("MDS of every encoding", "set", copied("mds/every", "set")),
+    Case("litdata's tuples", "set", copied("litdata/pairs", "set")),
+    Case("litdata of every value", "set", copied("litdata/every", "set")),
+    Case("litdata, compressed", "set", copied("litdata/packed/chunk", "set")),
     Case("MDS", "set", copied("mds/splits/train", "set")),
     Case("the index of MDS", "set/index.json", copied("mds/splits/train", "set")),
     Case("MDS in splits", "set", copied("mds/splits", "set")),
@@ -293,6 +311,10 @@ CASES = (
         "set",
         lambda root: {f"set/plain.{end}": (_FIXTURES / f"recordio/plain.{end}").read_bytes() for end in ("rec", "idx")},
     ),
+    Case("RecordIO of boxes", "boxes.rec", copied("recordio/boxes.rec", "boxes.rec")),
+    Case("RecordIO of faces", "faces.rec", copied("recordio/faces.rec", "faces.rec")),
+    Case("RecordIO of vectors", "vectors.rec", copied("recordio/vectors.rec", "vectors.rec")),
+    Case("RecordIO of images in parts", "split.rec", copied("recordio/split.rec", "split.rec")),
     Case("RecordIO of raw pixels", "raw.rec", copied("recordio/raw.rec", "raw.rec")),
     Case("LeRobot, v3", "robot", copied("lerobot/v30/h264", "robot"), needs=("av", "pyarrow")),
     Case("LeRobot, v2", "robot", copied("lerobot/v21/h264", "robot"), needs=("av", "pyarrow")),
@@ -314,6 +336,7 @@ CASES = (
             }
         ),
     ),
+    Case("an LMDB of Caffe's", "set.lmdb", _lmdb({"0": _DATUM})),
     Case(
         "an LMDB of pixels",
         "set.lmdb",

@@ -60,9 +60,9 @@ def recognized(case: Case, folder: Path, server: Server) -> Answer:
     """How the path of a layout is recognized, which is made in an empty folder."""
     with inside(folder), in_this_process():
         opener = prepare(case, folder, server)
-        found = commanded(case.path or "", folder) if case.is_command else answer(opener, folder, server.url)
+        record = commanded(case.path or "", folder) if case.is_command else answer(opener, folder, server.url)
     return (
-        ({"opens": case.path} if case.path is not None else {}) | found | ({"wrong": case.wrong} if case.wrong else {})
+        ({"opens": case.path} if case.path is not None else {}) | record | ({"wrong": case.wrong} if case.wrong else {})
     )
 
 
@@ -72,7 +72,7 @@ def recorded() -> dict[str, Answer]:
 
 def _value(value: Any) -> str:
     if isinstance(value, dict):
-        items = ", ".join(f"{_key(name)} = {_value(one)}" for name, one in value.items())
+        items = ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items())
         return f"{{ {items} }}" if items else "{}"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
@@ -85,8 +85,8 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 
-def _table(name: str, found: Answer) -> str:
-    return "".join([f"\n[{_key(name)}]\n", *(f"{_key(key)} = {_value(value)}\n" for key, value in found.items())])
+def _table(name: str, record: Answer) -> str:
+    return "".join([f"\n[{_key(name)}]\n", *(f"{_key(key)} = {_value(value)}\n" for key, value in record.items())])
 
 
 TABLES: dict[str, tuple[Case, Callable[[Case, Path, Server], Answer]]] = {
@@ -103,12 +103,12 @@ def write() -> None:
     with serving() as server:
         for name, (case, ask) in TABLES.items():
             if missing(case):
-                found = before.get(name, {})
+                record = before.get(name, {})
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    found = ask(case, Path(folder).resolve(), server)
-            if found:
-                tables.append(_table(name, found))
+                    record = ask(case, Path(folder).resolve(), server)
+            if record:
+                tables.append(_table(name, record))
     ANSWERS.write_text(_HEAD + "".join(tables), "utf-8")
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,23 +64,26 @@ class Looks:
 _counting = list[Looks]()
 
 
-def _audit(event: str, args: tuple[Any, ...]) -> None:
-    """Hooks cannot be taken away: this does nothing while nobody counts."""
-    if not _counting or event not in ("os.scandir", "os.listdir", "open"):
-        return
-    looks = _counting[-1]
-    if event != "open":
-        looks.add(looks.listings, args[0])
-    elif not isinstance(args[0], int) and not args[2] & getattr(os, "O_DIRECTORY", 0):
-        looks.add(looks.openings, args[0])
+@cache
+def _add_hook() -> None:
+    """Hooks cannot be taken away: this one does nothing while nobody counts."""
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if not _counting or event not in ("os.scandir", "os.listdir", "open"):
+            return
+        looks = _counting[-1]
+        if event != "open":
+            looks.add(looks.listings, args[0])
+        elif not isinstance(args[0], int) and not args[2] & getattr(os, "O_DIRECTORY", 0):
+            looks.add(looks.openings, args[0])
+
+    sys.addaudithook(hook)
 
 
 @contextmanager
 def counted(root: Path) -> Iterator[Looks]:
     """Counts what this process lists and opens below a folder, in all of its threads."""
-    if not _audit.__dict__.get("added"):
-        sys.addaudithook(_audit)
-        _audit.__dict__["added"] = True
+    _add_hook()
     _counting.append(Looks(str(root)))
     try:
         yield _counting[-1]
@@ -94,7 +98,9 @@ def looked(case: Case, folder: Path, server: Server) -> Answer:
         with counted(folder) as looks, suppress(RawpackError):
             opener()
         requests = Counter(method for method, _ in server.log[before:])
-    found: Answer = {"opens": case.path or ""}
-    for name, of, counter in (("listings", "folders", looks.listings), ("openings", "files", looks.openings)):
-        found |= {name: counter.total(), of: len(counter)}
-    return found | ({"requests": requests.total()} if case.served else {})
+    record: Answer = {"opens": case.path or ""}
+    if case.served:  # nothing of it lies on this disk
+        return record | {"requests": requests.total()}
+    for name, distinct, counter in (("listings", "folders", looks.listings), ("openings", "files", looks.openings)):
+        record |= {name: counter.total(), distinct: len(counter)}
+    return record

@@ -15,6 +15,8 @@ import looks
 import pytest
 from store_server import Server, serving
 
+from rawpack_packer.sources import registry
+
 ANSWERS = corpus.recorded()
 _WRITE = "; python tests/layouts/corpus.py --write records it"
 
@@ -48,6 +50,10 @@ def test_each_answer_is_of_a_layout() -> None:
     assert [name for name in ANSWERS if name not in corpus.TABLES] == []
     for name, case in corpus.CASES.items():
         assert ANSWERS.get(name, {}).get("wrong", "") == (case.wrong if name in ANSWERS else ""), name
+
+
+def test_each_kind_is_opened() -> None:
+    assert {answer["kind"] for answer in ANSWERS.values() if "kind" in answer} == {*registry.KINDS, "dataset"}
 
 
 def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
