@@ -41,7 +41,8 @@ _MOST_NUMBERS = 16
 _MOST_CHARACTERS = 240
 """Characters of a message."""
 _LIBRARIES = re.compile(
-    r"(embedded null|Array can't|mmap length|ArrowInvalid|OSError: |Expected `|Object missing|Input data was).*",
+    r"((scandir: )?embedded null|Array can't|mmap length|ArrowInvalid|OSError|Expected `|Object missing|Input data)"
+    ".*",
     re.DOTALL,
 )
 """How messages of libraries begin: they differ between versions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,41 @@ def _frame(root: Path) -> Any:
     for n in range(2):
         (root / f"{n}.png").write_bytes(image(".png", n))
     return pd.DataFrame({"path": [str(root / f"{n}.png") for n in range(2)], "label": ["cat", "dog"]})
+
+
+def _hugging_face(columns: Callable[[], Any]) -> Callable[[Path], Any]:
+    """A Dataset of images and other columns. columns: name -> values and kind."""
+
+    def make(root: Path) -> Any:
+        import datasets
+
+        files = [{"bytes": image(".png", n), "path": None} for n in range(2)]
+        every = {"image": (files, datasets.Image()), **columns()}
+        features = datasets.Features({name: kind for name, (_, kind) in every.items()})
+        return datasets.Dataset.from_dict({name: values for name, (values, _) in every.items()}, features=features)
+
+    return make
+
+
+def _classes() -> Any:
+    import datasets
+
+    return {"label": ([1, -1], datasets.ClassLabel(names=["cat", "dog"]))}
+
+
+def _lists() -> Any:
+    import datasets
+
+    return {"tags": ([[], [3]], datasets.Sequence(datasets.Value("int32")))}
+
+
+def _times() -> Any:
+    import datasets
+
+    return {"when": ([datetime(2026, 1, 1), datetime(2026, 1, 2)], datasets.Value("timestamp[s]"))}
+
+
+_DATASETS = ("datasets",)
 
 
 def value(name: str, source: Any, wrong: str = "", needs: tuple[str, ...] = (), **options: Any) -> Case:
@@ -92,5 +128,10 @@ CASES = (
     value("None", None),
     value("a number", 3),
     value("a DataFrame of paths", _frame, needs=("pandas",)),
+    value("a Dataset with a label that is missing", _hugging_face(_classes), "it is not counted", _DATASETS),
+    value(
+        "a Dataset whose first list is empty", _hugging_face(_lists), "the kind of its column is not asked", _DATASETS
+    ),
+    value("a Dataset with times", _hugging_face(_times), "the same set packs from a Parquet", _DATASETS),
     value("a path's option for an object", PIXELS, labels_file="labels.csv"),
 )
