@@ -1,0 +1,296 @@
+"""Layouts of which it is recorded how their paths are recognized: how one is made, how it is opened, and what is read
+of what opens. The tables of layouts are in `cases_*.py`, the answers in `answers.toml`."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from PIL import Image
+from running import run_here
+from store_server import Server
+
+from rawpack.errors import DecodeError, RawpackError
+from rawpack_packer.isolated import IsolatedCalls
+from rawpack_packer.job.opening import open_given
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.sources import DividedError, FieldKind, Source, open_source
+from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.sources.table.remote_files import Spool
+from rawpack_packer.sources.video import scan
+
+Files = Mapping[str, bytes | str]
+Answer = dict[str, Any]
+"""What a path is taken for, or why it is refused: texts, numbers, lists and tables of these."""
+_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP", ".bmp": "BMP", ".tif": "TIFF", ".gif": "GIF"}
+_MOST = 6
+"""Keys and labels that are recorded of a layout."""
+_MOST_NUMBERS = 16
+"""Numbers of one label."""
+_MOST_CHARACTERS = 240
+"""Characters of a message."""
+_LIBRARIES = re.compile(
+    r"((scandir: )?embedded null|Array can't|mmap length|ArrowInvalid|OSError|Expected `|Object missing|Input data)"
+    ".*",
+    re.DOTALL,
+)
+"""How messages of libraries begin: they differ between versions."""
+CLOSED = "closed"
+"""A folder of this name cannot be listed: to take the right to do so away keeps nobody out who is root."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One layout."""
+
+    name: str
+    """Unique in its table."""
+    path: str | None
+    """What is opened, from the folder in which the layout is made; of a layout that is served, the end of its URL; of a
+    command, its words; None for what `make` returns."""
+    make: Files | Callable[[Path], Any]
+    """The files; or what makes them in an empty folder, or returns them."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of `open_source`."""
+    wrong: str = ""
+    """In a few words, what is wrong with the recorded answer; empty where it is right."""
+    needs: tuple[str, ...] = ()
+    """Modules without which the layout is skipped."""
+    served: bool = False
+    """Whether it is behind a URL."""
+    is_command: bool = False
+    """Whether the path is a command, of which it is recorded what it would do."""
+
+
+def missing(case: Case) -> str:
+    """A module that the layout needs and that is not installed; empty where none is."""
+    return next((name for name in case.needs if find_spec(name) is None), "")
+
+
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+# ---------------------------------------------------------------------------------------------- how they are made
+
+
+def names(pattern: str) -> list[str]:
+    """The names that the shell makes of a pattern with braces."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
+        return [pattern]
+    return [
+        name
+        for choice in braces[1].split(",")
+        for name in names(pattern[: braces.start()] + choice + pattern[braces.end() :])
+    ]
+
+
+@cache
+def image(suffix: str = ".png", seed: int = 0) -> bytes:
+    """An image file of 8 x 8 pixels."""
+    file = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(file, _FORMATS.get(suffix.lower(), "PNG"))
+    return file.getvalue()
+
+
+def images(*patterns: str) -> dict[str, bytes | str]:
+    """Files of these names, each another image of the format of its suffix."""
+    every = [name for pattern in patterns for name in names(pattern)]
+    return {name: image(os.path.splitext(name)[1], seed) for seed, name in enumerate(every)}  # noqa: PTH122
+
+
+def texts(text: str, *patterns: str) -> dict[str, bytes | str]:
+    """Files of these names that all hold one text."""
+    return {name: text for pattern in patterns for name in names(pattern)}
+
+
+def write(folder: Path, files: Files) -> None:
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+# ---------------------------------------------------------------------------------------------- how they are opened
+
+
+class _Sorted:
+    """The entries of a folder by their names, as messages name suffixes in the order of the entries."""
+
+    def __init__(self, entries: Any) -> None:
+        with entries:
+            self._entries = iter(sorted(entries, key=lambda entry: entry.name))
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries = iter(())
+
+
+@contextmanager
+def in_this_process() -> Any:
+    """Files are looked through here, and not in child processes, which changes nothing but the time; the entries of a
+    folder come in the order of their names."""
+
+    def call(self: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        kept = os.dup(2)  # what looks at an LMDB closes it for good
+        try:
+            return function(*args, **kwargs)
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+    def indexes(places: Any, progress: Any = None) -> list[Any]:
+        return [scan._index(place, lambda: None) for place in places]
+
+    listed = os.scandir
+
+    def scandir(path: Any = ".") -> Any:
+        if not isinstance(path, int) and Path(os.fsdecode(path)).name == CLOSED:
+            raise PermissionError(13, "Permission denied", path)
+        return _Sorted(listed(path))
+
+    with (
+        mock.patch.object(IsolatedCalls, "call", call),
+        mock.patch.object(scan, "make_indexes", indexes),
+        mock.patch.object(os, "scandir", scandir),
+    ):
+        yield
+
+
+def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[[], Source]:
+    """Makes a layout in an empty folder, in which this process must be, and returns what opens it."""
+    made = case.make(folder) if callable(case.make) else case.make
+    options = dict(case.options)
+    if case.path is None:
+        run = RunOptions(workers=0)
+        return lambda: open_given(made, options, run, {}, folder / "store", "store")
+    if not case.served:
+        if made is not None:
+            write(folder, made)
+        return lambda: open_source(case.path or "", **options)
+    assert server is not None
+    server.files.clear()
+    server.files.update({name: data.encode() if isinstance(data, str) else data for name, data in made.items()})
+    return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
+
+
+def commanded(words: str, folder: Path) -> Answer:
+    """What a command would do: its exit code, the samples of each store, or the refusal."""
+    ran = run_here(*shlex.split(words), "--dry-run", "--workers", 0, "--size", 8)
+    refusal = shown(ran.err.removeprefix("rawpack: "), folder) if ran.code else ""
+    record: Answer = {
+        "exit": ran.code,
+        "splits": re.findall(r"^(.+): Nothing was written", ran.out, re.MULTILINE),
+        "samples": [int(count) for count in re.findall(r"^  samples +(\d+)", ran.out, re.MULTILINE)],
+        "says": _first_part(refusal),
+        "type": _commands(refusal),
+    }
+    return {name: value for name, value in record.items() if value or name == "exit"}
+
+
+def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
+    """What opens, or the refusal."""
+    try:
+        source = opener()
+    except RawpackError as error:
+        return _refusal(error, shown(str(error), folder, url))
+    info = source.info
+    samples = [_sample(source, i) for i in range(min(len(source), _MOST))]
+    keys = [shown(source.key(i), folder) for i in range(len(samples))]
+    record: Answer = {
+        "kind": info.kind,
+        "samples": len(source),
+        "keys": keys,
+        "image": f"{info.image.dtype}{_shape(info.image.shape)}" if info.image else "",
+        "fields": {name: _field(kind) for name, kind in info.fields.items()},
+        "classes": list(info.classes or ()),
+        "labels": [sample["label"] for sample in samples if "label" in sample],
+        "boxes": [sample["boxes"] for sample in samples if "boxes" in sample],
+        "rejected": [f"{keys[i]}: {sample['!']}" for i, sample in enumerate(samples) if "!" in sample],
+        "counts": {name: number for name, number in info.counts.items() if number},
+        "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
+        "problems": [shown(problem, folder, url) for problem in info.problems],
+    }
+    return {name: value for name, value in record.items() if value or name == "samples"}
+
+
+def shown(text: str, folder: Path, url: str = "") -> str:
+    """A text without the names of this run's folder and server."""
+    text = text.encode("utf-8", "backslashreplace").decode()
+    text = text.replace(url, "http://server") if url else text
+    return text.replace(f"{folder}/", "").replace(str(folder), ".")
+
+
+def _refusal(error: RawpackError, message: str) -> Answer:
+    record: Answer = {"refused": type(error).__name__}
+    if isinstance(error, DividedError):
+        _, splits, kind = error._told
+        record |= {"kind": kind, "splits": list(splits)}
+    else:
+        record["says"] = _first_part(message)
+    record |= {"type": _commands(message), "python": re.findall(r"__getitem__.*: return (.*)", message)}
+    return {name: value for name, value in record.items() if value}
+
+
+def _first_part(message: str) -> str:
+    """Up to a semicolon or a line break that is in no command, or to what a library says."""
+    message = _LIBRARIES.sub("...", message)
+    return re.split(r"; (?=[^`]*(?:`[^`]*`[^`]*)*$)|\n", message)[0][:_MOST_CHARACTERS]
+
+
+def _commands(message: str) -> list[str]:
+    return list(dict.fromkeys(re.findall(r"`(rawpack [^`]*)`", message)))
+
+
+def _sample(source: Source, i: int) -> dict[str, Any]:
+    """The label, by its class where it has one, and the number of boxes; or "!" and why it is rejected."""
+    try:
+        fields = source[i].fields
+    except DecodeError as error:
+        return {"!": error.reason}
+    record, classes = dict[str, Any](), source.info.classes
+    if "label" in fields and np.size(label := fields["label"]) <= _MOST_NUMBERS:  # type: ignore[arg-type]
+        label = label.tolist() if isinstance(label, np.ndarray | np.generic) else label
+        record["label"] = classes[label] if classes and isinstance(label, int) and label >= 0 else label
+    if isinstance(boxes := fields.get("boxes"), Boxes):
+        record["boxes"] = len(np.atleast_2d(boxes.rows)) if np.size(boxes.rows) else 0
+    return record
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    return f"[{','.join('?' if length is None else str(length) for length in shape)}]" if shape else ""
+
+
+def _field(kind: FieldKind) -> str:
+    """Its dtype and shape as `--field` has them, and what else it is."""
+    more = (kind.image and f"image: {kind.image}", kind.mask and "mask", kind.boxes, kind.follows)
+    return " ".join([kind.dtype + _shape(kind.shape), *(str(word) for word in more if word)])

@@ -1,0 +1,171 @@
+"""Archives of folders, shards, and several of them by a pattern or a folder."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from archived import tar, zipped
+from cases import Case, Files, image, images, write
+from cases_beside import npz, parquet
+
+CLASSES: dict[str, Any] = images("cat/{0,1}.jpg", "dog/0.jpg")
+INSIDE = {f"photos/{name}": data for name, data in CLASSES.items()}
+
+
+def shard(number: int, *members: tuple[str, bytes | str], count: int = 2) -> bytes:
+    """A shard of WebDataset, whose samples have these members; the first one is an image unless members say so."""
+    files: dict[str, bytes | str] = {}
+    for n in range(number * count, (number + 1) * count):
+        files |= {f"{n:04}.jpg": image(".jpg", n)} | {f"{n:04}.{suffix}": data for suffix, data in members}
+    return tar(files)
+
+
+def shards(*members: tuple[str, bytes | str], end: str = "tar", folder: str = "shards/") -> Files:
+    made = {f"{folder}{n:03}.{end}": shard(n, *(members or (("cls", "1"),))) for n in range(2)}
+    return {name: gzip.compress(data, mtime=0) if end.endswith("gz") else data for name, data in made.items()}
+
+
+def _nested() -> Files:
+    inner = {f"{name}.tar": tar({f"{name}_{n}.JPEG": image(".jpg", n) for n in range(2)}) for name in ("n01", "n02")}
+    return {"ILSVRC2012_img_train.tar": tar(inner)}
+
+
+def _encrypted() -> bytes:
+    """The flag that its members are encrypted, in both headers."""
+    data = bytearray(zipped(CLASSES))
+    for mark, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        start = data.find(mark)
+        while start >= 0:
+            data[start + at] |= 1
+            start = data.find(mark, start + 4)
+    return bytes(data)
+
+
+def _folder_called_tar(root: Path) -> None:
+    write(root, {f"photos.tar/{name}": data for name, data in CLASSES.items()})
+
+
+_NPZ = npz(a=np.arange(3))
+
+CASES = (
+    Case("a zip", "photos.zip", {"photos.zip": zipped(CLASSES)}),
+    Case("a zip of a folder", "photos.zip", {"photos.zip": zipped(INSIDE)}),
+    Case("the folder in a zip", "photos.zip/photos", {"photos.zip": zipped(INSIDE)}),
+    Case("a class folder in a zip", "photos.zip/photos/cat", {"photos.zip": zipped(INSIDE)}),
+    Case("a folder that a zip lacks", "photos.zip/pictures", {"photos.zip": zipped(INSIDE)}),
+    Case("a deflated zip", "photos.zip", {"photos.zip": zipped(CLASSES, zipfile.ZIP_DEFLATED)}),
+    Case("a zip by LZMA", "photos.zip", {"photos.zip": zipped(CLASSES, zipfile.ZIP_LZMA)}),
+    Case("an encrypted zip", "photos.zip", {"photos.zip": _encrypted()}),
+    Case(
+        "a zip from a Mac",
+        "photos.zip",
+        {"photos.zip": zipped({**CLASSES, "__MACOSX/cat/._0.jpg": b"x", ".DS_Store": b"x"})},
+    ),
+    Case("a zip without images", "texts.zip", {"texts.zip": zipped({"a.txt": b"words"})}),
+    Case("an empty zip", "empty.zip", {"empty.zip": zipped({})}),
+    Case("a zip that is cut", "photos.zip", {"photos.zip": zipped(CLASSES)[:300]}),
+    Case(
+        "a zip of a container folder",
+        "photos.zip",
+        {"photos.zip": zipped({f"images/{k}": v for k, v in CLASSES.items()})},
+    ),
+    Case(
+        "a zip of train/ with classes in it",
+        "photos.zip",
+        {"photos.zip": zipped({f"train/{k}": v for k, v in CLASSES.items()})},
+    ),
+    Case(
+        "a zip of a table and images",
+        "photos.zip",
+        {"photos.zip": zipped({**CLASSES, "labels.csv": b"id,breed\n0,pug\n"})},
+    ),
+    Case("a zip without its suffix", "photos", {"photos": zipped(CLASSES)}),
+    Case("a tar", "photos.tar", {"photos.tar": tar(CLASSES)}),
+    Case("a tar whose suffix is in capitals", "PHOTOS.TAR", {"PHOTOS.TAR": tar(CLASSES)}),
+    Case("a tar.gz", "photos.tar.gz", {"photos.tar.gz": gzip.compress(tar(CLASSES), mtime=0)}),
+    Case("a tgz", "photos.tgz", {"photos.tgz": gzip.compress(tar(CLASSES), mtime=0)}),
+    Case("a tar.bz2", "photos.tar.bz2", {"photos.tar.bz2": bz2.compress(tar(CLASSES))}),
+    Case("a tar.xz", "photos.tar.xz", {"photos.tar.xz": b"\xfd7zXZ\0" + bytes(64)}),
+    Case("a 7z", "photos.7z", {"photos.7z": b"7z\xbc\xaf\x27\x1c" + bytes(64)}),
+    Case("a rar", "photos.rar", {"photos.rar": b"Rar!\x1a\x07\x00" + bytes(64)}),
+    Case("a tar that is cut", "photos.tar", {"photos.tar": tar(CLASSES)[:1800]}),
+    Case("an empty tar", "empty.tar", {"empty.tar": tar({})}),
+    Case(
+        "a tar of a JSON for each image",
+        "photos.tar",
+        {"photos.tar": tar({"a/0.jpg": image(".jpg"), "a/0.json": '{"a": 1}'})},
+    ),
+    Case(
+        "a tar with a name twice",
+        "photos.tar",
+        {"photos.tar": tar({"cat/0.jpg": image(), "./cat/0.jpg": image(".png", 1)})},
+    ),
+    Case("a tar with a name that leads out", "photos.tar", {"photos.tar": tar({**CLASSES, "../out.jpg": image()})}),
+    Case("a folder called .tar", "photos.tar", _folder_called_tar),
+    Case("ImageNet's tar of tars", "ILSVRC2012_img_train.tar", _nested()),
+    Case(
+        "ImageNet's tar of validation",
+        "ILSVRC2012_img_val.tar",
+        {
+            "ILSVRC2012_img_val.tar": tar({f"ILSVRC2012_val_{n:08}.JPEG": image(".jpg", n) for n in (1, 2)}),
+        },
+    ),
+    Case("a folder of zips", "sets", {f"sets/{n}.zip": zipped(CLASSES) for n in range(2)}),
+    Case("zips by a pattern", "sets/*.zip", {f"sets/{n}.zip": zipped({f"cat/{n}.jpg": image()}) for n in range(2)}),
+    Case("a folder of tars of folders", "sets", {f"sets/{n}.tar": tar({f"cat/{n}.jpg": image()}) for n in range(2)}),
+    Case("one shard", "shards/000.tar", shards()),
+    Case("a folder of shards", "shards", shards()),
+    Case("shards by a pattern", "shards/*.tar", shards()),
+    Case("shards by a range", "shards/{000..001}.tar", shards()),
+    Case("a range of which a shard is missing", "shards/{000..002}.tar", shards()),
+    Case("a pattern that fits nothing", "shards/*.tgz", shards()),
+    Case("shards by a pattern of folders", "*/000.tar", shards()),
+    Case("compressed shards", "shards", shards(end="tar.gz")),
+    Case("compressed shards by a short pattern", "shards/*.gz", shards(end="tar.gz")),
+    Case("shards with a JSON", "shards", shards(("json", '{"label": 1, "text": "a"}'))),
+    Case("shards with a label in JSON", "shards", shards(("json", '{"label": 1}')), {"fields": ("label=json.label",)}),
+    Case("shards with a text", "shards", shards(("txt", "a cat"))),
+    Case("shards with names of classes", "shards", shards(("cls", "cat"))),
+    Case("shards with two images", "shards", shards(("seg.png", image()), ("cls", "1"))),
+    Case("shards with an .npy", "shards", shards(("npy", b"\x93NUMPY"))),
+    Case("a folder of shards with an .npz", "shards", shards(("npz", _NPZ)), wrong="a shard is not recognized"),
+    Case("shards with an .npz by a pattern", "shards/*.tar", shards(("npz", _NPZ)), wrong="what the .npz hold is lost"),
+    Case("a folder of shards with a .pth", "shards", shards(("pth", b"x")), wrong="a shard is not recognized"),
+    Case(
+        "shards of names with dots",
+        "a.tar",
+        {
+            "a.tar": tar(
+                {
+                    f"IMG_2020.01.0{n}.{end}": image(".jpg", n) if end == "jpg" else "1"
+                    for n in (1, 2)
+                    for end in ("jpg", "cls")
+                }
+            ),
+        },
+    ),
+    Case(
+        "shards of images alone", "shards", {f"shards/{n}.tar": tar({f"{n}.jpg": image(".jpg", n)}) for n in range(2)}
+    ),
+    Case("shards of splits", "sets", {**shards(folder="sets/train-"), **shards(folder="sets/val-")}),
+    Case("shards in folders of splits", "sets", {**shards(folder="sets/train/"), **shards(folder="sets/val/")}),
+    Case("shards with other files", "shards", {**shards(), "shards/README.md": "x", "shards/0_stats.json": "{}"}),
+    Case(
+        "shards beside a table of images",
+        "shards",
+        lambda root: {
+            **shards(),
+            "shards/x.parquet": parquet({"image": [image()]}),
+        },
+        needs=("pyarrow",),
+    ),
+    Case("a name that ends in .tar, of a text", "a.tar", {"a.tar": "words"}),
+    Case("a zip with the kind named", "photos.zip", {"photos.zip": zipped(CLASSES)}, {"kind": "archive"}),
+    Case("a gzipped image", "a.gz", lambda root: {"a.gz": gzip.compress(io.BytesIO(image()).getvalue(), mtime=0)}),
+)

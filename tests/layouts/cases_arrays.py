@@ -1,0 +1,183 @@
+"""Arrays in files: NumPy's, IDX, HDF5, CIFAR's, MATLAB's."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pickle
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from cases import Case, Files, image
+from cases_beside import npz
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
+LABELS = np.arange(3)
+
+
+def npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def idx(array: np.ndarray[Any, Any]) -> bytes:
+    return bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+
+
+def hdf5(name: str, **data: Any) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        with h5py.File(root / name, "w") as file:
+            for path, value in data.items():
+                file[path.replace("__", "/")] = value
+
+    return make
+
+
+def _mnist(folder: str, end: str = "") -> Files:
+    made = {}
+    for split in ("train", "t10k"):
+        made[f"{folder}/{split}-images-idx3-ubyte{end}"] = idx(PIXELS[..., 0])
+        made[f"{folder}/{split}-labels-idx1-ubyte{end}"] = idx(LABELS.astype(np.uint8))
+    return {name: gzip.compress(data, mtime=0) if end else data for name, data in made.items()}
+
+
+def cifar() -> dict[str, bytes]:
+    batch = pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [1]}, 2)
+    names = [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]
+    folder = "cifar-10-batches-py"
+    made = {f"{folder}/{name}": batch for name in names}
+    return {**made, f"{folder}/batches.meta": pickle.dumps({b"label_names": [b"plane", b"car"]}, 2)}
+
+
+def _cifar_archive() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        for name, data in cifar().items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+def _matlab(root: Path) -> None:
+    with h5py.File(root / "set.mat", "w", userblock_size=512) as file:
+        file["images"], file["labels"] = PIXELS.transpose(0, 3, 2, 1), LABELS[None].astype(float)
+    with (root / "set.mat").open("r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file")
+
+
+_FILES = np.array([image(".png", n) for n in range(3)])
+_SPLITS = {"x_train": PIXELS, "y_train": LABELS, "x_test": PIXELS[:2], "y_test": LABELS[:2]}
+
+CASES = (
+    Case("an .npy", "set.npy", {"set.npy": npy(PIXELS)}),
+    Case("an .npy of gray images", "set.npy", {"set.npy": npy(PIXELS[..., 0])}),
+    Case("an .npy of one image", "set.npy", {"set.npy": npy(PIXELS[0])}),
+    Case("an .npy of floats", "set.npy", {"set.npy": npy(PIXELS / np.float32(255))}),
+    Case(
+        "an .npy of int64",
+        "set.npy",
+        {"set.npy": npy(PIXELS.astype(np.int64))},
+        wrong="the range of the values is not kept: a Normalize divides by that of int64",
+    ),
+    Case("an .npy whose channels come first", "set.npy", {"set.npy": npy(PIXELS.transpose(0, 3, 1, 2))}),
+    Case("an .npy of objects", "set.npy", {"set.npy": npy(np.array([{}, {}], object))}),
+    Case("an .npy that is cut", "set.npy", {"set.npy": npy(PIXELS)[:200]}),
+    Case(
+        "images.npy beside labels.npy", "set/images.npy", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(LABELS)}
+    ),
+    Case("a folder of the two", "set", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(LABELS)}),
+    Case("x_train.npy and its like", "set", {f"set/{name}.npy": npy(array) for name, array in _SPLITS.items()}),
+    Case("one split of them", "set/train", {f"set/{name}.npy": npy(array) for name, array in _SPLITS.items()}),
+    Case("labels of another length", "set", {"set/images.npy": npy(PIXELS), "set/labels.npy": npy(np.arange(9))}),
+    Case("an .npy for each image", "set", {f"set/{n}.npy": npy(PIXELS[n]) for n in range(3)}),
+    Case(
+        "an .npy for each image in class folders",
+        "set",
+        {f"set/{'ab'[n % 2]}/{n}.npy": npy(PIXELS[n]) for n in range(3)},
+    ),
+    Case("an .npz of images and labels", "set.npz", {"set.npz": npz(image=PIXELS, label=LABELS)}),
+    Case("an .npz of other names", "set.npz", {"set.npz": npz(data=PIXELS, target=LABELS)}),
+    Case("an .npz of unnamed arrays", "set.npz", {"set.npz": npz(arr_0=PIXELS, arr_1=LABELS)}),
+    Case("an .npz of two images", "set.npz", {"set.npz": npz(left=PIXELS, right=PIXELS)}),
+    Case("an .npz of splits", "mnist.npz", {"mnist.npz": npz(**_SPLITS)}),
+    Case("one split of an .npz", "mnist.npz/test", {"mnist.npz": npz(**_SPLITS)}),
+    Case("a split that an .npz lacks", "mnist.npz/val", {"mnist.npz": npz(**_SPLITS)}),
+    Case("an .npz of labels alone", "set.npz", {"set.npz": npz(label=LABELS)}),
+    Case("an .npz with names of classes", "set.npz", {"set.npz": npz(image=PIXELS, label=np.array(["b", "a", "b"]))}),
+    Case("a file of IDX", "train-images-idx3-ubyte", {"train-images-idx3-ubyte": idx(PIXELS[..., 0])}),
+    Case("MNIST's folder", "MNIST", _mnist("MNIST/raw")),
+    Case("MNIST's raw folder", "MNIST/raw", _mnist("MNIST/raw")),
+    Case("MNIST's files, gzipped", "raw", _mnist("raw", ".gz")),
+    Case("FashionMNIST's folder", "FashionMNIST", _mnist("FashionMNIST/raw")),
+    Case("a folder above MNIST's", "data", _mnist("data/MNIST/raw")),
+    Case("one split of MNIST", "MNIST/train", _mnist("MNIST/raw")),
+    Case("HDF5 of images and labels", "set.h5", hdf5("set.h5", images=PIXELS, labels=LABELS)),
+    Case("HDF5 of other suffixes", "set.hdf", hdf5("set.hdf", images=PIXELS)),
+    Case("HDF5 of two sets of images", "set.h5", hdf5("set.h5", left=PIXELS, right=PIXELS)),
+    Case("HDF5 of numbers alone", "set.h5", hdf5("set.h5", labels=LABELS)),
+    Case(
+        "HDF5 of splits in groups",
+        "set.h5",
+        hdf5("set.h5", train__x=PIXELS, train__y=LABELS, test__x=PIXELS, test__y=LABELS),
+    ),
+    Case(
+        "one split of HDF5",
+        "set.h5/test",
+        hdf5("set.h5", train__x=PIXELS, train__y=LABELS, test__x=PIXELS, test__y=LABELS),
+    ),
+    Case(
+        "HDF5 of a group for each class", "set.h5", hdf5("set.h5", cat__a=PIXELS[0], cat__b=PIXELS[1], dog__c=PIXELS[2])
+    ),
+    Case(
+        "HDF5 of a group for each sample",
+        "set.h5",
+        hdf5("set.h5", s0__rgb=PIXELS[0], s0__label=0, s1__rgb=PIXELS[1], s1__label=1),
+    ),
+    Case("HDF5 of image files", "set.h5", hdf5("set.h5", images=_FILES, labels=LABELS)),
+    Case("a folder of HDF5", "sets", hdf5("sets/train_x.h5", x=PIXELS)),
+    Case("an .h5 of something else", "set.h5", {"set.h5": "words"}),
+    Case("MATLAB's files since 7.3", "set.mat", _matlab),
+    Case("CIFAR's folder", "cifar-10-batches-py", cifar()),
+    Case("one split of CIFAR's folder", "cifar-10-batches-py/test", cifar()),
+    Case("CIFAR's archive", "cifar-10-python.tar.gz", lambda root: {"cifar-10-python.tar.gz": _cifar_archive()}),
+    Case(
+        "one split of CIFAR's archive",
+        "cifar-10-python.tar.gz/test",
+        lambda root: {"cifar-10-python.tar.gz": _cifar_archive()},
+    ),
+    Case(
+        "CIFAR's binary folder",
+        "cifar-10-batches-bin",
+        {
+            **{
+                f"cifar-10-batches-bin/{name}.bin": bytes(3073)
+                for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")
+            },
+            "cifar-10-batches-bin/batches.meta.txt": "plane\ncar\n\n",
+        },
+    ),
+    Case(
+        "CIFAR-100's folder",
+        "cifar-100-python",
+        {
+            **{
+                f"cifar-100-python/{name}": pickle.dumps(
+                    {b"data": np.zeros((1, 3072), np.uint8), b"fine_labels": [1], b"coarse_labels": [0]}, 2
+                )
+                for name in ("train", "test")
+            },
+            "cifar-100-python/meta": pickle.dumps(
+                {b"fine_label_names": [b"apple", b"baby"], b"coarse_label_names": [b"x"]}, 2
+            ),
+        },
+    ),
+    Case("the folder above CIFAR's", "data", {f"data/{name}": data for name, data in cifar().items()}),
+)

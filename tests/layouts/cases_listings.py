@@ -1,0 +1,177 @@
+"""Tables and lists of paths."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cases import Case, Files, images, write
+from cases_beside import parquet
+
+PHOTOS = images("photos/{0,1,2}.jpg")
+
+
+def listing(name: str, *lines: str, ends: str = "\n") -> Files:
+    """A table of the photos: `{}` in a line is the next path."""
+    paths = iter(PHOTOS)
+    text = "".join((line.format(next(paths)) if "{}" in line else line) + ends for line in lines)
+    return {**PHOTOS, name: text}
+
+
+def csv(*lines: str) -> Files:
+    return listing("list.csv", *lines)
+
+
+def _absolute(root: Path) -> Files:
+    return {**PHOTOS, "list.csv": f"path,label\n{root}/photos/0.jpg,cat\n"}
+
+
+def _far_away(root: Path) -> None:
+    """The table is in another folder than what its paths begin in."""
+    write(root, {**PHOTOS, "tables/list.csv": "path,label\nphotos/0.jpg,cat\nphotos/1.jpg,dog\n"})
+
+
+def _json(rows: Any) -> str:
+    return json.dumps(rows)
+
+
+CASES = (
+    Case("a CSV of paths and labels", "list.csv", csv("path,label", "{},cat", "{},dog", "{},cat")),
+    Case(
+        "a CSV with Windows' line ends", "list.csv", listing("list.csv", "path,label", "{},cat", "{},dog", ends="\r\n")
+    ),
+    Case("a CSV with capitals in its suffix", "LIST.CSV", listing("LIST.CSV", "path,label", "{},cat", "{},dog")),
+    Case("a TSV", "list.tsv", listing("list.tsv", "path\tlabel", "{}\tcat", "{}\tdog")),
+    Case(
+        "semicolons and a byte order mark",
+        "list.csv",
+        {
+            **PHOTOS,
+            "list.csv": '\ufeffpath;label;note\nphotos/0.jpg;cat;"a; b"\nphotos/1.jpg;dog;c\n',
+        },
+    ),
+    Case(
+        "texts in latin-1", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,caf\xe9\n".encode("latin-1")}
+    ),
+    Case("UTF-16", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,cat\n".encode("utf-16")}),
+    Case("labels that are numbers", "list.csv", csv("path,label", "{},0", "{},1", "{},1")),
+    Case("labels that are fractions", "list.csv", csv("path,label", "{},0.5", "{},1.25", "{},2.0")),
+    Case(
+        "decimal commas",
+        "list.csv",
+        csv("path;label", "{};0,5", "{};1,25", "{};2,0"),
+        wrong="numbers are taken for names of classes",
+    ),
+    Case(
+        "labels counted from 1, with names of classes",
+        "list.csv",
+        {**csv("path,label", "{},1", "{},2", "{},1"), "names.txt": "cat\ndog\neel\n"},
+        {"classes": "names.txt"},
+        wrong="1 is dog, the second name, and nobody is asked",
+    ),
+    Case("labels with gaps", "list.csv", csv("path,label", "{},0", "{},", "{},1")),
+    Case(
+        "blanks around labels",
+        "list.csv",
+        csv("path,label", "{}, cat", "{},cat", "{},dog"),
+        wrong="one class twice, with a blank and without",
+    ),
+    Case(
+        "NaN among labels", "list.csv", csv("path,label", "{},cat", "{},NaN", "{},nan"), wrong="NaN is a class, twice"
+    ),
+    Case("True and False", "list.csv", csv("path,label", "{},True", "{},False", "{},True")),
+    Case("an index in front, as pandas writes it", "list.csv", csv(",path,label", "0,{},cat", "1,{},dog")),
+    Case(
+        "a column called class", "list.csv", csv("path,class", "{},cat", "{},dog"), wrong="no label, and no word of it"
+    ),
+    Case(
+        "a column called Label", "list.csv", csv("path,Label", "{},cat", "{},dog"), wrong="no label, and no word of it"
+    ),
+    Case(
+        "a column called category_id",
+        "list.csv",
+        csv("path,category_id", "{},4", "{},5"),
+        wrong="no label, and no word of it",
+    ),
+    Case("a column called target", "list.csv", csv("path,target", "{},4", "{},5"), wrong="no label, and no word of it"),
+    Case(
+        "paths in a column called image",
+        "list.csv",
+        csv("image,label", "{},cat", "{},dog"),
+        wrong="asked for, though no other column has paths",
+    ),
+    Case(
+        "paths in a column called Path",
+        "list.csv",
+        csv("Path,label", "{},cat", "{},dog"),
+        wrong="asked for, though no other column has paths",
+    ),
+    Case("paths in a column called file_name", "list.csv", csv("file_name,label", "{},cat", "{},dog")),
+    Case(
+        "a column of paths that is named", "list.csv", csv("where,label", "{},cat", "{},dog"), {"path_column": "where"}
+    ),
+    Case(
+        "another column as the label",
+        "list.csv",
+        csv("path,age,species", "{},3,cat", "{},4,dog"),
+        {"label_column": "species"},
+    ),
+    Case("numbers, texts and lists", "list.csv", csv("path,age,weight,note", "{},3,0.5,a", "{},4,1.5,b")),
+    Case("without names of columns", "list.csv", csv("{},0", "{},1")),
+    Case("names of columns alone", "list.csv", csv("path,label")),
+    Case("an empty table", "list.csv", {"list.csv": ""}),
+    Case("a row that is too long", "list.csv", csv("path,label", "{},cat", "{},dog,3")),
+    Case("an image twice", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,cat\nphotos/0.jpg,dog\n"}),
+    Case("files that are missing", "list.csv", csv("path,label", "{},cat", "photos/9.jpg,dog")),
+    Case("all files missing", "list.csv", {"list.csv": "path,label\nphotos/8.jpg,cat\nphotos/9.jpg,dog\n"}),
+    Case("absolute paths", "list.csv", _absolute),
+    Case("paths from the folder where one is", "tables/list.csv", _far_away),
+    Case("paths below --images", "list.csv", {**PHOTOS, "list.csv": "path,label\n0.jpg,cat\n"}, {"images": "photos"}),
+    Case("paths with backslashes", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos\\0.jpg,cat\n"}),
+    Case("URLs", "list.csv", {"list.csv": "path,label\nhttps://example.com/0.jpg,cat\n"}),
+    Case("a row for each box", "list.csv", csv("image_id,x1,y1,x2,y2,class", "{},1,1,5,5,cat", "{},2,2,4,4,dog")),
+    Case(
+        "a column for each class",
+        "list.csv",
+        csv("path,cat,dog", "{},1,0", "{},0,1"),
+        {"label_column": "cat,dog:onehot"},
+    ),
+    Case(
+        "JSON Lines",
+        "list.jsonl",
+        {
+            **PHOTOS,
+            "list.jsonl": '{"path": "photos/0.jpg", "tags": ["a"]}\n{"path": "photos/1.jpg", "tags": []}\n',
+        },
+    ),
+    Case("a list in JSON", "list.json", {**PHOTOS, "list.json": _json([{"path": "photos/0.jpg", "label": "cat"}])}),
+    Case("JSON that is a table of paths", "list.json", {**PHOTOS, "list.json": _json({"photos/0.jpg": "cat"})}),
+    Case("JSON that is cut", "list.json", {**PHOTOS, "list.json": '[{"path": "photos/0.jpg", '}),
+    Case(
+        "a Parquet of paths",
+        "list.parquet",
+        lambda root: {**PHOTOS, "list.parquet": parquet({"path": [*PHOTOS], "label": ["cat", "dog", "cat"]})},
+        needs=("pyarrow",),
+    ),
+    Case(
+        "a folder of Parquet of paths",
+        "tables",
+        lambda root: {
+            **{f"tables/{name}": data for name, data in PHOTOS.items()},
+            **{f"tables/{n}.parquet": parquet({"path": [f"photos/{n}.jpg"]}) for n in range(2)},
+        },
+        needs=("pyarrow",),
+    ),
+    Case("a plain list", "list.txt", listing("list.txt", "{}", "{}")),
+    Case("a plain list with labels", "list.txt", listing("list.txt", "{} 0", "{} 1")),
+    Case("a plain list of names without suffixes", "list.txt", {**PHOTOS, "list.txt": "0\n2\n"}, {"images": "photos"}),
+    Case(
+        "the same, with a template",
+        "list.txt",
+        {**PHOTOS, "list.txt": "0\n2\n"},
+        {"images": "photos", "path_column": "{}.jpg"},
+    ),
+    Case("a text that is no list", "notes.txt", {"notes.txt": "Dear reader,\nthere are no images.\n"}),
+    Case("a folder of tables alone", "tables", {"tables/list.csv": "path,label\n../photos/0.jpg,cat\n", **PHOTOS}),
+)

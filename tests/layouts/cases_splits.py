@@ -1,0 +1,86 @@
+"""Folders, archives and tables that are divided into splits, one of the splits, and what only looks like splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from archived import tar, zipped
+from cases import Case, Files, images, texts
+
+TWO = images("photos/{train,val}/{cat,dog}/{0,1}.jpg")
+
+
+def _with_empty_test(root: Path) -> Files:
+    (root / "photos/test").mkdir(parents=True)
+    return TWO
+
+
+def _archive(name: str, prefix: str = "") -> Files:
+    members = {f"{prefix}{key.removeprefix('photos/')}": data for key, data in TWO.items()}
+    return {name: zipped(members) if name.endswith(".zip") else tar(members)}  # type: ignore[arg-type]
+
+
+SPLIT_COLUMN = "path,label,split\n" + "".join(
+    f"photos/{n}.jpg,{'cat' if n % 2 else 'dog'},{('train', 'val', 'test')[n % 3]}\n" for n in range(4)
+)
+
+CASES = (
+    Case("train and val", "photos", TWO),
+    Case("train, val and test", "photos", images("photos/{train,val,test}/{cat,dog}/0.jpg")),
+    Case("one of them", "photos/train", TWO),
+    Case("one that is missing", "photos/test", TWO),
+    Case("names in capitals", "photos", images("photos/{Train,TEST}/{cat,dog}/0.jpg")),
+    Case("training and validation", "photos", images("photos/{training,validation,testing}/{cat,dog}/0.jpg")),
+    Case("train2017 and val2017", "photos", images("photos/{train2017,val2017}/{0,1}.jpg")),
+    Case("splits of images without classes", "photos", images("photos/{train,test}/{0,1}.jpg")),
+    Case("a split that is empty", "photos", _with_empty_test),
+    Case("a folder of images that is no split", "photos", {**TWO, **images("photos/extra/0.jpg")}),
+    Case("a folder without images that is no split", "photos", {**TWO, **texts("x", "photos/scripts/a.py")}),
+    Case(
+        "splits below a folder of any name",
+        "data",
+        images("data/pets/{train,val}/{cat,dog}/0.jpg"),
+        wrong="one class, pets: splits and classes are lost",
+    ),
+    Case("splits in images/", "photos", images("photos/images/{train,val}/{cat,dog}/0.jpg")),
+    Case("train alone, without classes", "photos", images("photos/train/{0,1}.jpg")),
+    Case("folds", "photos", images("photos/{fold1,fold2}/{cat,dog}/0.jpg")),
+    Case("classes that are called as splits", "photos", images("photos/{train,bus,car}/{0,1}.jpg")),
+    Case(
+        "val without a class that train has",
+        "photos/val",
+        images("photos/train/{cat,dog}/0.jpg", "photos/val/dog/0.jpg"),
+        wrong="dog is 0 here and 1 in train, and nothing says so",
+    ),
+    Case("the splits as one set", "photos", TWO, {"kind": "folder"}),
+    Case(
+        "a table above the splits",
+        "photos",
+        {**images("photos/{train,test}/{0,1}.jpg"), "photos/labels.csv": "id,label\n0,cat\n1,dog\n"},
+    ),
+    Case(
+        "a column of splits in a table",
+        "list.csv",
+        {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN},
+        wrong="one set: the images of val and test are trained on",
+    ),
+    Case("splits in a zip", "photos.zip", _archive("photos.zip")),
+    Case("splits in a folder in a zip", "photos.zip", _archive("photos.zip", "photos/")),
+    Case("one split of a zip", "photos.zip/train", _archive("photos.zip")),
+    Case("one split of a zip, in a folder in it", "photos.zip/photos/train", _archive("photos.zip", "photos/")),
+    Case("a split that a zip lacks", "photos.zip/test", _archive("photos.zip")),
+    Case("splits in a tar", "photos.tar", _archive("photos.tar")),
+    Case("one split of a tar", "photos.tar/val", _archive("photos.tar")),
+    Case(
+        "a zip for each split", "sets", {f"sets/{split}.zip": zipped({"cat/0.jpg": b"x"}) for split in ("train", "val")}
+    ),
+    Case(
+        "a list for each split",
+        "photos",
+        {
+            **images("photos/images/{0,1}.jpg"),
+            "photos/train.txt": "images/0.jpg\n",
+            "photos/val.txt": "images/1.jpg\n",
+        },
+    ),
+)

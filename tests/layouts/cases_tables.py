@@ -1,0 +1,356 @@
+"""Parquet, TFRecord, LMDB, RecordIO, LeRobot, and what other loaders write."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import pickle
+import shutil
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+from cases import Case, Files, image, images, write
+from cases_beside import parquet
+from tfrecords import tfrecord, varint
+
+import rawpack_packer
+
+_FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
+_LABEL = {"names": ["cat", "dog"], "_type": "ClassLabel"}
+
+
+def copied(name: str, to: str) -> Callable[[Path], None]:
+    """What the tools themselves wrote."""
+
+    def make(root: Path) -> None:
+        source = _FIXTURES / name
+        (root / to).parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, root / to)
+
+    return make
+
+
+def table(rows: int = 2, start: int = 0, **more: Any) -> bytes:
+    """A Parquet file as the Hub has them, with images and classes."""
+    pictures = [{"bytes": image(".png", start + n), "path": f"{start + n}.png"} for n in range(rows)]
+    columns = {"image": pictures, "label": [n % 2 for n in range(rows)], **more}
+    return parquet(columns, {"image": {"_type": "Image"}, "label": _LABEL})
+
+
+def tables(*names: str) -> Callable[[Path], Files]:
+    return lambda root: {name: table(start=2 * n) for n, name in enumerate(names)}
+
+
+def records(count: int = 2, start: int = 0, **more: Any) -> bytes:
+    return tfrecord(
+        [{"image/encoded": image(".png", start + n), "image/class/label": n % 2, **more} for n in range(count)]
+    )
+
+
+def _lmdb(values: Mapping[str, bytes], *, subdir: bool = True) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        with lmdb.open(str(root / "set.lmdb"), map_size=1 << 20, subdir=subdir) as made, made.begin(write=True) as put:
+            for key, value in values.items():
+                put.put(key.encode(), value)
+
+    return make
+
+
+def _newest_litdata() -> Files:
+    """As litdata 0.2.76 writes samples of bytes and numbers: rows of Arrow after offsets that are all the same."""
+    import pyarrow as pa
+
+    file = io.BytesIO()
+    rows = pa.table({"0": [image(".png", n) for n in range(2)], "1": [0, 1]})
+    with pa.ipc.new_file(file, rows.schema) as out:
+        out.write_table(rows)
+    data = struct.pack("<4I", 2, 16, 16, 16) + file.getvalue()
+    index = json.loads((_FIXTURES / "litdata/dicts/index.json").read_text())
+    index["chunks"] = [{"chunk_bytes": len(data), "chunk_size": 2, "dim": None, "filename": "chunk-0-0.bin"}]
+    index["config"] |= {"data_format": ["bytes", "int"], "types": {"image": "bytes", "class": "int"}}
+    return {"set/index.json": json.dumps(index), "set/chunk-0-0.bin": data}
+
+
+def _store(root: Path) -> None:
+    write(root, images("photos/{cat,dog}/0.png"))
+    rawpack_packer.pack(root / "photos", root / "store", size=8, workers=0)
+
+
+def _set_of_stores(root: Path) -> None:
+    write(root, images("photos/{train,val}/{cat,dog}/0.png"))
+    rawpack_packer.pack_splits(root / "photos", root / "store", splits=["train", "val"], size=8, workers=0)
+
+
+_STR = {"image-000000001": image(".jpg"), "label-000000001": b"Words", "num-samples": b"1"}
+_DATUM = b"\x22" + varint(len(image())) + image() + b"\x28\1\x38\1"
+"""Of Caffe's: a file, its label, and that it is a file."""
+_RAW = np.random.default_rng(0).integers(0, 256, (27, 48, 3)).astype(np.uint8).tobytes()
+_HUB, _TF = ("pyarrow",), ("google_crc32c",)
+_TWO_IMAGES = {"image/depth/encoded": image(".png", 7)}
+
+CASES = (
+    Case("a Parquet of image files", "set.parquet", lambda root: {"set.parquet": table()}, needs=_HUB),
+    Case(
+        "a Parquet of bytes",
+        "set.parquet",
+        lambda root: {"set.parquet": parquet({"image": [image()] * 2, "label": ["cat", "dog"]})},
+        needs=_HUB,
+    ),
+    Case(
+        "a Parquet of texts and numbers",
+        "set.parquet",
+        lambda root: {"set.parquet": parquet({"text": ["a"], "age": [1]})},
+        needs=_HUB,
+    ),
+    Case(
+        "a Parquet of two images",
+        "set.parquet",
+        lambda root: {"set.parquet": table(right=[image(".png", 9)] * 2)},
+        needs=_HUB,
+    ),
+    Case(
+        "a Parquet of two images, one of which is named",
+        "set.parquet",
+        lambda root: {"set.parquet": parquet({"left": [image()] * 2, "right": [image(".png", 9)] * 2})},
+        {"image_column": "left", "fields": ("right:image",)},
+        needs=_HUB,
+    ),
+    Case(
+        "a Parquet of lists of images",
+        "set.parquet",
+        lambda root: {"set.parquet": parquet({"images": [[image()], [image()]]})},
+        needs=_HUB,
+    ),
+    Case(
+        "a Parquet with labels that are missing",
+        "set.parquet",
+        lambda root: {"set.parquet": parquet({"image": [image()] * 2, "label": [1, None]})},
+        needs=_HUB,
+    ),
+    Case("a Parquet that is cut", "set.parquet", lambda root: {"set.parquet": table()[:200]}, needs=_HUB),
+    Case("a folder of Parquet", "set", tables("set/0.parquet", "set/1.parquet"), needs=_HUB),
+    Case(
+        "Parquet by a pattern, with its kind named",
+        "set/*.parquet",
+        tables("set/0.parquet", "set/1.parquet"),
+        {"kind": "parquet"},
+        wrong="it is a pattern that fits two files",
+        needs=_HUB,
+    ),
+    Case(
+        "Parquet by a pattern",
+        "set/*.parquet",
+        tables("set/0.parquet", "set/1.parquet"),
+        wrong="it is a pattern that fits two files",
+        needs=_HUB,
+    ),
+    Case("a checkout of the Hub", "checkout", copied("huggingface/checkout", "checkout"), needs=_HUB),
+    Case("one split of a checkout", "checkout/train", copied("huggingface/checkout", "checkout"), needs=_HUB),
+    Case("a checkout with a split", "hub", tables("hub/data/train-00000-of-00001.parquet"), needs=_HUB),
+    Case("a checkout of a split for each file", "hub", tables("hub/train.parquet", "hub/test.parquet"), needs=_HUB),
+    Case(
+        "a checkout of folders of splits",
+        "hub",
+        tables("hub/default/train/0000.parquet", "hub/default/test/0000.parquet"),
+        needs=_HUB,
+    ),
+    Case(
+        "a checkout of several configurations",
+        "hub",
+        tables("hub/small/train-00000-of-00001.parquet", "hub/large/train-00000-of-00001.parquet"),
+        needs=_HUB,
+    ),
+    Case(
+        "a checkout that lacks a shard",
+        "hub",
+        tables("hub/train-00000-of-00003.parquet", "hub/train-00002-of-00003.parquet"),
+        wrong="a third is missing, and that is a problem only",
+        needs=_HUB,
+    ),
+    Case(
+        "a Parquet beside image files",
+        "photos",
+        lambda root: {**images("photos/{0,1}.jpg"), "photos/x.parquet": table()},
+        needs=_HUB,
+    ),
+    Case("save_to_disk", "saved", copied("huggingface/saved", "saved"), needs=_HUB),
+    Case("save_to_disk of a DatasetDict", "divided", copied("huggingface/divided", "divided"), needs=_HUB),
+    Case(
+        "a file of save_to_disk",
+        "data.arrow",
+        copied("huggingface/saved/data-00000-of-00002.arrow", "data.arrow"),
+        needs=_HUB,
+    ),
+    Case("a Parquet whose footer lies", "set", copied("broken_footer.parquet", "set/a.parquet"), needs=_HUB),
+    Case("a TFRecord file", "set.tfrecord", {"set.tfrecord": records()}, needs=_TF),
+    Case(
+        "a gzipped TFRecord file", "set.tfrecord.gz", {"set.tfrecord.gz": gzip.compress(records(), mtime=0)}, needs=_TF
+    ),
+    Case(
+        "a TFRecord file by ZLIB",
+        "set.tfrecord",
+        {"set.tfrecord": zlib.compress(records())},
+        needs=_TF,
+        wrong="it is one, compressed",
+    ),
+    Case(
+        "shards of TFRecord", "set", {f"set/train-0000{n}-of-00002": records(start=2 * n) for n in range(2)}, needs=_TF
+    ),
+    Case(
+        "shards of TFRecord by a pattern that ends in their number",
+        "set/train-*-of-00002",
+        {f"set/train-0000{n}-of-00002": records(start=2 * n) for n in range(2)},
+        needs=_TF,
+    ),
+    Case(
+        "shards of TFRecord by a short pattern",
+        "set/train-*",
+        {f"set/train-0000{n}-of-00002": records(start=2 * n) for n in range(2)},
+        needs=_TF,
+        wrong="it is a pattern that fits two files",
+    ),
+    Case(
+        "gzipped files of TFRecord by a short pattern",
+        "set/*.gz",
+        {f"set/{n}.gz": gzip.compress(records(start=2 * n), mtime=0) for n in range(2)},
+        needs=_TF,
+        wrong="it is a pattern that fits two files",
+    ),
+    Case(
+        "gzipped files of TFRecord by a pattern",
+        "set/*.tfrecord.gz",
+        {f"set/{n}.tfrecord.gz": gzip.compress(records(start=2 * n), mtime=0) for n in range(2)},
+        needs=_TF,
+    ),
+    Case(
+        "shards of TFRecord, one missing", "set", {f"set/train-0000{n}-of-00003": records() for n in (0, 2)}, needs=_TF
+    ),
+    Case(
+        "TFRecord of two splits",
+        "set",
+        {f"set/{name}-00000-of-00001": records() for name in ("train", "validation")},
+        needs=_TF,
+    ),
+    Case("TFRecord with an index of .idx", "set", {"set/data.tfrecord": records(), "set/data.idx": "0 9\n"}, needs=_TF),
+    Case(
+        "TFRecord with an index of .tfindex",
+        "set",
+        {"set/data.tfrecord": records(), "set/data.tfindex": "0 9\n"},
+        needs=_TF,
+        wrong="another suffix beside the shards, and there is no image",
+    ),
+    Case("TFRecord with two images", "set.tfrecord", {"set.tfrecord": records(**_TWO_IMAGES)}, needs=_TF),
+    Case(
+        "TFRecord with two images, declared as is said",
+        "set.tfrecord",
+        {"set.tfrecord": records(**_TWO_IMAGES)},
+        {"image_column": "image/encoded", "fields": ("image_depth_encoded:image",)},
+        needs=_TF,
+        wrong="the name that the refusal prints is refused",
+    ),
+    Case(
+        "TFRecord of pixels and their sizes",
+        "set.tfrecord",
+        {
+            "set.tfrecord": tfrecord([{"image_raw": bytes(48), "height": 4, "width": 4, "depth": 3}]),
+        },
+        needs=_TF,
+        wrong="no lines of Python are given",
+    ),
+    Case(
+        "TFRecord of a sequence",
+        "sequence.tfrecord",
+        copied("tfrecord/sequence.tfrecord", "sequence.tfrecord"),
+        needs=_TF,
+    ),
+    Case("TensorFlow Datasets' folder of a set", "pets", copied("tfrecord/pets", "pets"), needs=_TF),
+    Case("TensorFlow Datasets' folder of a version", "pets/1.0.0/train", copied("tfrecord/pets", "pets"), needs=_TF),
+    Case("TensorFlow's object detection", "set", copied("tfrecord/detection", "set"), needs=_TF),
+    Case(
+        "TensorFlow Datasets' folder of several versions",
+        "pets",
+        lambda root: {
+            f"pets/{version}/{path.name}": path.read_bytes()
+            for version in ("1.0.0", "2.0.0")
+            for path in (_FIXTURES / "tfrecord/pets/1.0.0").iterdir()
+        },
+        needs=_TF,
+    ),
+    Case("ImageNet as TFRecord", "imagenet", copied("tfrecord/imagenet", "imagenet"), needs=_TF),
+    Case("CIFAR as MDS", "set", copied("mds/cifar", "set")),
+    Case("MDS of every encoding", "set", copied("mds/every", "set")),
+    Case("litdata's tuples", "set", copied("litdata/pairs", "set")),
+    Case("litdata of every value", "set", copied("litdata/every", "set")),
+    Case("litdata, compressed", "set", copied("litdata/packed/chunk", "set")),
+    Case("MDS", "set", copied("mds/splits/train", "set")),
+    Case("the index of MDS", "set/index.json", copied("mds/splits/train", "set")),
+    Case("MDS in splits", "set", copied("mds/splits", "set")),
+    Case("MDS with pickles", "set", copied("mds/pickled", "set")),
+    Case("MDS, compressed", "set", copied("mds/packed/gz", "set")),
+    Case("MDS without its index", "set", {"set/shard.00000.mds": b"\1\0\0\0"}),
+    Case("an index.json of something else", "set", {"set/index.json": "{}", "set/shard.00000.mds": b"x"}),
+    Case("litdata", "set", copied("litdata/dicts", "set")),
+    Case("litdata's tensors", "set", copied("litdata/chw", "set")),
+    Case("litdata with pickles", "set", copied("litdata/pickled", "set")),
+    Case(
+        "litdata's newest layout",
+        "set",
+        lambda root: _newest_litdata(),
+        needs=_HUB,
+        wrong="rows of Arrow are called damage",
+    ),
+    Case("a RecordIO file", "plain.rec", copied("recordio/plain.rec", "plain.rec")),
+    Case(
+        "a folder of RecordIO",
+        "set",
+        lambda root: {f"set/plain.{end}": (_FIXTURES / f"recordio/plain.{end}").read_bytes() for end in ("rec", "idx")},
+    ),
+    Case("RecordIO of boxes", "boxes.rec", copied("recordio/boxes.rec", "boxes.rec")),
+    Case("RecordIO of faces", "faces.rec", copied("recordio/faces.rec", "faces.rec")),
+    Case("RecordIO of vectors", "vectors.rec", copied("recordio/vectors.rec", "vectors.rec")),
+    Case("RecordIO of images in parts", "split.rec", copied("recordio/split.rec", "split.rec")),
+    Case("RecordIO of raw pixels", "raw.rec", copied("recordio/raw.rec", "raw.rec")),
+    Case("LeRobot, v3", "robot", copied("lerobot/v30/h264", "robot"), needs=("av", "pyarrow")),
+    Case("LeRobot, v2", "robot", copied("lerobot/v21/h264", "robot"), needs=("av", "pyarrow")),
+    Case(
+        "the info.json of LeRobot", "robot/meta/info.json", copied("lerobot/v30/h264", "robot"), needs=("av", "pyarrow")
+    ),
+    Case("an LMDB of text recognition", "set.lmdb", _lmdb(_STR)),
+    Case("an LMDB of one file", "set.lmdb", _lmdb(_STR, subdir=False)),
+    Case("the data.mdb of an LMDB", "set.lmdb/data.mdb", _lmdb(_STR)),
+    Case("an LMDB of image files", "set.lmdb", _lmdb({"a": image(), "b": image(".png", 1)})),
+    Case(
+        "an LMDB of pickles",
+        "set.lmdb",
+        _lmdb(
+            {
+                "0": pickle.dumps((image(), 1)),
+                "__keys__": pickle.dumps([b"0"]),
+                "__len__": pickle.dumps(1),
+            }
+        ),
+    ),
+    Case("an LMDB of Caffe's", "set.lmdb", _lmdb({"0": _DATUM})),
+    Case(
+        "an LMDB of pixels",
+        "set.lmdb",
+        _lmdb({"a": _RAW, "b": _RAW}),
+        wrong="the lines of Python make squares of pictures that are none",
+    ),
+    Case(
+        "an LMDB of images and rows of numbers",
+        "set.lmdb",
+        _lmdb({"a.jpg": image(".jpg"), "a.txt": np.arange(10.0).tobytes()}),
+        wrong="the rows of five are lost",
+    ),
+    Case("an empty LMDB", "set.lmdb", _lmdb({})),
+    Case("a store", "store", _store),
+    Case("a set of stores", "store", _set_of_stores),
+    Case("a store of a set", "store/train", _set_of_stores),
+)

@@ -1,0 +1,118 @@
+"""All layouts of the corpus, and the file of their answers: `python tests/layouts/corpus.py --write` writes it anew.
+
+Run it after a change of how a path is recognized, and read what it changes in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
+
+import cases_archives
+import cases_arrays
+import cases_beside
+import cases_commands
+import cases_detection
+import cases_folders
+import cases_listings
+import cases_pages
+import cases_python
+import cases_refusals
+import cases_remote
+import cases_splits
+import cases_tables
+import cases_videos
+import looks
+from cases import Answer, Case, answer, commanded, in_this_process, inside, missing, prepare
+from store_server import Server, serving
+
+ANSWERS = Path(__file__).with_name("answers.toml")
+_HEAD = """\
+# How each path of the corpus is recognized: what opens it without being told, what its samples have, or the refusal.
+# Made by `python tests/layouts/corpus.py --write`. What is known to be wrong has a line that says so, from the table of
+# the layouts in `cases_*.py`. Listings and openings are those of opening the path, at the end of this file.
+"""
+_THEMES = {
+    "folders": cases_folders, "splits": cases_splits, "beside": cases_beside, "listings": cases_listings,
+    "archives": cases_archives, "tables": cases_tables, "arrays": cases_arrays, "detection": cases_detection,
+    "videos": cases_videos, "python": cases_python, "remote": cases_remote, "refusals": cases_refusals,
+    "commands": cases_commands,
+    "pages": cases_pages,
+}  # fmt: skip
+CASES: dict[str, Case] = {
+    f"{theme}: {case.name}": case
+    for theme, module in _THEMES.items()
+    for case in module.CASES  # type: ignore[attr-defined]
+}
+assert len(CASES) == sum(len(module.CASES) for module in _THEMES.values())  # type: ignore[attr-defined]
+
+
+def recognized(case: Case, folder: Path, server: Server) -> Answer:
+    """How the path of a layout is recognized, which is made in an empty folder."""
+    with inside(folder), in_this_process():
+        opener = prepare(case, folder, server)
+        record = commanded(case.path or "", folder) if case.is_command else answer(opener, folder, server.url)
+    return (
+        ({"opens": case.path} if case.path is not None else {}) | record | ({"wrong": case.wrong} if case.wrong else {})
+    )
+
+
+def recorded() -> dict[str, Answer]:
+    return tomllib.loads(ANSWERS.read_text("utf-8"))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        items = ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items())
+        return f"{{ {items} }}" if items else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
+
+
+def _table(name: str, record: Answer) -> str:
+    return "".join([f"\n[{_key(name)}]\n", *(f"{_key(key)} = {_value(value)}\n" for key, value in record.items())])
+
+
+TABLES: dict[str, tuple[Case, Callable[[Case, Path, Server], Answer]]] = {
+    **{name: (case, recognized) for name, case in CASES.items()},
+    **{f"looks: {case.name}": (case, looks.looked) for case in looks.CASES},
+}
+"""Name in the file of answers -> the layout, and what is recorded of it."""
+
+
+def write() -> None:
+    """Answers of layouts that cannot be made here stay as they are."""
+    before = recorded() if ANSWERS.exists() else {}
+    tables = []
+    with serving() as server:
+        for name, (case, ask) in TABLES.items():
+            if missing(case):
+                record = before.get(name, {})
+            else:
+                with tempfile.TemporaryDirectory() as folder:
+                    record = ask(case, Path(folder).resolve(), server)
+            if record:
+                tables.append(_table(name, record))
+    ANSWERS.write_text(_HEAD + "".join(tables), "utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python tests/layouts/corpus.py --write")
+    write()

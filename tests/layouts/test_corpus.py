@@ -1,0 +1,76 @@
+"""How a path is recognized: each layout of the corpus, made anew, has the answer that `answers.toml` records.
+
+`python tests/layouts/corpus.py --write` records today's; what a change of the rules changes is then seen in that file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import cases
+import corpus
+import looks
+import pytest
+from store_server import Server, serving
+
+from rawpack_packer.sources import registry
+
+ANSWERS = corpus.recorded()
+_WRITE = "; python tests/layouts/corpus.py --write records it"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving() as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", corpus.CASES)
+def test_a_layout_is_recognized_as_recorded(name: str, tmp_path: Path, server: Server) -> None:
+    case = corpus.CASES[name]
+    if module := cases.missing(case):
+        pytest.skip(f"needs {module}")
+    assert corpus.recognized(case, tmp_path, server) == ANSWERS[name], f"{name}{_WRITE}"
+
+
+@pytest.mark.parametrize("case", looks.CASES, ids=lambda case: case.name)
+def test_no_more_is_looked_at_than_recorded(case: cases.Case, tmp_path: Path, server: Server) -> None:
+    if module := cases.missing(case):
+        pytest.skip(f"needs {module}")
+    most = ANSWERS[f"looks: {case.name}"]
+    counts = looks.looked(case, tmp_path, server)
+    more = {name: count for name, count in counts.items() if isinstance(count, int) and count > most[name]}
+    assert not more, f"{case.name}: {most}{_WRITE}"
+
+
+def test_each_answer_is_of_a_layout() -> None:
+    """None is left over from a layout that was taken out, and each that is known to be wrong is marked."""
+    assert list(ANSWERS) == list(corpus.TABLES)
+    marked = {name: answer["wrong"] for name, answer in ANSWERS.items() if "wrong" in answer}
+    assert marked == {name: case.wrong for name, case in corpus.CASES.items() if case.wrong}
+
+
+def test_each_kind_is_opened() -> None:
+    assert {answer["kind"] for answer in ANSWERS.values() if "kind" in answer} == {*registry.KINDS, "dataset"}
+
+
+def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
+    """By whichever function, as a text or bytes; nothing outside of the folder, and nothing afterwards."""
+    inner, file = tmp_path / "inner", tmp_path / "inner/file"
+    inner.mkdir()
+    file.write_text("words")
+    with looks.counted(tmp_path) as seen:
+        os.listdir(inner)  # noqa: PTH208
+        os.scandir(os.fsencode(inner)).close()
+        list(tmp_path.iterdir())
+        os.listdir(tmp_path.parent)  # noqa: PTH208
+        os.close(os.open(file, os.O_RDONLY))
+        with file.open() as opened:
+            opened.read()
+        file.read_bytes()
+        Path(__file__).read_bytes()
+    file.read_bytes()
+    assert seen.listings == {"inner": 2, ".": 1}
+    assert seen.openings == {"inner/file": 3}
