@@ -228,4 +228,6 @@ def test_a_scale_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         made(tmp_path / "uint8", ConvertImageDtype(scale=4095))
     with pytest.raises(UsageError, match=r"divided by 255 first.*divide by 255, mean="):
         made(tmp_path / "int32", Normalize((123.675,), (58.395,), scale=255))
+    with pytest.raises(UsageError, match=r"divide by 4095, mean=\(0.4884,\)"):
+        made(tmp_path / "int32", Normalize((2000,), (0.2,), scale=4095))
     assert made(tmp_path / "int32", Normalize((123.675,), (58.395,), scale=1)).std() > 1

@@ -164,7 +164,7 @@ def _picture(
         image = prepare(value, recipe, times)
         notes += image.notes
         _check_shape(image.shape, field)
-        # Wider values are stored as they are.
+        # Only images of 8 bits are encoded here.
         return _stored(image.image, image.image, image.shape, field), image.size, image.measures
     stored, size, measures = _from_array(np.asarray(value), recipe, field, notes, times)
     planes = None if item.planes is None else item.planes.get(name)

@@ -78,11 +78,12 @@ def sizes_at(library: Stores, name: str, count: int) -> list[Size]:
 
 
 def stored_ranges(library: Stores, chosen: Iterable[str], steps: Sequence[Any]) -> dict[str, Range]:
-    """The ranges of the chosen fields that have one, where any step asks for them: as noted while packing, or else of a
-    few samples."""
-    names = [name for name in chosen if library.fields[name].ranged]
-    asks = any(isinstance(step, ConvertImageDtype | Normalize) for step in flat(steps))
-    if not names or not asks or not len(library):
+    """The ranges of the chosen fields that any of these steps scales: as noted while packing, or else of a few
+    samples."""
+    scaling = [step for step in flat(steps) if isinstance(step, ConvertImageDtype | Normalize)]
+    fields = {name: library.fields[name] for name in chosen if library.fields[name].ranged}
+    names = [name for name, stored in fields.items() if any(concerns(step, name, stored) for step in scaling)]
+    if not names or not len(library):
         return {}
     noted = [store.manifest.ranges for store in library.stores if len(store)]
     ranges = [{name: own[name] for name in names if name in own} for own in noted if own is not UNSET]

@@ -104,7 +104,7 @@ class Normalize(Step):
         if not given:
             return
         most, cure = max(abs(n) for values in given.values() for n in values), ""
-        unit = next((n for n in _GREATEST if most <= n), None)
+        unit = next((n for n in sorted({*_GREATEST, self.scale or 255}) if most <= n), None)
         if greatest == 1 and unit is not None:
             right = {name: tuple(float(f"{n / unit:.4g}") for n in values) for name, values in given.items()}
             cure = f": divide by {unit}, {', '.join(f'{name}={values}' for name, values in right.items())}"
