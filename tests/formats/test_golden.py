@@ -68,7 +68,9 @@ def test_there_is_one_of_each() -> None:
     assert {field["encoding"] for field in fields} == set(CODECS)
     assert {field["kind"] for field in fields} == {"image", "mask", "number", "ragged", "text"}
     assert {field.get("follows") for field in fields} == {None, "rows", "keypoints", "polygons"}
-    assert {name for manifest in all_of for name in manifest.get("features", ())} == {"several-images", "several-texts"}
+    assert {name for manifest in all_of for name in manifest.get("features", ())} == {
+        "several-images", "several-texts", "value-ranges"
+    }  # fmt: skip
     assert {"uint8", "uint16", "int16", "int64", "float16", "float32", "float64", "bool", "str"} == {
         field["dtype"] for field in fields
     }

@@ -69,7 +69,7 @@ def test_every_image_is_stored_and_read(stored: Stored, layout: str, one_size: b
     kinds = {name: field.kind for name, field in fields.items() if field.in_shards}
     assert kinds == {name: "mask" if name == "seg" else "image" for name in kinds}
     assert {name for name, field in fields.items() if field.nearest is True} == {"depth", "heat"} & {*kinds}
-    assert json.loads((store / "store.json").read_text())["features"] == ["several-images"]
+    assert json.loads((store / "store.json").read_text())["features"] == ["several-images", "value-ranges"]
 
 
 @over_sizes
@@ -176,11 +176,11 @@ def test_a_reader_refuses_features_that_it_does_not_know(stored: Stored, tmp_pat
             do(store, *[tmp_path / "to"] * (do is rawpack_packer.convert))
     ran = run_here("inspect", store)
     assert (ran.code, cure in ran.err) == (1, True), ran
-    for features in (None, []):
+    for features in (None, [], ["several-images"], ["value-ranges"]):
         change(features=features)
         with pytest.raises(DamagedStoreError, match="its features are"):
             Reader(store)
-    change(features=["several-images"])
+    change(features=["several-images"], ranges=None)
     assert check(Reader(store)[3], "memmap") == 3
 
 

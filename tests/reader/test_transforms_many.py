@@ -53,10 +53,11 @@ MEAN, STD = (0.485, 0.456, 0.406, 0.3), (0.229, 0.224, 0.225, 0.5)
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A store of each kind, of noise."""
+    """A store of each kind, of noise that fills the range of its dtype."""
     folder, noise = tmp_path_factory.mktemp("many"), np.random.default_rng(5)
     for name, (*shape, dtype) in KINDS.items():
-        images = noise.integers(0, 256, shape) if dtype != "float32" else noise.normal(size=shape)
+        whole = dtype != "float32"
+        images = noise.integers(0, np.iinfo(dtype).max, shape, dtype, True) if whole else noise.uniform(-2, 2, shape)
         rawpack_packer.pack(images.astype(dtype), folder / name, workers=0)
     return {name: folder / name for name in KINDS}
 

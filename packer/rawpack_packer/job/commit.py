@@ -24,7 +24,7 @@ import rawpack
 from rawpack.disk import manifest as manifests
 from rawpack.disk import npy
 from rawpack.disk.columns import files_of
-from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Rejects, Shard
+from rawpack.disk.manifest import Columns, Field, FileRecord, Manifest, Range, Rejects, Shard, joined
 from rawpack.disk.mapped import check_contents, map_file
 from rawpack.errors import DamagedStoreError
 from rawpack.system import writing
@@ -112,12 +112,14 @@ class Totals:
     bytes_in: int = 0
     shards: list[Shard] = field(default_factory=list)
     labels: Counter[int] = field(default_factory=Counter)
+    ranges: dict[str, Range] = field(default_factory=dict)
 
     def add(self, record: PartRecord) -> None:
         self.samples += record.rows
         self.bytes_in += record.bytes_in
         self.rejects.update(reject.reason for reject in record.rejects)
         self.counts.update(record.counts)
+        self.ranges = joined((self.ranges, record.ranges))
         self.identical.add(np.frombuffer(record.sources, "<u8"))
         if self.classes and "label" in record.columns:
             values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
@@ -144,12 +146,14 @@ def commit_store(job: Job, totals: Totals, provenance: dict[str, Any]) -> Manife
     rejects = commit_rejects(destination, before.run, numbers if totals.rejects else (), old)
     write_provenance(destination, provenance, job.source.states(), before.run)
     reasons = totals.rejects + Counter(old.rejects.reasons if old else {})
+    ranges = _ranges(job, totals)
     manifest = Manifest(
         rawpack=manifests.VERSION,
         format=job.recipe.format,
         samples=totals.samples + (old.samples if old else 0),
         fields=fields,
-        features=manifests.features_of(fields),
+        features=manifests.features_of(fields, ranges),
+        ranges=ranges,
         classes=job.source.info.classes,
         shards=(*(old.shards if old else ()), *totals.shards),
         columns=(*(old.columns if old else ()), *columns),
@@ -206,6 +210,16 @@ def write_rejects(destination: Path, parts: Iterable[int], path: Path, old: Mani
             record = read_record(destination, number)
             for reject in record.rejects if record is not None else ():
                 file.write(msgspec.json.encode(reject) + b"\n")
+
+
+def _ranges(job: Job, totals: Totals) -> dict[str, Range] | msgspec.UnsetType:
+    """The ranges of the whole store: unset if those of its older samples were not noted."""
+    old = job.before.manifest
+    was = old.ranges if old and old.samples else {}
+    if was is msgspec.UNSET:
+        return was
+    both = joined((was, totals.ranges))
+    return {name: both[name] for name in job.fields if name in both} or msgspec.UNSET
 
 
 def _counts(job: Job, totals: Totals) -> dict[str, int]:

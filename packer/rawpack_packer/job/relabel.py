@@ -284,7 +284,7 @@ def _commit(path: Path, store: Store, change: _Change, where: str) -> None:
     new = msgspec.structs.replace(
         manifest,
         fields=change.fields,
-        features=manifests.features_of(change.fields),
+        features=manifests.features_of(change.fields, manifest.ranges),
         classes=change.classes,
         columns=(columns,),
         rejects=msgspec.structs.replace(manifest.rejects, file=rejects),

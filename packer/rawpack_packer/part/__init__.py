@@ -17,7 +17,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import Field, FileRecord, Placement
+from rawpack.disk.manifest import Field, FileRecord, Placement, Range, joined
 from rawpack.errors import DecodeError, PackError
 from rawpack.system import writing
 from rawpack_packer.destination import files, lock
@@ -49,6 +49,8 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     bytes_in: int
     sources: bytes
     """xxh3_64 of each packed sample's source bytes, little-endian uint64, to count duplicates."""
+    ranges: dict[str, Range] = {}
+    """As in `Manifest`."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ class _RecordRows:
         self._rejects: list[Reject] = []
         self._counts: Counter[str] = Counter()
         self._index: dict[str, NDArray[Any]] = {}
+        self._ranges: dict[str, Range] = {}
 
     def add(self, key: str, sample: PreparedSample, source: int | None) -> None:
         """source: xxh3_64 of the image as it was read; None if it is stored unchanged."""
@@ -197,6 +200,8 @@ class _RecordRows:
             self._shapes[name].append(stored.shape)
         self._sources.append(self._hashes[IMAGE][-1] if source is None else source)
         self._counts.update(sample.notes)
+        own = {name: stored.range for name, stored in sample.parts.items() if stored.range is not None}
+        self._ranges = joined((self._ranges, own))
 
     def reject(self, reject: Reject) -> None:
         self._rejects.append(reject)
@@ -237,6 +242,7 @@ class _RecordRows:
             counts=dict(self._counts),
             bytes_in=self.bytes_in,
             sources=np.array(self._sources, "<u8").tobytes(),
+            ranges=self._ranges,
         )
 
 

@@ -12,13 +12,14 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import CURATED, Field
+from rawpack.disk.manifest import CURATED, Field, Range
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import cover_size
 from rawpack.pixels.resize import fit, fit_nearest
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
+from rawpack.transforms.together import range_of
 from rawpack_packer.images import ImageHeader, by_pillow, decode_image, read_header
 from rawpack_packer.images.header import to_color
 from rawpack_packer.images.jpeg import is_whole
@@ -61,6 +62,8 @@ class Stored:
     """The values in C order, or planes (n,), or the bytes (n,) of a JPEG or PNG file."""
     shape: tuple[int, ...]
     """The shape of the values: (H, W, C), or any other for arrays."""
+    range: Range | None = None
+    """Of the values, where the field is `ranged` and any is finite."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,8 @@ def _picture(
         image = prepare(value, recipe, times)
         notes += image.notes
         _check_shape(image.shape, field)
-        return Stored(image.image, image.shape), image.size, image.measures
+        # Only images of 8 bits are encoded here.
+        return _stored(image.image, image.image, image.shape, field), image.size, image.measures
     stored, size, measures = _from_array(np.asarray(value), recipe, field, notes, times)
     planes = None if item.planes is None else item.planes.get(name)
     if planes is not None and field.planar and recipe.crop is None and stored.shape[:2] == size:
@@ -187,7 +191,7 @@ def _from_array(
     image = pixels[..., None] if pixels.ndim == 2 and len(field.shape) == 3 else pixels
     if len(field.shape) != 3:
         _check_shape(image.shape, field)
-        return Stored(encoded(image, field.encoding, recipe, notes), image.shape), (0, 0), {}
+        return _stored(image, encoded(image, field.encoding, recipe, notes), image.shape, field), (0, 0), {}
     if image.ndim != 3 or not image.size:
         raise DecodeError(BAD_FIELD, f"the image has shape {pixels.shape}; pixels are (H, W) or (H, W, C)")
     if image.shape[2] != field.shape[2] and image.dtype == np.uint8 and image.shape[2] in (1, 3):
@@ -198,7 +202,7 @@ def _from_array(
     # Writers do not convert: another dtype would be read as wrong values.
     assert image.dtype == field.dtype, image.dtype
     measures = _measures(image, recipe)
-    return Stored(encoded(image, field.encoding, recipe, notes), image.shape), size, measures
+    return _stored(image, encoded(image, field.encoding, recipe, notes), image.shape, field), size, measures
 
 
 def _exact(
@@ -228,7 +232,11 @@ def _exact(
         target, how = _fitted(recipe, (mask.shape[0], mask.shape[1]))
         mask = fit_nearest(mask, target, fit=how, times=times)
     _check_shape(mask.shape, field)
-    return Stored(encoded(mask, field.encoding, recipe, []), mask.shape), was
+    return _stored(mask, encoded(mask, field.encoding, recipe, []), mask.shape, field), was
+
+
+def _stored(values: NDArray[Any], data: NDArray[Any], shape: tuple[int, ...], field: Field) -> Stored:
+    return Stored(data, shape, range_of(values) if field.ranged else None)
 
 
 def _named(name: str, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

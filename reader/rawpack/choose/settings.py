@@ -250,15 +250,15 @@ def _pipeline(
         return None, None
     from rawpack.transforms.boxes import mover_for
     from rawpack.transforms.plan import look_alikes, plan_pipeline
-    from rawpack.transforms.together import stored_sizes
+    from rawpack.transforms.together import stored_ranges, stored_sizes
 
     library = samples.library
     classes = len(library.classes) if library.classes else None
     worked = [name for name in chosen if name not in files]
     alike = look_alikes(library, worked)
-    sizes = stored_sizes(library, chosen)
+    sizes, ranges = stored_sizes(library, chosen), stored_ranges(library, worked, transform or [])
     frames = {name: samples.frames(name, length) for name in worked}
-    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, classes, alike, sizes)
+    pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, classes, alike, sizes, ranges)
     mover = mover_for(transform, library.fields, chosen, before, sizes)
     return pipeline if pipeline.plans or pipeline.batch_steps else None, mover
 

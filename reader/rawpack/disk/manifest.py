@@ -7,7 +7,8 @@ its size and checksum, except `provenance.*`. Its own checksum is therefore the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,8 +22,8 @@ from rawpack.system.files import read_plain
 
 NAME = "store.json"
 VERSION = 1
-SEVERAL_IMAGES, SEVERAL_TEXTS = "several-images", "several-texts"
-FEATURES = (SEVERAL_IMAGES, SEVERAL_TEXTS)
+SEVERAL_IMAGES, SEVERAL_TEXTS, VALUE_RANGES = "several-images", "several-texts", "value-ranges"
+FEATURES = (SEVERAL_IMAGES, SEVERAL_TEXTS, VALUE_RANGES)
 """What some stores have and a reader must know of. A reader refuses those that it does not know, by name."""
 HEAD_BYTES = 8192
 """How many first bytes of a shard file are hashed when it is opened. They include the header of every format, so most
@@ -44,6 +45,8 @@ _FieldName = Annotated[str, Meta(pattern=rf"\A{FIELD_NAME.pattern}\Z")]
 _Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 _PlainName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\Z")]
 """Of a file or folder: an untrusted manifest must not lead out of the store."""
+Range = tuple[int | float, int | float]
+"""The least and the greatest finite value of an image field. Floats would round whole numbers of 64 bits."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
@@ -101,6 +104,11 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def in_shards(self) -> bool:
         """Whether it is stored in shards, with a checksum of each sample; other fields are stored in columns."""
         return self.kind in ("image", "mask")
+
+    @property
+    def ranged(self) -> bool:
+        """Whether the range of its values is noted: an image of whole numbers wider than 8 bits, or of floats."""
+        return self.kind == "image" and self.dtype[0] in "uif" and not self.dtype.endswith("int8")
 
     @property
     def in_slot(self) -> bool:
@@ -214,6 +222,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     fields: Annotated[dict[_FieldName, Field], Meta(min_length=1)]
     features: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """Those of `FEATURES` that the store has, in their order. Unset where there are none."""
+    ranges: dict[str, Range] | msgspec.UnsetType = msgspec.UNSET
+    """Of the fields that are `ranged`, in their order. Unset where there are none, and in stores of older versions."""
     classes: tuple[str, ...] | None
     shards: tuple[Shard, ...]
     columns: tuple[Columns, ...]
@@ -323,13 +333,26 @@ class _Needed(msgspec.Struct):
     features: tuple[str, ...] = ()
 
 
-def features_of(fields: Mapping[str, Field]) -> tuple[str, ...] | msgspec.UnsetType:
-    """The features of a store with these fields, as its manifest has them."""
+def features_of(
+    fields: Mapping[str, Field], ranges: Mapping[str, Range] | msgspec.UnsetType
+) -> tuple[str, ...] | msgspec.UnsetType:
+    """The features of a store with these fields and ranges, as its manifest has them."""
     has = {
         SEVERAL_IMAGES: sum(field.kind == "image" for field in fields.values()) > 1,
         SEVERAL_TEXTS: any(field.is_texts for field in fields.values()),
+        VALUE_RANGES: ranges is not msgspec.UNSET,
     }
     return tuple(name for name in FEATURES if has[name]) or msgspec.UNSET
+
+
+def joined(ranges: Iterable[Mapping[str, Range]]) -> dict[str, Range]:
+    """The ranges of all samples from those of some each."""
+    ends = dict[str, Range]()
+    for own in ranges:
+        for name, (least, greatest) in own.items():
+            low, high = ends.get(name, (least, greatest))
+            ends[name] = min(low, least), max(high, greatest)
+    return ends
 
 
 def main_image(fields: Mapping[str, Field]) -> str:
@@ -352,8 +375,10 @@ def _check(manifest: Manifest) -> None:
     label = manifest.fields.get("label")
     if manifest.classes is not None and label and (label.kind, label.dtype, label.shape) != ("number", "int64", ()):
         raise ValueError(f"classes, but labels are {label.kind} {label.dtype} {label.shape}")
-    if manifest.features != features_of(manifest.fields):
-        raise ValueError(f"its features are {manifest.features}, by its fields {features_of(manifest.fields)}")
+    if manifest.features != (features := features_of(manifest.fields, manifest.ranges)):
+        raise ValueError(f"its features are {manifest.features}, by its fields and ranges {features}")
+    if manifest.ranges is not msgspec.UNSET:
+        _check_ranges(manifest.ranges, manifest.fields)
     images = {name for name, field in manifest.fields.items() if field.in_shards}
     for shard in manifest.shards:
         if set(shard.fields) != images:
@@ -373,6 +398,15 @@ def _check(manifest: Manifest) -> None:
     names = [record.name for shard in manifest.shards for record in shard.files]
     if len(set(names)) != len(names):
         raise ValueError("two shards share a file")
+
+
+def _check_ranges(ranges: Mapping[str, Range], fields: Mapping[str, Field]) -> None:
+    most = sys.float_info.max
+    for name, (least, greatest) in ranges.items():
+        if name not in fields or not fields[name].ranged or not -most <= least <= greatest <= most:
+            raise ValueError(f"values of {name} from {least} to {greatest}")
+    if not ranges:
+        raise ValueError("an empty list of ranges")
 
 
 def _check_field(name: str, field: Field) -> None:

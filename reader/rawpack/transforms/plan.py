@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from rawpack.disk.manifest import Field, main_image
+from rawpack.disk.manifest import Field, Range, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.user import did_you_mean
@@ -42,12 +42,13 @@ def plan_pipeline(
     classes: int | None = None,
     alike: Mapping[str, Field] = {},
     sizes: Mapping[str, Sizes] = {},
+    ranges: Mapping[str, Range] = {},
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store.
 
     before: steps that come first. frames: how many a sample has, by field; None where it has one value. Steps work on
     frames, batch steps on whole clips. classes: how many the store names. alike: the chosen fields that look like
-    images, see `look_alikes`. sizes: see `stored_sizes`.
+    images, see `look_alikes`. sizes: see `stored_sizes`. ranges: see `stored_ranges`.
 
     Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
@@ -75,7 +76,7 @@ def plan_pipeline(
             _check_left(step, name, together)
         check_step(step, spec, made, name, alike)
 
-    made_of = field_plans(singles, fields, chosen, sizes, frames, check)
+    made_of = field_plans(singles, fields, chosen, sizes, frames, check, ranges)
     whole = {name: plan for name, plan in made_of.items() if name in chosen}
     plans = {name: plan for name, plan in whole.items() if plan.steps}
     results = {name: plan.sample_result for name, plan in plans.items()}

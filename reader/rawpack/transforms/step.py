@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import Range
 from rawpack.errors import UsageError
 from rawpack.system.user import suggesting
 from rawpack.transforms.randomness import Random, Randoms
@@ -40,6 +41,9 @@ class Spec:
     """The kind of the field: "image", "mask" or "number". Set for batch steps only."""
     classes: int | None = None
     """For labels, how many classes the store names; None if it names none. Set for batch steps only."""
+    seen: Range | None = None
+    """Least and greatest value of an image that is `ranged`, as the store has it; None where it is not known, and once
+    values were scaled."""
 
     @property
     def fixed(self) -> bool:

@@ -10,21 +10,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
+from msgspec import UNSET
 
-from rawpack.disk.manifest import Field, main_image
+from rawpack.disk.manifest import Field, Range, joined, main_image
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import IMAGE, PIXELS, Share, Size, misfit, sides
 from rawpack.transforms.pipeline import FieldPlan
-from rawpack.transforms.step import Spec, Step, named, needs_size
-from rawpack.transforms.values import ByTable, by_tables
+from rawpack.transforms.step import Array, Spec, Step, named, needs_size
+from rawpack.transforms.values import ByTable, ConvertImageDtype, Normalize, by_tables
 from rawpack.transforms.views import FieldViews, Views
 
 LOOKED_AT = 16
 """Samples whose images are looked at, where images differ in size."""
+_ASKED = 64
+"""Samples whose values are looked at, where a store has no ranges."""
 _PACKAGE = __name__.partition(".")[0]
 Sizes = Sequence[Size]
 """Of the images of a few samples, the same for each field; one size where all are alike."""
@@ -73,6 +77,33 @@ def sizes_at(library: Stores, name: str, count: int) -> list[Size]:
     return found
 
 
+def stored_ranges(library: Stores, chosen: Iterable[str], steps: Sequence[Any]) -> dict[str, Range]:
+    """The ranges of the chosen fields that any of these steps scales: as noted while packing, or else of a few
+    samples."""
+    scaling = [step for step in flat(steps) if isinstance(step, ConvertImageDtype | Normalize)]
+    fields = {name: library.fields[name] for name in chosen if library.fields[name].ranged}
+    names = [name for name, stored in fields.items() if any(concerns(step, name, stored) for step in scaling)]
+    if not names or not len(library):
+        return {}
+    noted = [store.manifest.ranges for store in library.stores if len(store)]
+    ranges = [{name: own[name] for name in names if name in own} for own in noted if own is not UNSET]
+    if UNSET in noted:
+        count = min(_ASKED, len(library))
+        # Behind a URL, only the first shard is fetched for this.
+        last = count - 1 if library.fetcher is not None else len(library) - 1
+        for row in np.linspace(0, last, count, dtype=np.int64).tolist():
+            own = {name: range_of(library.value(name, row, verify=False)) for name in names}
+            ranges.append({name: ends for name, ends in own.items() if ends is not None})
+    return joined(ranges)
+
+
+def range_of(values: Array) -> Range | None:
+    """The least and the greatest finite value; None where there are none."""
+    if values.size and not (np.isfinite(values.min()) and np.isfinite(values.max())):
+        values = values[np.isfinite(values)]
+    return (values.min().item(), values.max().item()) if values.size else None
+
+
 def field_plans(
     steps: Sequence[Step],
     fields: Mapping[str, Field],
@@ -80,18 +111,21 @@ def field_plans(
     sizes: Mapping[str, Sizes] = {},
     frames: Mapping[str, int | None] = {},
     check: Check = lambda *_: None,
+    ranges: Mapping[str, Range] = {},
 ) -> dict[str, FieldPlan]:
     """What steps do to the chosen fields, in the order in which these are drawn for: the image first, which so gets the
     same random numbers whatever is beside it. If boxes are chosen, the image that they belong to is always among them.
 
     sizes: see `stored_sizes`. frames: as of `plan_pipeline`. check: gets the name of a field, each step that is
-    applied to it, and its samples before and after that. Raises UsageError where steps and fields do not fit.
+    applied to it, and its samples before and after that. ranges: see `stored_ranges`. Raises UsageError where steps and
+    fields do not fit.
     """
     main, order = main_image(fields), list(fields)
     names = sorted(chosen, key=lambda name: (name != main, order.index(name)))
     if main and main not in names and any(fields[name].moves for name in names):
         names.append(main)
-    drafts = {name: _Draft(fields[name], [spec_of(fields[name])], sizes.get(name)) for name in names}
+    specs = {name: replace(spec_of(fields[name]), seen=ranges.get(name)) for name in names}
+    drafts = {name: _Draft(fields[name], [spec], sizes.get(name)) for name, spec in specs.items()}
     _Fitting(main, frozenset(chosen), check).fit(steps, drafts)
     return {name: draft.plan(frames.get(name)) for name, draft in drafts.items()}
 
@@ -120,7 +154,7 @@ class _Draft:
         """What a step makes from samples like `spec`."""
         made = step.makes_mask(spec) if self.stored.exact else step.makes(spec)
         # What users' steps pass on says nothing about the values that they make.
-        return made if _own(step) else replace(made, within=None)
+        return made if _own(step) else replace(made, within=None, seen=None)
 
     def add(self, number: int, step: Step, share: Share, made: Spec) -> None:
         """Add a step that makes samples like `made`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -25,27 +26,36 @@ _PAGE, _APART = 4096, 320
 
 
 class ConvertImageDtype(Step):
-    """Convert to floats; whole numbers are scaled so that the greatest of their dtype becomes 1, as in torchvision."""
+    """Convert to floats; whole numbers are scaled so that the greatest of their dtype becomes 1, as in torchvision, or
+    all values so that `scale` does."""
 
     pointwise = vectorized = True
+    scale: float | None = None
 
-    def __init__(self, dtype: Any = "float32", *, fields: Sequence[str] | None = None) -> None:
-        """dtype: "float16", "float32" or "float64", or numpy's types. fields: the images; None for all but masks."""
+    def __init__(
+        self, dtype: Any = "float32", *, scale: float | None = None, fields: Sequence[str] | None = None
+    ) -> None:
+        """dtype: "float16", "float32" or "float64", or numpy's types. scale: what values are divided by; needed where
+        they do not fill the range of their dtype, and for floats above 2. fields: the images; None for all but
+        masks."""
         self.dtype = float_dtype(dtype)
+        if scale is not None:
+            self.scale = _scale(scale)
         self.only(fields)
 
     def makes(self, spec: Spec) -> Spec:
-        return replace(_real(self, spec), dtype=self.dtype, within=_within(spec))
+        return replace(_filled(self, spec), dtype=self.dtype, within=_within(spec, self.scale), seen=None)
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
-        return _floats(image).astype(self.dtype)
+        return _floats(image, self.scale).astype(self.dtype)
 
 
 class Normalize(Step):
-    """(x - mean) / std for each channel. Whole numbers are scaled first, so that the greatest becomes 1. In a batch of
-    several images, for those that are stored as uint8 of three channels, unless `fields` names others."""
+    """(x - mean) / std for each channel. Whole numbers are scaled first, as by ConvertImageDtype. In a batch of several
+    images, for those that are stored as uint8 of three channels, unless `fields` names others."""
 
     pointwise = vectorized = True
+    scale: float | None = None
 
     def __init__(
         self,
@@ -53,29 +63,32 @@ class Normalize(Step):
         std: Sequence[float],
         dtype: Any = "float32",
         *,
+        scale: float | None = None,
         fields: Sequence[str] | None = None,
     ) -> None:
         """mean, std: one for each channel, or one for all. For whole numbers, and what other steps have scaled to 0..1,
-        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result. fields:
-        see above."""
+        those of values from 0 to 1: UsageError where such values cannot have them. dtype: of the result. scale: as
+        of ConvertImageDtype; with 1, mean and std are those of the values as they are stored. fields: see above."""
         self.only(fields)
         self.mean, self.std = _channels("mean", mean), _channels("std", std)
         if not all(self.std):
             raise UsageError(f"std={std!r} must not be 0")
         self.dtype = float_dtype(dtype)
+        if scale is not None:
+            self.scale = _scale(scale)
         self._axes: tuple[int, ...] = (-1,)
 
     def makes(self, spec: Spec) -> Spec:
-        channels = _real(self, spec).shape[0 if spec.layout == "CHW" else -1]
+        channels = _filled(self, spec).shape[0 if spec.layout == "CHW" else -1]
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, channels):
                 raise UsageError(f"{self!r}: {len(values)} values of {name} for images of {channels} channels")
-        within = _within(spec)
+        within = _within(spec, self.scale)
         if within is not None:
             self._check_units(*within)
             ends = (np.array(within)[:, None] - self.mean) / self.std
             within = float(ends.min()), float(ends.max())
-        return replace(spec, dtype=self.dtype, within=within)
+        return replace(spec, dtype=self.dtype, within=within, seen=None)
 
     def plain(self) -> None:
         return None
@@ -91,12 +104,13 @@ class Normalize(Step):
         if not given:
             return
         most, cure = max(abs(n) for values in given.values() for n in values), ""
-        unit = next((n for n in _GREATEST if most <= n), None)
+        unit = next((n for n in sorted({*_GREATEST, self.scale or 255}) if most <= n), None)
         if greatest == 1 and unit is not None:
             right = {name: tuple(float(f"{n / unit:.4g}") for n in values) for name, values in given.items()}
             cure = f": divide by {unit}, {', '.join(f'{name}={values}' for name, values in right.items())}"
+        first = "whole numbers are scaled to 0..1" if self.scale is None else f"values are divided by {self.scale}"
         raise UsageError(
-            f"{self!r}: whole numbers are scaled to 0..1 first, so values are from {least:.3g} to {greatest:.3g} here "
+            f"{self!r}: {first} first, so values are from {least:.3g} to {greatest:.3g} here "
             f"and cannot have this {' and '.join(given)}{cure}"
         )
 
@@ -107,7 +121,7 @@ class Normalize(Step):
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         mean, std = (np.array(values, np.float64).reshape(self._axes) for values in (self.mean, self.std))
-        return ((_floats(image) - mean) / std).astype(self.dtype)
+        return ((_floats(image, self.scale) - mean) / std).astype(self.dtype)
 
 
 class ToCHW(Step):
@@ -220,11 +234,14 @@ class ByTable(Step):
     def _line(self) -> NDArray[np.float64] | None:
         """(channels, 2): the scale and the shift that the steps are; None where they are something else."""
         shift: Array = np.zeros(len(self.tables))
-        scale: Array = shift + 1 / 255
+        scale, greatest = shift + 1, 255.0
         for step in self.steps:
-            if type(step) is Normalize:
-                scale, shift = scale / step.std, (shift - step.mean) / step.std
-            elif type(step) not in (ConvertImageDtype, ToCHW):
+            if type(step) is ConvertImageDtype or type(step) is Normalize:
+                by, greatest = step.scale or greatest, 1.0  # only bytes are scaled without being asked
+                scale, shift = scale / by, shift / by
+                if type(step) is Normalize:
+                    scale, shift = scale / step.std, (shift - step.mean) / step.std
+            elif type(step) is not ToCHW:
                 return None
         return np.ascontiguousarray(np.stack([scale, shift], axis=1))
 
@@ -277,26 +294,56 @@ def float_dtype(dtype: Any) -> str:
     return name
 
 
-def _real(step: Step, spec: Spec) -> Spec:
-    """`spec`, or UsageError if its values are not real numbers."""
-    if np.dtype(spec.dtype).kind not in "uif":
+def _scale(scale: float) -> float:
+    """What `scale=` is. Raises UsageError where it is not a number above 0."""
+    if not (isinstance(scale, Real) and 0 < scale < np.inf):
+        raise UsageError(f"scale={scale!r} must be a number above 0: the value that becomes 1")
+    return scale
+
+
+def _filled(step: ConvertImageDtype | Normalize, spec: Spec) -> Spec:
+    """`spec`, or UsageError if its values are not real numbers, or if it is not clear which of them becomes 1."""
+    dtype = np.dtype(spec.dtype)
+    if dtype.kind not in "uif":
         raise UsageError(f"{step!r} needs numbers, not {spec.dtype}")
-    return spec
+    floats = dtype.kind == "f"
+    most = 0 if floats else int(np.iinfo(dtype).max)
+    if step.scale is not None:
+        if not floats and step.scale > 2 * most:
+            raise UsageError(
+                f"{step!r}: {dtype} has no such values: name the images that this scale= is for by fields="
+            )
+        return spec
+    if spec.seen is None or (spec.seen[1] <= 2 if floats else 2 * spec.seen[1] >= most):
+        return spec
+    # Not the greatest value itself: in the store of another split, that is another one.
+    bits = max(1, int(max(0, spec.seen[1])).bit_length())
+    why = "above 2" if floats else f"of at most {bits} bits, less than half of what becomes 1, {most}"
+    keep = " (scale=1 keeps values as they are)" if floats else ""
+    raise UsageError(
+        f"{step!r}: these {dtype} images have values {why}: say what becomes 1, such as scale={(1 << bits) - 1}{keep}; "
+        "use the same number for train and val"
+    )
 
 
-def _within(spec: Spec) -> tuple[float, float] | None:
-    """Least and greatest value of `_floats` of such samples."""
+def _within(spec: Spec, scale: float | None) -> tuple[float, float] | None:
+    """Least and greatest value of `_floats` of such samples; None where that is not known."""
+    if scale is not None:
+        return None if scale == 1 else (0.0 if np.dtype(spec.dtype).kind == "u" else -1.0, 1.0)
     if np.dtype(spec.dtype).kind == "f":
         return spec.within
     info = np.iinfo(spec.dtype)
     return info.min / info.max, 1.0
 
 
-def _floats(image: Array) -> NDArray[np.floating[Any]]:
-    """Whole numbers as float64, scaled so that the greatest of their dtype becomes 1. Floats stay as they are."""
-    if image.dtype.kind == "f":
-        return image
-    return image / np.float64(np.iinfo(image.dtype).max)
+def _floats(image: Array, scale: float | None) -> NDArray[np.floating[Any]]:
+    """Whole numbers as float64, scaled so that the greatest of their dtype becomes 1. Floats stay as they are. With a
+    scale, both are divided by it."""
+    if scale is None:
+        if image.dtype.kind == "f":
+            return image
+        scale = np.iinfo(image.dtype).max
+    return image / np.float64(scale)
 
 
 def _channels(name: str, values: Sequence[float]) -> tuple[float, ...]:

@@ -1,0 +1,233 @@
+"""Images whose values do not fill their dtype: packing notes the range, and steps that scale ask what becomes 1."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import rawpack
+from rawpack import Reader
+from rawpack.disk.manifest import seal, unseal
+from rawpack.errors import DamagedStoreError, UsageError
+from rawpack.store.stores import Stores
+from rawpack.transforms import ConvertImageDtype, Normalize, RandomHorizontalFlip, ToCHW, Views
+from rawpack.transforms.step import Spec
+from rawpack.transforms.values import ByTable
+
+Images = NDArray[Any]
+WIDE = ["int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
+WAYS: list[dict[str, Any]] = [{}, {"compression": "zstd"}, {"format": "hdf5", "compression": "gzip"}]
+STEPS: dict[str, Callable[..., ConvertImageDtype | Normalize]] = {
+    "convert": ConvertImageDtype,
+    "normalize": lambda **scale: Normalize((0.5,), (0.25,), **scale),
+}
+
+
+def images(dtype: str, greatest: float, count: int = 6, least: float = 0) -> Images:
+    """Images (count, 5, 4, 3) of one value each, from `least` to `greatest`, in no order."""
+    values = np.array([least, greatest, *[(least + greatest) // 2] * (count - 2)]).astype(dtype)
+    return np.broadcast_to(values[[*range(1, count), 0], None, None, None], (count, 5, 4, 3)).copy()
+
+
+def tree(store: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((store / "store.json").read_text())
+    return made
+
+
+def change(store: Path, **changed: Any) -> None:
+    """Change entries of a manifest; None removes one."""
+    text, _ = unseal((store / "store.json").read_bytes(), "it")
+    left = {name: value for name, value in (json.loads(text) | changed).items() if changed.get(name, ...) is not None}
+    (store / "store.json").write_bytes(seal(json.dumps(left, indent=1).encode()))
+
+
+def made(store: Path, *steps: Any) -> Images:
+    """All images, as the steps make them."""
+    reader = Reader(store)
+    return next(iter(reader.batches(len(reader), workers=0, transform=steps)))["image"].copy()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("dtype", "options"), list(zip(WIDE, [*WAYS] * 3, strict=True)), ids=str)
+def test_the_range_is_noted(dtype: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """Exactly, of all finite values of all parts, however they are stored."""
+    noise = np.random.default_rng(1)
+    if dtype[0] == "f":
+        data = noise.normal(size=(9, 5, 4, 3)).astype(dtype)
+        data[0, 0, 0], data[1] = (np.nan, np.inf, -np.inf), np.nan
+    else:
+        data = noise.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (9, 5, 4, 3), dtype, endpoint=True)
+    rawpack.pack(data, tmp_path / "s", workers=0, shard_size="4K", **options)
+    finite = [value for value in data.reshape(-1).tolist() if math.isfinite(value)]
+    about = tree(tmp_path / "s")
+    assert (about["features"], about["ranges"]) == (["value-ranges"], {"image": [min(finite), max(finite)]})
+
+
+def test_of_all_images_that_can_have_one_and_of_no_other_field(tmp_path: Path) -> None:
+    """Also where they are stored as PNG. A store without such images names no feature and no range."""
+    sample = {
+        "image": np.zeros((4, 4, 3), np.uint8),
+        "depth": np.full((4, 4, 1), 700, np.uint16),
+        "mask": np.full((4, 4, 1), 9, np.uint16),
+        "n": np.arange(3),
+    }
+    kinds = {"depth": "image", "mask": "mask"}
+    rawpack.pack([sample], tmp_path / "s", format="lmdb", size="keep", fields=kinds, workers=0)
+    assert tree(tmp_path / "s")["features"] == ["several-images", "value-ranges"]
+    assert tree(tmp_path / "s")["ranges"] == {"depth": [700, 700]}
+    del sample["depth"]
+    rawpack.pack([sample], tmp_path / "plain", fields={"mask": "mask"}, size="keep", workers=0)
+    rawpack.pack(np.full((2, 3, 3), np.nan), tmp_path / "empty", workers=0)
+    for store in (tmp_path / "plain", tmp_path / "empty"):
+        assert not {"features", "ranges"} & set(tree(store))
+
+
+def test_stores_made_of_stores_have_the_range_of_their_samples(tmp_path: Path) -> None:
+    """Append, merge and subset; and a relabeled store keeps it. What older samples have is not made up."""
+    low, high = images("uint16", 300, least=200), images("uint16", 5000, least=1000)
+    for name, data in (("low", low), ("high", high)):
+        rawpack.pack({"image": data, "n": np.arange(6)}, tmp_path / name, workers=0)
+    rawpack.merge([tmp_path / "low", tmp_path / "high"], tmp_path / "both", prefix="names", workers=0)
+    rawpack.subset(tmp_path / "both", tmp_path / "some", rows=range(6, 12), workers=0)
+    rawpack.append({"image": high, "n": np.arange(6)}, tmp_path / "low", workers=0)
+    (tmp_path / "new.jsonl").write_text(
+        "".join(json.dumps({"key": row["key"], "n": 7}) + "\n" for row in Reader(tmp_path / "low"))
+    )
+    rawpack.relabel(tmp_path / "low", tmp_path / "new.jsonl")
+    ranges = {name: tree(tmp_path / name)["ranges"]["image"] for name in ("low", "both", "some")}
+    assert ranges == {"low": [200, 5000], "both": [200, 5000], "some": [1000, 5000]}
+    change(tmp_path / "high", features=None, ranges=None)
+    rawpack.append({"image": high, "n": np.arange(6)}, tmp_path / "high", workers=0)
+    assert not {"features", "ranges"} & set(tree(tmp_path / "high"))
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_where_it_is_not_clear_what_becomes_1_it_is_asked(dtype: str, tmp_path: Path) -> None:
+    """Whole numbers below half of the greatest of their dtype, and floats above 2. The error has the next 2^n - 1, and
+    never the value that was seen. With it, or any other number, values are divided by that."""
+    floats = dtype[0] == "f"
+    half = 2 if floats else np.iinfo(dtype).max // 2
+    cases = {256: 511, 4010: 4095, **({1000.5: 1023} if floats else {half: half, 1: 1})}
+    for number, (greatest, cure) in enumerate(cases.items()):
+        if not floats and greatest > half:
+            continue
+        data, store = images(dtype, greatest), tmp_path / str(number)
+        rawpack.pack(data, store, workers=0)
+        for name, step in STEPS.items():
+            with pytest.raises(UsageError, match=rf"such as scale={cure}\b.*train and val") as refused:
+                made(store, RandomHorizontalFlip(0), step())
+            assert greatest == cure or f"{greatest}" not in str(refused.value)
+            for scale in (cure, 100.5):
+                expected = data.astype(np.float64) / scale
+                expected = expected if name == "convert" else (expected - 0.5) / 0.25
+                np.testing.assert_allclose(made(store, step(scale=scale)), expected, rtol=1e-6, atol=1e-6)
+    fills = images(dtype, half if floats else half + 1)
+    rawpack.pack(fills, tmp_path / "fills", workers=0)
+    assert all(len(made(tmp_path / "fills", step())) == len(fills) for step in STEPS.values())
+
+
+def test_it_is_asked_wherever_the_step_is(tmp_path: Path) -> None:
+    """In views, after ToCHW, and where a step names the field; not after a function of one's own, or another scale."""
+    store = tmp_path / "s"
+    rawpack.pack(images("uint16", 4010), store, workers=0)
+    step = ConvertImageDtype()
+    for steps in ([Views(2, [step])], [ToCHW(), step], [ConvertImageDtype(fields=["image"])]):
+        with pytest.raises(UsageError, match="scale=4095"):
+            made(store, *steps)
+    made(store, lambda image: image * 16, step)
+    made(store, ConvertImageDtype(scale=4095), Normalize((0.5,), (0.5,)), step)
+
+
+def test_stores_without_ranges_are_asked_by_64_samples(tmp_path: Path) -> None:
+    """Spread over the whole store, and only where a step scales. Where the range is noted, no sample is read."""
+    store = tmp_path / "s"
+    rawpack.pack(
+        np.arange(500).astype(np.uint16)[:, None, None, None] + np.zeros((5, 4, 3), np.uint16), store, workers=0
+    )
+    with mock.patch.object(Stores, "value", autospec=True, side_effect=Stores.value) as read:
+        for rows, steps in ((0, [ConvertImageDtype()]), (0, [ToCHW()]), (64, [ConvertImageDtype()])):
+            if rows:
+                change(store, features=None, ranges=None)
+            read.reset_mock()
+            if len(steps) == 1 and isinstance(steps[0], ToCHW):
+                Reader(store).batches(8, workers=0, transform=steps)
+            else:
+                with pytest.raises(UsageError, match="scale=511"):
+                    Reader(store).batches(8, workers=0, transform=steps)
+            asked = [call.args[2] for call in read.call_args_list]
+            assert len(set(asked)) == rows
+            assert not rows or (min(asked), max(asked)) == (0, 499)
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        {},
+        {"key": [0, 1]},
+        {"other": [0, 1]},
+        {"image": [1, 0]},
+        {"image": [0]},
+        {"image": [0, "1"]},
+        {"image": [0, 10**400]},
+        {"image": [float("nan"), 1]},
+        {"image": [0, float("inf")]},
+    ],
+    ids=str,
+)
+def test_a_range_that_is_none_is_damage(ranges: Any, tmp_path: Path) -> None:
+    """It is of an image that can have one, finite, from the least to the greatest value."""
+    store = tmp_path / "s"
+    rawpack.pack(images("float32", 1), store, workers=0)
+    change(store, ranges=ranges)
+    with pytest.raises(DamagedStoreError):
+        Reader(store)
+
+
+@pytest.mark.parametrize("missing", ["features", "ranges"])
+def test_the_feature_and_the_ranges_come_together(missing: str, tmp_path: Path) -> None:
+    """So that readers of older versions refuse the store by name."""
+    rawpack.pack(images("float32", 1), tmp_path / "s", workers=0)
+    change(tmp_path / "s", **{missing: None})
+    with pytest.raises(DamagedStoreError, match="its features are"):
+        Reader(tmp_path / "s")
+
+
+@pytest.mark.parametrize("scale", [255, 100, 510.0, 1])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_bytes_are_divided_by_it_too(dtype: str, scale: float, tmp_path: Path) -> None:
+    """As a table, and as the arithmetic of a device."""
+    data = np.arange(240, dtype=np.uint8).reshape(4, 5, 4, 3)
+    rawpack.pack(data, tmp_path / "s", size="keep", workers=0)
+    steps = [ConvertImageDtype(dtype, scale=scale), Normalize((0.5,), (0.25,), dtype)]
+    loose = 1e-2 if dtype == "float16" else 1e-5
+    np.testing.assert_allclose(made(tmp_path / "s", *steps), (data / scale - 0.5) / 0.25, rtol=loose, atol=loose)
+    shown = made(tmp_path / "s", Normalize((0.5,), (0.25,), dtype, scale=scale), ToCHW())
+    np.testing.assert_allclose(shown.transpose(0, 2, 3, 1), (data / scale - 0.5) / 0.25, rtol=loose, atol=loose)
+    before = Spec((5, 4, 3), "uint8", "HWC")
+    tail = ByTable(steps, before, steps[1].makes(steps[0].makes(before))).tail()
+    assert tail is not None
+    assert tail.scale == pytest.approx([4 / scale] * 3)
+    assert tail.shift == pytest.approx([-2] * 3)
+
+
+def test_a_scale_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    """No number above 0; one that no value of the dtype comes near; and a mean of values that were not divided."""
+    for bad in (0, -1, float("nan"), float("inf"), "255"):
+        with pytest.raises(UsageError, match=r"scale=.* must be a number above 0"):
+            ConvertImageDtype(scale=bad)  # type: ignore[arg-type]
+    for dtype, most in (("uint8", 255), ("int32", 255)):
+        rawpack.pack(images(dtype, most), tmp_path / dtype, workers=0)
+    with pytest.raises(UsageError, match=r"uint8 has no such values: .*fields="):
+        made(tmp_path / "uint8", ConvertImageDtype(scale=4095))
+    with pytest.raises(UsageError, match=r"divided by 255 first.*divide by 255, mean="):
+        made(tmp_path / "int32", Normalize((123.675,), (58.395,), scale=255))
+    with pytest.raises(UsageError, match=r"divide by 4095, mean=\(0.4884,\)"):
+        made(tmp_path / "int32", Normalize((2000,), (0.2,), scale=4095))
+    assert made(tmp_path / "int32", Normalize((123.675,), (58.395,), scale=1)).std() > 1
