@@ -409,7 +409,18 @@ def _suffixes(name: str, summary: Summary) -> str:
 
 
 def _problems(summary: Summary) -> Rows:
-    return [("problem", text.plain(problem)) for problem in summary.info.problems]
+    return [("problem", text.plain(problem)) for problem in (*summary.info.problems, *_unscaled(summary.manifest))]
+
+
+def _unscaled(manifest: Manifest) -> list[str]:
+    """What to say of images that may be a flow, whose values a resize leaves as they are."""
+    recipe = Recipe.of_manifest(manifest.recipe)
+    return [
+        f"{name!r}, {field.dtype} with two channels, looks like a flow, and {opt.size} leaves its values as they are: "
+        f"{opt.fields(f'{name}:flow')} scales them with its width and height, if they are distances in pixels"
+        for name, field in manifest.fields.items()
+        if name != IMAGE and may_be_flow(field) and recipe.of(name, None).target is not None
+    ]
 
 
 def _time(summary: Summary) -> str:

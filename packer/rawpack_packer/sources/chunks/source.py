@@ -38,7 +38,6 @@ from rawpack_packer.sources.fields import (
     DeclaredKind,
     FieldKind,
     ImageKind,
-    PixelWord,
     Value,
     are_pixels,
     as_text,
@@ -408,8 +407,8 @@ class _ShardScan:
                 columns[name] = self.column(column, found[name])
                 continue
             columns[name] = further = self.pixels(column)
-            word: PixelWord = "mask" if declared.get(name) == "mask" else "image"
-            found[name] = first_pixels(word, name, further.value, range(self.rows), image)
+            word = declared.get(name)
+            found[name] = first_pixels(word if isinstance(word, str) else "image", name, further.value, range(self.rows), image)
         return found, columns
 
     def pixels(self, column: Coded) -> Column:
