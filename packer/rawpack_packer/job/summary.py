@@ -15,13 +15,14 @@ from rawpack.disk.manifest import Manifest
 from rawpack.errors import DecodeError, PackError
 from rawpack.formats.codecs import zstd
 from rawpack.remote.url import is_url
+from rawpack.transforms.displacements import may_be_flow
 from rawpack_packer import text
 from rawpack_packer.counts import count_of
 from rawpack_packer.job.estimate import Estimate, estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.fields import IMAGE, store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.base import image_file_of

@@ -37,7 +37,16 @@ from rawpack_packer.sources.dataset_forms import (
 )
 from rawpack_packer.sources.dataset_targets import target_kinds
 from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
-from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, PixelWord, are_pixels, are_texts, as_array
+from rawpack_packer.sources.fields import (
+    Boxes,
+    Declared,
+    FieldKind,
+    ImageKind,
+    PixelWord,
+    are_pixels,
+    are_texts,
+    as_array,
+)
 from rawpack_packer.sources.frames import (
     checked_numbers,
     class_names,

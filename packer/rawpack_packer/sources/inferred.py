@@ -128,9 +128,7 @@ PICTURES = FieldKind("uint8", (None, None, 3), image="picture")
 """Further images that are files: the recipe decides how many channels are stored."""
 
 
-def pixels_kind(
-    word: PixelWord, name: str, dtype: str, shape: Sequence[int], image: ImageKind | None
-) -> FieldKind:
+def pixels_kind(word: PixelWord, name: str, dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
     """An image or mask field by its first value, an array (height, width) or (height, width, channels). image: see
     `inferred_pixels`: where first images have one size, so have the others."""
     if word == "mask":

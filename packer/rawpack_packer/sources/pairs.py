@@ -15,7 +15,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.declared import words_of
-from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, check_names
+from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, PixelWord, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, bad_name, text_of
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.inferred import first_pixels
@@ -69,7 +69,7 @@ def with_partners(
     for name, folder in folders.items():
         columns[name], left = _partners(files, folder, scan)
         there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
-        word = next((word for word in PIXEL_WORDS if said.get(name) == word), "image")
+        word: PixelWord = next((word for word in PIXEL_WORDS if said.get(name) == word), "image")
         kinds[name] = first_pixels(word, name, columns[name].value, there)
         alone += len(left)
         if left:

@@ -402,7 +402,9 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"{name} is declared as array {field.array}, and is {field.kind}")
     if field.nearest is not msgspec.UNSET and not (field.nearest and field.kind == "image"):
         raise ValueError(f"{name} is declared as nearest {field.nearest}, and is {field.kind}")
-    if field.displacement is not msgspec.UNSET and (field.nearest is not True or not can_displace(field.displacement, field.dtype, field.shape)):
+    if field.displacement is not msgspec.UNSET and (
+        field.nearest is not True or not can_displace(field.displacement, field.dtype, field.shape)
+    ):
         raise ValueError(f"{name} is declared as {field.displacement}, and is {field.kind} {field.dtype} {field.shape}")
     if field.mirror is not msgspec.UNSET and (
         field.follows != "keypoints" or sorted(field.mirror) != list(range(field.shape[1] or 0))

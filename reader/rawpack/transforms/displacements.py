@@ -3,7 +3,7 @@ pixels changes these values too, by what its `move` says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -54,14 +54,14 @@ def displaced(values: Array, field: Field, scale_y: float, scale_x: float) -> Ar
     return scaled.astype(values.dtype)
 
 
-def by_step(step: Step, apply: Any, field: Field, pair: bool) -> Any:
+def by_step(step: Step, apply: Callable[..., Array], field: Field, pair: bool) -> Callable[..., Array]:
     """What makes one sample of a field of displacements: `apply`, a method of the step that moves their places, and
     then their values. pair: whether pictures that are mirrored change places."""
     return partial(_by_step, step, apply, field, pair)
 
 
 def _by_step(
-    step: Step, apply: Any, field: Field, pair: bool, image: Array, drawn: Any, out: Array | None = None
+    step: Step, apply: Callable[..., Array], field: Field, pair: bool, image: Array, drawn: Any, out: Array | None = None
 ) -> Array:
     move = step.move(drawn, image.shape[0], image.shape[1])
     if move.scale_x < 0 and field.displacement == DISPARITY and not pair:

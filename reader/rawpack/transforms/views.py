@@ -71,7 +71,9 @@ class FieldViews(Step):
         for view in range(self._views.n):
             made, memory = image, out[view]
             for k in range(len(plan.steps)):
-                made = np.asarray(plan.applied(k)(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None))
+                made = np.asarray(
+                    plan.applied(k)(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None)
+                )
             if made is not memory:
                 put(made, memory, plan, self._name)
         return out

@@ -408,7 +408,9 @@ class _ShardScan:
                 continue
             columns[name] = further = self.pixels(column)
             word = declared.get(name)
-            found[name] = first_pixels(word if isinstance(word, str) else "image", name, further.value, range(self.rows), image)
+            found[name] = first_pixels(
+                word if isinstance(word, str) else "image", name, further.value, range(self.rows), image
+            )
         return found, columns
 
     def pixels(self, column: Coded) -> Column:
