@@ -992,7 +992,7 @@ def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: b
         assert batch["image"][:, 0, 0, 0].tolist() == [int(number) + 1 for number in batch["number"]]
 
 
-@pytest.mark.filterwarnings("ignore:.*differed when they were read twice:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*differed when read twice:RuntimeWarning")
 def test_a_random_dataset_resumes(tmp_path: Path) -> None:
     """Samples that differ at each read show no change: the run resumes, and a finished store is left as it is."""
     stopped(tmp_path / "store", Stopping(stop=50, random=np.random.default_rng(0)))

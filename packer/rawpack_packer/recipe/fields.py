@@ -208,7 +208,8 @@ def left_behind(name: str, field: Field) -> str:
     return (
         f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and {opt.size} and {opt.crop} "
         f"change the image alone: {opt.fields(f'{name}:image')} changes it too, as a further image, {name}:flow or "
-        f"{name}:disparity as one whose values are distances in pixels, and {opt.fields(f'{name}:mask')} as a mask; {opt.fields(f'{name}:array')} says that it is no image"
+        f"{name}:disparity as one whose values are distances in pixels, and {opt.fields(f'{name}:mask')} as a mask; "
+        f"{opt.fields(f'{name}:array')} says that it is no image"
     )
 
 

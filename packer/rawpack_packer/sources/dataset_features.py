@@ -14,6 +14,10 @@ from rawpack_packer.sources.table.choose import IMAGE, LABEL
 from rawpack_packer.text import plain
 
 
+_TRIED = 16
+"""Samples that show what a column holds, where its feature does not."""
+
+
 @dataclass(frozen=True)
 class TypedColumns:
     """The columns of a dataset whose features say what they hold."""
@@ -29,9 +33,9 @@ class TypedColumns:
 def typed_columns(dataset: Any, names: Names | None, declared: Collection[str]) -> TypedColumns:
     """The columns that features say something of: none where there are no features, or where a transform makes other
     values of them. names: what fields are called in the dataset. declared: the fields that the user declared."""
-    features, form = getattr(dataset, "features", None), getattr(dataset, "format", None)
-    of_transform = not isinstance(form, Mapping) or form.get("type") == "custom"
-    if not isinstance(features, Mapping) or not hasattr(features, "arrow_schema") or of_transform:
+    features: Any = getattr(dataset, "features", None)
+    form: Any = getattr(dataset, "format", None)
+    if not hasattr(features, "arrow_schema") or not isinstance(form, Mapping) or form.get("type") == "custom":
         return TypedColumns(dataset, {})
     from rawpack_packer.sources.parquet.tables import column_infos, holds_image, objects_column, storage
 
@@ -53,9 +57,10 @@ def typed_columns(dataset: Any, names: Names | None, declared: Collection[str]) 
 
 
 def _shows_kind(dataset: Any, column: str) -> bool:
-    """Whether the first value of a column shows what it holds, as a list of lists of one length does."""
+    """Whether the values of a column show what it holds, as lists of lists of one length do."""
+    alone = dataset.select_columns([column])
     try:
-        inferred_kind(column, dataset[0][column])
-    except (UsageError, IndexError):
+        kinds = {inferred_kind(column, alone[i][column]) for i in range(min(_TRIED, len(alone)))}
+    except UsageError:
         return False
-    return True
+    return len(kinds) == 1

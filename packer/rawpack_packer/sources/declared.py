@@ -56,7 +56,8 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     if not match:
         raise UsageError(
             f"field {name}: {declared!r} is not a field dtype; write float32, float32[4], float32[?,5], str, "
-            f"str[?], image, image[1], flow, disparity, mask, array, or for boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"str[?], image, image[1], flow, disparity, mask, array, or for boxes {', '.join(get_args(BoxForm))}; the "
+            f"dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
@@ -68,8 +69,8 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
     if plain_dtype(dtype) not in DTYPES and dtype != "str":
         raise UsageError(
-            f'field {name}: {match[1]!r} is not a field dtype: use "image", "flow", "disparity", "mask", "str", a form of boxes '
-            f"({', '.join(get_args(BoxForm))}), or {PLAIN}"
+            f'field {name}: {match[1]!r} is not a field dtype: use "image", "flow", "disparity", "mask", "str", a form '
+            f"of boxes ({', '.join(get_args(BoxForm))}), or {PLAIN}"
         )
     return FieldKind(plain_dtype(dtype), shape)
 

@@ -69,8 +69,8 @@ def with_partners(
     for name, folder in folders.items():
         columns[name], left = _partners(files, folder, scan)
         there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
-        word: PixelWord = next((word for word in PIXEL_WORDS if said.get(name) == word), "image")
-        kinds[name] = first_pixels(word, name, columns[name].value, there)
+        role: PixelWord = next((role for role in PIXEL_WORDS if said.get(name) == role), "image")
+        kinds[name] = first_pixels(role, name, columns[name].value, there)
         alone += len(left)
         if left:
             problems.append(f"{count(len(left), 'file')} of {plain(folder)} without an image, left out: {left[0]}")

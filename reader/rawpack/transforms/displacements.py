@@ -61,7 +61,13 @@ def by_step(step: Step, apply: Callable[..., Array], field: Field, pair: bool) -
 
 
 def _by_step(
-    step: Step, apply: Callable[..., Array], field: Field, pair: bool, image: Array, drawn: Any, out: Array | None = None
+    step: Step,
+    apply: Callable[..., Array],
+    field: Field,
+    pair: bool,
+    image: Array,
+    drawn: Any,
+    out: Array | None = None,
 ) -> Array:
     move = step.move(drawn, image.shape[0], image.shape[1])
     if move.scale_x < 0 and field.displacement == DISPARITY and not pair:

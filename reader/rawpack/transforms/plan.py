@@ -264,6 +264,6 @@ def refuse(step: Step | BatchStep, image: str, alike: Mapping[str, Field]) -> No
         f"{step!r} moves the pixels of {image!r}, and {name!r}, {field.dtype} {field.shape}, has the same height and "
         "width but would stay as it is: leave it out with fields=, or pack it again, as "
         f"fields={{{name!r}: 'mask'}} if it must move with its image (masks are (height, width) or (height, width, "
-        f"channels), and resized to the nearest pixel), as 'flow' or 'disparity' if its values are distances in pixels, "
-        f"or as fields={{{name!r}: 'array'}} if it is no image"
+        f"channels), and resized to the nearest pixel), as 'flow' or 'disparity' if its values are distances in "
+        f"pixels, or as fields={{{name!r}: 'array'}} if it is no image"
     )
