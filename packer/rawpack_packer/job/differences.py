@@ -231,8 +231,8 @@ def unsteady(source: Source) -> str:
         return ""
     return (
         f"{source.info.root}: {len(differing)} of {text.count(len(rows), 'sample')} differed when read twice, such as "
-        f"{plain(differing[0])}: if its __getitem__ augments at random, all epochs would get the same draw of it; pack it without, and augment "
-        "while reading, by transform= of Reader.batches"
+        f"{plain(differing[0])}: if its __getitem__ augments at random, all epochs would get the same draw of it; pack "
+        "it without, and augment while reading, by transform= of Reader.batches"
     )
 
 

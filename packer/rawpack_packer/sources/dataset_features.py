@@ -13,7 +13,6 @@ from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.table.choose import IMAGE, LABEL
 from rawpack_packer.text import plain
 
-
 _TRIED = 16
 """Samples that show what a column holds, where its feature does not."""
 

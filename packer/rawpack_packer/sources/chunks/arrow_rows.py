@@ -43,7 +43,10 @@ def as_chunk(data: bytes, leaves: Sequence[Leaf], most: int) -> bytes:
     samples, left = list[bytes](), most
     with pa.ipc.open_file(pa.py_buffer(file)) as reader:
         for k in range(reader.num_record_batches):
-            batch = reader.get_batch(k)
+            try:
+                batch = reader.get_batch(k)
+            except MemoryError as error:  # a length that is damaged
+                raise ValueError(f"its rows: {error}") from error
             left -= batch.nbytes
             if left < 0:
                 raise ValueError(f"its rows stand for more than {most:,} bytes")
