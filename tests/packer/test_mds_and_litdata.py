@@ -134,7 +134,7 @@ def test_damaged_rows_of_arrow_are_refused(name: str, tmp_path: Path) -> None:
     assert refused
     for cut in (1, 12, len(data) // 2):
         chunk.write_bytes(data[:-cut])
-        with pytest.raises(UsageError, match="damaged|lead out"):
+        with pytest.raises(UsageError, match=r"damaged|lead out"):
             open_source(tmp_path / "set", image_column="image")
 
 
