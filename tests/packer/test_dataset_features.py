@@ -111,8 +111,9 @@ def test_a_missing_whole_number_is_rejected(tmp_path: Path, monkeypatch: pytest.
 
 def test_datasets_itself(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
-    table = pa.table({name: pa.array(values, type_) for name, (type_, values) in COLUMNS.items()})
-    dataset = datasets.Dataset(table).add_column("image", IMAGES, feature=datasets.Image())
+    columns = datasets.Features.from_arrow_schema(pa.schema({name: type_ for name, (type_, _) in COLUMNS.items()}))
+    values = {"image": IMAGES, **{name: values for name, (_, values) in COLUMNS.items()}}
+    dataset = datasets.Dataset.from_dict(values, datasets.Features({"image": datasets.Image(), **columns}))
     check(dataset, tmp_path / "memory")
     dataset.save_to_disk(tmp_path / "saved")
     rawpack.pack(tmp_path / "saved", tmp_path / "files", size="keep", workers=0)
