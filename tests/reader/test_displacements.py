@@ -135,6 +135,17 @@ def test_packing_scales_the_values_too(options: dict[str, Any], tmp_path: Path) 
     check_goal(np.stack([one["flow"] for one in reader]), 3)
 
 
+def test_channels_that_come_first_are_moved(tmp_path: Path) -> None:
+    """As torch has both: of arrays in memory and in a file."""
+    first = {"image": np.moveaxis(PICTURES, -1, 1), "flow": np.moveaxis(FLOW, -1, 1)}
+    rawpack.pack(first, tmp_path / "memory", fields={"flow": "flow"}, image="chw", size=(24, 32), workers=0)
+    np.savez(tmp_path / "all.npz", **first)
+    arrays = ["image=image:chw", "flow=flow"]
+    rawpack.pack(tmp_path / "all.npz", tmp_path / "file", array=arrays, fields=["flow:flow"], size=(24, 32), workers=0)
+    for name in ("memory", "file"):
+        check_goal(np.stack([one["flow"] for one in Reader(tmp_path / name)]), 2)
+
+
 def test_missing_vectors_stay_missing(tmp_path: Path) -> None:
     flow = FLOW.copy()
     flow[:, 3, 5] = np.nan

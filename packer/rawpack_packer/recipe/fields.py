@@ -217,7 +217,8 @@ def _checked(field: Field, what: str) -> Field:
     """The field. Raises UsageError where its encoding cannot hold it."""
     if not field.codec.holds(field):
         formats = f"{opt.format('memmap')} or {opt.format('hdf5')}"
-        raise UsageError(encoder_of(field.encoding).refusal.format(what=what, formats=formats) + _as_bytes(field.dtype))
+        cure = _as_bytes(field.dtype) if field.displacement is msgspec.UNSET else ""
+        raise UsageError(encoder_of(field.encoding).refusal.format(what=what, formats=formats) + cure)
     return field
 
 
