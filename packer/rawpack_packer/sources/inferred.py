@@ -179,10 +179,12 @@ def _image_hint(name: str, kind: FieldKind, image: ImageKind | None) -> str | No
     picture = kind.dtype == "uint8" and len(shape) == 3 and len(sides) == 2 and {1, 3, 4} & {shape[0], shape[2]}
     if not picture and (None in size or len(size) != 2 or shape[:2] != size):
         return None
+    distances = f"{name}:flow or {name}:disparity if its values are distances in pixels, "
+    distances = distances if kind.dtype.startswith("float") else ""
     return (
         f"{name!r}, {kind.dtype} {shape}, looks like images and is stored as plain numbers, which do not move when "
-        f"images are cropped and resized. Declare what it is: {opt.fields(f'{name}:image')}, {name}:flow or "
-        f"{name}:disparity if its values are distances in pixels, {name}:mask, or {name}:{ARRAY} if it is no image"
+        f"images are cropped and resized. Declare what it is: {opt.fields(f'{name}:image')}, {distances}"
+        f"{name}:mask, or {name}:{ARRAY} if it is no image"
     )
 
 
