@@ -11,7 +11,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import zlib from "node:zlib";
 
-const FEATURES = ["several-images", "several-texts", "value-ranges"];
+const FEATURES = ["several-images", "several-texts", "value-ranges", "displacements"];
 const UNSIGNED = { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array, 8: BigUint64Array };
 
 const sha256 = (...parts) => parts.reduce((hash, part) => hash.update(part), createHash("sha256")).digest("hex");

@@ -99,6 +99,45 @@ def test_every_encoding_is_read_as_it_was_written(name: str) -> None:
             check_value(found[key], value, f"sample {i}, {key}")
 
 
+ROWS = ["rows", "packed/rows"]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_arrow_are_read_as_they_were_written(name: str) -> None:
+    """Bytes, numbers, texts, and JSON of lists and dicts, also compressed by Arrow."""
+    wanted = json.loads((LITDATA / "rows.json").read_text())[name]
+    assert b"ARROW1" in (LITDATA / name / "chunk-0-0.bin").read_bytes()[:64]
+    source = open_source(LITDATA / name, image_column="image")
+    assert len(source) == len(wanted)
+    for i, one in enumerate(wanted):
+        one |= one.pop("nested") | {"label": one.pop("y")}
+        check_value(source[i].image, one.pop("image"), f"sample {i}")
+        del one["blob"]  # no image
+        assert {*source[i].fields} == {*one}
+        for key, value in one.items():
+            check_value(source[i].fields[key], value, f"sample {i}, {key}")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_damaged_rows_of_arrow_are_refused(name: str, tmp_path: Path) -> None:
+    """Wherever a byte is other than litdata wrote it, what is read is refused, or has the same fields."""
+    shutil.copytree(LITDATA / name, tmp_path / "set")
+    chunk = tmp_path / "set" / "chunk-0-0.bin"
+    data, refused, fields = chunk.read_bytes(), 0, {*open_source(LITDATA / name, image_column="image").info.fields}
+    for at in range(5, len(data), 499):
+        chunk.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        with suppress(UsageError, DecodeError):
+            source = open_source(tmp_path / "set", image_column="image")
+            assert {*source[0].fields} == fields
+            continue
+        refused += 1
+    assert refused
+    for cut in (1, 12, len(data) // 2):
+        chunk.write_bytes(data[:-cut])
+        with pytest.raises(UsageError, match=r"damaged|lead out"):
+            open_source(tmp_path / "set", image_column="image")
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_each_column_of_images_can_be_the_image(name: str) -> None:
     wanted = expected(name)

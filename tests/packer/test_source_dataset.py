@@ -993,6 +993,33 @@ def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: b
         assert batch["image"][:, 0, 0, 0].tolist() == [int(number) + 1 for number in batch["number"]]
 
 
+class Augmented:
+    """A dataset that draws one of its samples at random."""
+
+    def __init__(self, count: int, at: int | None) -> None:
+        self.count, self.at, self.random = count, at, np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        shift = self.random.integers(0, 200) if i == self.at else 0
+        return {"image": np.full((8, 8, 3), shift, np.uint8), "number": i}
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 30])
+def test_a_dataset_that_differs_when_it_is_read_twice_is_spoken_of(count: int, tmp_path: Path) -> None:
+    """The first, the middle and the last sample: a warning before anything is packed, and an error under strict."""
+    for at in {0, count // 2, count - 1}:
+        with pytest.warns(RuntimeWarning, match=f"differed when read twice, such as {at:08}: if its __getitem__"):
+            rawpack_packer.pack(Augmented(count, at), tmp_path / f"{at}", workers=0)
+        with pytest.raises(UsageError, match=r"differed when read twice.*or leave out strict=True"):
+            rawpack_packer.pack(Augmented(count, at), tmp_path / f"strict {at}", workers=0, strict=True)
+        assert not (tmp_path / f"strict {at}").exists()
+    rawpack_packer.pack(Augmented(count, None), tmp_path / "steady", workers=0, strict=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*differed when read twice:RuntimeWarning")
 def test_a_random_dataset_resumes(tmp_path: Path) -> None:
     """Samples that differ at each read show no change: the run resumes, and a finished store is left as it is."""
     stopped(tmp_path / "store", Stopping(stop=50, random=np.random.default_rng(0)))

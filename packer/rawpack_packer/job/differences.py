@@ -218,6 +218,24 @@ def changed_sample(before: Mapping[str, str], source: Source) -> str:
     return ""
 
 
+def unsteady(source: Source) -> str:
+    """What is wrong with a dataset that returns another sample each time that it is asked for one: the first, the
+    middle and the last are read twice. "" for none, and for what knows the states of what it reads."""
+    if not len(probes_of(source)):
+        return ""
+    count = len(source)
+    rows = sorted({0, (count - 1) // 2, count // 2, count - 1})
+    first, again = ([_digest(source, i) for i in rows] for _ in range(2))
+    differing = [source.key(i) for i, one, two in zip(rows, first, again, strict=True) if one != two]
+    if not differing:
+        return ""
+    return (
+        f"{source.info.root}: {len(differing)} of {text.count(len(rows), 'sample')} differed when read twice, such as "
+        f"{plain(differing[0])}: if its __getitem__ augments at random, all epochs would get the same draw of it; pack "
+        "it without, and augment while reading, by transform= of Reader.batches"
+    )
+
+
 def _digest(source: Source, i: int) -> str:
     """xxh3_64 over the image and the fields of a sample, as the source returns them; over why it cannot be read."""
     digest = xxhash.xxh3_64()

@@ -18,10 +18,12 @@ from rawpack.errors import PackError, RawpackError, UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack.system import writing
+from rawpack.system.user import warn
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
 from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.destination.lock import alone
+from rawpack_packer.job.differences import unsteady
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import DEFAULT_FORMAT, Recipe, make_recipe
@@ -113,6 +115,10 @@ def open_given(
         given = {**given, "limit": limit}
         return _taken(source, given, run_options, place, of_dataset, split=split, adds=recipe is None)
     dataset = of_dataset(source, **given)
+    if not dataset.in_order and (differs := unsteady(dataset)):
+        if run_options.strict:
+            raise UsageError(f"{differs}; or leave out {opt.strict} to pack it as it is")
+        warn(differs)
     if run_options.workers != 0:
         _check_travels(dataset)
     return _limited(dataset, limit)

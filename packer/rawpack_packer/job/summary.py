@@ -15,6 +15,7 @@ from rawpack.disk.manifest import Manifest
 from rawpack.errors import DecodeError, PackError
 from rawpack.formats.codecs import zstd
 from rawpack.remote.url import is_url
+from rawpack.transforms.displacements import may_be_flow
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, depth_of
 from rawpack_packer.job.estimate import Estimate, estimate
@@ -22,7 +23,7 @@ from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
-from rawpack_packer.recipe.fields import store_fields
+from rawpack_packer.recipe.fields import IMAGE, store_fields
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
 from rawpack_packer.sources.base import image_file_of
@@ -420,7 +421,18 @@ def _depth_rows(counts: Mapping[str, int], noun: str) -> Rows:
 
 
 def _problems(summary: Summary) -> Rows:
-    return [("problem", text.plain(problem)) for problem in summary.info.problems]
+    return [("problem", text.plain(problem)) for problem in (*summary.info.problems, *_unscaled(summary.manifest))]
+
+
+def _unscaled(manifest: Manifest) -> list[str]:
+    """What to say of images that may be a flow, whose values a resize leaves as they are."""
+    recipe = Recipe.of_manifest(manifest.recipe)
+    return [
+        f"{name!r}, {field.dtype} with two channels, looks like a flow, and {opt.size} leaves its values as they are: "
+        f"{opt.fields(f'{name}:flow')} scales them with its width and height, if they are distances in pixels"
+        for name, field in manifest.fields.items()
+        if name != IMAGE and may_be_flow(field) and recipe.of(name, None).target is not None
+    ]
 
 
 def _time(summary: Summary) -> str:

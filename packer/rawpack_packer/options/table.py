@@ -235,13 +235,14 @@ SOURCE: tuple[Option, ...] = (
         "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. "
         "WebDataset: a member, or a JSON entry, to store as a field: txt, json.width, caption=txt:str. VOC and "
         "COCO masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is a further image of "
-        "the sample. May be repeated.",
+        "the sample, flow:flow and near:disparity are images of distances in pixels. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
         doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
         '"float32", "float32[?,5]" for arrays that differ in length, "str", "str[?]" for lists of texts; '
-        '"image" for a further image of the sample, "mask" for labels of its pixels, "array" for what has its height '
+        '"image" for a further image of the sample, "flow" or "disparity" for one whose values are distances in '
+        'pixels, "mask" for labels of its pixels, "array" for what has its height '
         'and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). HDF5 and files of '
-        'arrays: "image", "mask" and "array". WebDataset: the members to store as fields: ["txt", '
+        'arrays: "image", "flow", "disparity", "mask" and "array". WebDataset: the members to store as fields: ["txt", '
         '"width=json.width"].',
     ),
     _source(

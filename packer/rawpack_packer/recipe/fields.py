@@ -224,8 +224,9 @@ def left_behind(name: str, field: Field) -> str:
     """Why a field that looks like its image cannot be stored where the recipe crops or resizes that."""
     return (
         f"{name!r}, {field.dtype} {field.shape}, has the height and width of its image, and {opt.size} and {opt.crop} "
-        f"change the image alone: {opt.fields(f'{name}:image')} changes it too, as a further image, and "
-        f"{opt.fields(f'{name}:mask')} as a mask; {opt.fields(f'{name}:array')} says that it is no image"
+        f"change the image alone: {opt.fields(f'{name}:image')} changes it too, as a further image, {name}:flow or "
+        f"{name}:disparity as one whose values are distances in pixels, and {opt.fields(f'{name}:mask')} as a mask; "
+        f"{opt.fields(f'{name}:array')} says that it is no image"
     )
 
 
@@ -233,7 +234,8 @@ def _checked(field: Field, what: str) -> Field:
     """The field. Raises UsageError where its encoding cannot hold it."""
     if not field.codec.holds(field):
         formats = f"{opt.format('memmap')} or {opt.format('hdf5')}"
-        raise UsageError(encoder_of(field.encoding).refusal.format(what=what, formats=formats) + _as_bytes(field.dtype))
+        cure = _as_bytes(field.dtype) if field.displacement is msgspec.UNSET else ""
+        raise UsageError(encoder_of(field.encoding).refusal.format(what=what, formats=formats) + cure)
     return field
 
 
@@ -277,7 +279,15 @@ def _field(recipe: Recipe, name: str, kind: FieldKind) -> Field:
         return _array(own, ImageKind(kind.dtype, kind.shape, pictures=True, resized=True))
     shape = _sized(recipe.of(name, None), kind.shape)
     return _checked(
-        Field(kind="image", dtype=kind.dtype, shape=shape, encoding=recipe.mask_encoding, nearest=True), what
+        Field(
+            kind="image",
+            dtype=kind.dtype,
+            shape=shape,
+            encoding=recipe.mask_encoding,
+            nearest=True,
+            displacement=kind.displacement or msgspec.UNSET,
+        ),
+        what,
     )
 
 

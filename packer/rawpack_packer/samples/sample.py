@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, Literal, ParamSpec, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import CURATED, Field, Range
 from rawpack.disk.tables import resolve
 from rawpack.errors import DecodeError
-from rawpack.pixels.geometry import cover_size
+from rawpack.pixels.geometry import cover_size, covering
 from rawpack.pixels.resize import fit, fit_nearest
+from rawpack.transforms.displacements import displaced
 from rawpack.transforms.followers import BOXES
 from rawpack.transforms.plan import looks_like
 from rawpack.transforms.together import range_of
@@ -229,8 +231,12 @@ def _exact(
     if recipe.crop is not None:
         mask = cropped(mask, recipe.crop)
     if recipe.target is not None:
-        target, how = _fitted(recipe, (mask.shape[0], mask.shape[1]))
+        sides = mask.shape[0], mask.shape[1]
+        target, how = _fitted(recipe, sides)
         mask = fit_nearest(mask, target, fit=how, times=times)
+        if field.displacement is not msgspec.UNSET:
+            scaled = target if how != "cover" else covering(sides, target, times)[0]
+            mask = _named(name, displaced, mask, field, scaled[0] / sides[0], scaled[1] / sides[1])
     _check_shape(mask.shape, field)
     return _stored(mask, encoded(mask, field.encoding, recipe, []), mask.shape, field), was
 

@@ -449,4 +449,5 @@ def shown_field(field: Field | None) -> str:
     """What a field is, in a message."""
     if field is None:
         return "none"
-    return f"{field.kind} {field.dtype} {field.shape} {field.encoding}{' declared as array' if field.is_array else ''}"
+    declared = "array" if field.is_array else field.displacement or ""
+    return f"{field.kind} {field.dtype} {field.shape} {field.encoding}{declared and f' declared as {declared}'}"

@@ -76,9 +76,12 @@ def _go_together(one: Field | None, other: Field | None) -> bool:
     if one is None or other is None:
         return False
     start = 2 if one.in_shards and len(one.shape) == 3 else 0
-    return (one.kind, one.dtype, one.exact, one.boxes, one.follows, one.mirror, len(one.shape), one.shape[start:]) == (
-        other.kind, other.dtype, other.exact, other.boxes, other.follows, other.mirror, len(other.shape),
-        other.shape[start:],
+    return (
+        one.kind, one.dtype, one.exact, one.boxes, one.follows, one.mirror, one.displacement, len(one.shape),
+        one.shape[start:],
+    ) == (
+        other.kind, other.dtype, other.exact, other.boxes, other.follows, other.mirror, other.displacement,
+        len(other.shape), other.shape[start:],
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from rawpack_packer.sources.base import (
     numbered,
     unseen,
 )
+from rawpack_packer.sources.dataset_features import typed_columns
 from rawpack_packer.sources.dataset_forms import (
     SLICEABLE,
     ColumnDataset,
@@ -87,6 +88,8 @@ class DatasetPart:
     """What labels are: numbers of classes, their names, or one-hot arrays."""
     categories: tuple[int, ...] = ()
     """COCO's ids of the classes of boxes, which are sorted; empty where boxes have the numbers of classes."""
+    typed: bool = False
+    """Whether features say what fields hold: then a missing value is what it is in files."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -108,6 +111,8 @@ class DatasetPart:
             for name, value in sample.items():
                 if self.categories and isinstance(value, Boxes):
                     sample[name] = by_category(value, self.categories)
+            if self.typed:
+                sample = {name: _missing(kinds.get(name)) if one is None else one for name, one in sample.items()}
             fields = {name: _as_value(name, one, kinds.get(name), self.images) for name, one in sample.items()}
         except (DecodeError, PackError, MemoryError):
             raise
@@ -177,10 +182,13 @@ class DatasetSource(BaseSource):
         of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
         shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
         given = None if classes is None else classes_of(classes)
-        objects = with_objects(looked.dataset, declared, given, looked.root)
+        typed = typed_columns(looked.dataset, looked.names, declared)
+        objects = with_objects(typed.dataset, declared, given, looked.root)
         looked = replace(looked, dataset=objects.dataset)
         first = looked.first(opt.label_column(str(label_column)) if onehot else None)
-        declared = {**({} if objects.found else target_kinds(first)), **objects.declared}
+        of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
+        declared = {**of_features, **({} if objects.found else target_kinds(first)), **objects.declared}
+        shown |= {*of_features}
         check_first(first, declared, looked.root)
         images = looked.images(first["image"], image, colors, sized)
         of_others = {name: value for name, value in first.items() if name != "image"}
@@ -207,11 +215,18 @@ class DatasetSource(BaseSource):
             image=images.kind,
             classes=named,
             numbered=keys is None,
-            problems=(*looked.notes, *hints(kinds, {*declared} - shown, images.kind), *objects.problems),
+            problems=(
+                *looked.notes,
+                *hints(kinds, {*declared} - shown, images.kind),
+                *objects.problems,
+                *typed.left_out,
+            ),
         )
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
         all_keys, self._dataset = _keys(keys, looked.count), looked.dataset
-        self._all = DatasetPart(looked.dataset, 0, all_keys, looked.names, kinds, named, images, how, ids)
+        self._all = DatasetPart(
+            looked.dataset, 0, all_keys, looked.names, kinds, named, images, how, ids, typed=bool(of_features)
+        )
         self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == looked.count else None
 
@@ -284,6 +299,15 @@ def _class_number(label: Any, classes: Sequence[str]) -> int:
         return classes.index(label) if label in classes else [*map(composed, classes)].index(composed(label))
     except (ValueError, TypeError) as error:
         raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from error
+
+
+def _missing(kind: FieldKind | None) -> Any:
+    """What a field has where a value is missing; None where that is no value of it."""
+    if kind is None or kind.is_pixels:
+        return None
+    if kind.dtype == "str" and not kind.shape:
+        return ""
+    return [] if kind.ragged else float("nan") if kind.dtype.startswith("float") and not kind.shape else None
 
 
 def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImages) -> Value:

@@ -37,7 +37,16 @@ from rawpack_packer.sources.dataset_forms import (
 )
 from rawpack_packer.sources.dataset_targets import target_kinds
 from rawpack_packer.sources.declared import array_of, declared_kind, with_arrays
-from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, ImageKind, are_texts, as_array
+from rawpack_packer.sources.fields import (
+    Boxes,
+    Declared,
+    FieldKind,
+    ImageKind,
+    PixelWord,
+    are_pixels,
+    are_texts,
+    as_array,
+)
 from rawpack_packer.sources.frames import (
     checked_numbers,
     class_names,
@@ -172,19 +181,19 @@ class DatasetLook:
         array, rest = array_of(declared)
         said = rest if array else declared
         kind = inferred_kind(name, value) if said is None else declared_kind(name, said)
-        if kind in ("image", "mask") or (isinstance(kind, FieldKind) and kind.is_pixels):
+        if are_pixels(kind):
             self.check_files(name, value)
         if kind == "mask":
             kind = first_pixels(kind, name, file_or_array, [value], images.kind)
-        elif kind == "image":
-            kind = self._further(name, value, images)
+        elif isinstance(kind, str):
+            kind = self._further(kind, name, value, images)
         return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
 
-    def _further(self, name: str, value: Any, images: DatasetImages) -> FieldKind:
+    def _further(self, word: PixelWord, name: str, value: Any, images: DatasetImages) -> FieldKind:
         """What further images are: as the first one, of one size unless some that are looked at differ."""
         others, where = self.others(name), f"{self.root}: {name}"
         values = chain([value], others.images(others.few))
-        kind = first_pixels("image", name, lambda one: images.further(one, where), values, images.kind)
+        kind = first_pixels(word, name, lambda one: images.further(one, where), values, images.kind)
         if None in kind.shape:
             return kind
         seen = others.images(others.few if others.every is None else others.every)

@@ -56,7 +56,8 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     if not match:
         raise UsageError(
             f"field {name}: {declared!r} is not a field dtype; write float32, float32[4], float32[?,5], str, "
-            f"str[?], image, image[1], mask, array, or for boxes {', '.join(get_args(BoxForm))}; the dtypes are {PLAIN}"
+            f"str[?], image, image[1], flow, disparity, mask, array, or for boxes {', '.join(get_args(BoxForm))}; the "
+            f"dtypes are {PLAIN}"
         )
     lengths = [length.strip() for length in (match[2] or "").split(",") if length.strip()]
     shape = tuple(None if length == "?" else int(length) for length in lengths)
@@ -68,8 +69,8 @@ def declared_kind(name: str, declared: Declared) -> DeclaredKind:
     dtype = {"int": "int64", "float": "float64", "text": "str"}.get(match[1], match[1])
     if plain_dtype(dtype) not in DTYPES and dtype != "str":
         raise UsageError(
-            f'field {name}: {match[1]!r} is not a field dtype: use "image", "mask", "str", a form of boxes '
-            f"({', '.join(get_args(BoxForm))}), or {PLAIN}"
+            f'field {name}: {match[1]!r} is not a field dtype: use "image", "flow", "disparity", "mask", "str", a form '
+            f"of boxes ({', '.join(get_args(BoxForm))}), or {PLAIN}"
         )
     return FieldKind(plain_dtype(dtype), shape)
 
@@ -149,8 +150,8 @@ def with_roles(
         if role not in PIXEL_WORDS:
             raise UsageError(
                 f"{opt.fields(name)}: the arrays of {where} say what they contain; for a field, write {name}:image "
-                f"where it is a further image, {name}:mask where it is a mask of the image, or {name}:{ARRAY} where it "
-                "is no image"
+                f"where it is a further image ({name}:flow or {name}:disparity where its values are distances in "
+                f"pixels), {name}:mask where it is a mask of the image, or {name}:{ARRAY} where it is no image"
             )
         said = opt.fields(f"{name}:{role}")
         if name not in kinds:
@@ -161,5 +162,5 @@ def with_roles(
         lengths = [n for n in one.shape if n is not None]
         if len(lengths) not in (2, 3) or one.ragged or one.dtype == "str":
             raise UsageError(f"{said}: it is (height, width, channels) or (height, width), not {one.dtype} {one.shape}")
-        found[name] = pixels_kind(role, one.dtype, lengths, image)
+        found[name] = pixels_kind(role, name, one.dtype, lengths, image)
     return found

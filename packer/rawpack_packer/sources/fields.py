@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field
+from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field, can_displace
 from rawpack.errors import UsageError
 from rawpack_packer.sources.times import TextOnly, plain_text
 
@@ -58,6 +58,13 @@ _MOST_VALUES = 1 << 40
 """Values of one sample. No machine has the memory for more."""
 
 
+Displacement = Literal["flow", "disparity"]
+_DISPLACEMENTS: Mapping[Displacement, str] = {
+    "flow": "a flow is floats (height, width, 2), the distances along x and y in pixels",
+    "disparity": "a disparity is numbers (height, width) or (height, width, 1), the distances along x in pixels",
+}
+
+
 @dataclass(frozen=True)
 class FieldKind:
     """What a source knows of one field before any sample is read."""
@@ -84,6 +91,9 @@ class FieldKind:
     in pixels of the whole upright image, unless a value is `Fractions`."""
     mirror: tuple[int, ...] = ()
     """For keypoints, which one takes the place of each when the image is mirrored; empty where that is unknown."""
+    displacement: Displacement | None = None
+    """What the values of an image are, if they are distances in its own pixels: see
+    `rawpack.disk.manifest.Field.displacement`."""
     array: bool = False
     """Whether the user says that it is no image, though it may have the image's height and width: it does not move with
     the image."""
@@ -99,6 +109,7 @@ class FieldKind:
             boxes="xyxy" if field.is_boxes else None,
             follows=None if field.follows is msgspec.UNSET else field.follows,
             mirror=() if field.mirror is msgspec.UNSET else field.mirror,
+            displacement=None if field.displacement is msgspec.UNSET else field.displacement,
             array=field.is_array,
         )
 
@@ -112,6 +123,10 @@ class FieldKind:
                 raise UsageError(f"{what} is (height, width, channels), not {self.dtype} {self.shape}")
             if self.mask and self.image:
                 raise UsageError("a field is an image or a mask, not both")
+            if self.displacement and not can_displace(self.displacement, self.dtype, self.shape):
+                raise UsageError(
+                    f"{_DISPLACEMENTS[self.displacement]}, not {self.dtype} {self.shape}: convert it before packing"
+                )
             if self.image == "picture" and (self.dtype != "uint8" or channels not in (1, 3)):
                 raise UsageError(f"a picture is gray or RGB, uint8, not {self.dtype} {self.shape}")
         if self.dtype == "str":
@@ -263,7 +278,7 @@ Declared = str | tuple[str, tuple[int | None, ...]] | FieldKind
 Fields = Mapping[str, Declared] | Sequence[str]
 """How a caller declares several: by name, or as the command has them, "NAME:DTYPE"."""
 ARRAY = "array"
-PixelWord = Literal["image", "mask"]
+PixelWord = Literal["image", "mask", "flow", "disparity"]
 DeclaredKind = FieldKind | PixelWord
 """What a declaration says: see `declared_kind`."""
 PIXEL_WORDS: tuple[PixelWord, ...] = get_args(PixelWord)

@@ -13,6 +13,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import (
     ARRAY,
     TEXTS,
+    Displacement,
     FieldKind,
     ImageKind,
     PixelWord,
@@ -98,12 +99,13 @@ def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | N
         if word == "image":
             exact = header.format == "png" and header.bits == 16 and header.color == "gray"
             return FieldKind("uint16", (None, None, 1), image="values") if exact else PICTURES
-        return mask_kind("uint16" if header.bits == 16 else "uint8", (0, 0, channels), image)
+        dtype = "uint16" if header.bits == 16 else "uint8"
+        return mask_kind(dtype, (0, 0, channels), image) if word == "mask" else _displaced(word, name, dtype, channels)
     array = as_array(value)
     if array is None or array.ndim not in (2, 3):
-        what = "an image is a file" if word == "image" else "a mask is a PNG file"
+        what = {"image": "an image is a file", "mask": "a mask is a PNG file"}.get(word, f"a {word} is a PNG file")
         raise UsageError(f"field {name}: {what} or an array (height, width), not {type(value).__name__}")
-    return pixels_kind(word, array.dtype.name, array.shape, image)
+    return pixels_kind(word, name, array.dtype.name, array.shape, image)
 
 
 def first_pixels(
@@ -126,16 +128,28 @@ PICTURES = FieldKind("uint8", (None, None, 3), image="picture")
 """Further images that are files: the recipe decides how many channels are stored."""
 
 
-def pixels_kind(word: PixelWord, dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
+def pixels_kind(word: PixelWord, name: str, dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
     """An image or mask field by its first value, an array (height, width) or (height, width, channels). image: see
     `inferred_pixels`: where first images have one size, so have the others."""
     if word == "mask":
         return mask_kind(dtype, shape, image)
     channels = 1 if len(shape) == 2 else shape[2]
     sizes = (None, None) if image is None or None in image.shape else (shape[0], shape[1])
+    if word != "image":
+        return _displaced(word, name, dtype, channels, sizes)
     return FieldKind(
         dtype, (*sizes, channels), image="picture" if dtype == "uint8" and channels in (1, 3) else "values"
     )
+
+
+def _displaced(
+    word: Displacement, name: str, dtype: str, channels: int, sizes: tuple[int | None, int | None] = (None, None)
+) -> FieldKind:
+    """An image of distances. Raises UsageError where dtype and channels are not those of one."""
+    try:
+        return FieldKind(dtype, (*sizes, channels), image="values", displacement=word)
+    except UsageError as error:
+        raise UsageError(f"field {name}: {error}") from error
 
 
 def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
@@ -165,10 +179,12 @@ def _image_hint(name: str, kind: FieldKind, image: ImageKind | None) -> str | No
     picture = kind.dtype == "uint8" and len(shape) == 3 and len(sides) == 2 and {1, 3, 4} & {shape[0], shape[2]}
     if not picture and (None in size or len(size) != 2 or shape[:2] != size):
         return None
+    distances = f"{name}:flow or {name}:disparity if its values are distances in pixels, "
+    distances = distances if kind.dtype.startswith("float") else ""
     return (
         f"{name!r}, {kind.dtype} {shape}, looks like images and is stored as plain numbers, which do not move when "
-        f"images are cropped and resized. Declare what it is: {opt.fields(f'{name}:image')}, {name}:mask, or "
-        f"{name}:{ARRAY} if it is no image"
+        f"images are cropped and resized. Declare what it is: {opt.fields(f'{name}:image')}, {distances}"
+        f"{name}:mask, or {name}:{ARRAY} if it is no image"
     )
 
 

@@ -170,7 +170,7 @@ class SaidOfArrays:
         """Whether the channels come first in a further image of this shape: as it is said of it, or of the images.
         where: its array. Raises UsageError where the user has to say it, or says it of what is no image."""
         of_file, axes = split_axes(self.named.get(name, name), known)
-        if self.words.get(name) != "image":
+        if self.words.get(name, "mask") == "mask":
             if axes is not None:
                 said = opt.array(f"{name}={of_file}:{axes}")
                 raise UsageError(f"{said} is for images: {opt.fields(f'{name}:image')} says that it is one")

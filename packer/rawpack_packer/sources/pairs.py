@@ -15,7 +15,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.declared import words_of
-from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, check_names
+from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, PixelWord, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, bad_name, text_of
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.inferred import first_pixels
@@ -62,13 +62,15 @@ def with_partners(
         if name not in folders or word not in PIXEL_WORDS:
             raise UsageError(
                 f"{opt.fields(f'{name}:{word}')}: of a folder of images, {opt.images('NAME=FOLDER')} names folders of "
-                f"further images, and {opt.fields('NAME:mask')} says which of them contain masks"
+                f"further images, and {opt.fields('NAME:mask')} says which of them contain masks (NAME:flow and "
+                "NAME:disparity, which contain distances in pixels)"
             )
     kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Files](), 0, list[str]()
     for name, folder in folders.items():
         columns[name], left = _partners(files, folder, scan)
         there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
-        kinds[name] = first_pixels("mask" if said.get(name) == "mask" else "image", name, columns[name].value, there)
+        role: PixelWord = next((role for role in PIXEL_WORDS if said.get(name) == role), "image")
+        kinds[name] = first_pixels(role, name, columns[name].value, there)
         alone += len(left)
         if left:
             problems.append(f"{count(len(left), 'file')} of {plain(folder)} without an image, left out: {left[0]}")

@@ -22,8 +22,9 @@ from rawpack.system.files import read_plain
 
 NAME = "store.json"
 VERSION = 1
-SEVERAL_IMAGES, SEVERAL_TEXTS, VALUE_RANGES = "several-images", "several-texts", "value-ranges"
-FEATURES = (SEVERAL_IMAGES, SEVERAL_TEXTS, VALUE_RANGES)
+SEVERAL_IMAGES, SEVERAL_TEXTS = "several-images", "several-texts"
+VALUE_RANGES, DISPLACEMENTS = "value-ranges", "displacements"
+FEATURES = (SEVERAL_IMAGES, SEVERAL_TEXTS, VALUE_RANGES, DISPLACEMENTS)
 """What some stores have and a reader must know of. A reader refuses those that it does not know, by name."""
 HEAD_BYTES = 8192
 """How many first bytes of a shard file are hashed when it is opened. They include the header of every format, so most
@@ -77,6 +78,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     nearest: bool | msgspec.UnsetType = msgspec.UNSET
     """True for an image whose values must not be averaged, such as a depth map: it is resized by taking the nearest
     pixel, as a mask is. Else unset."""
+    displacement: Literal["flow", "disparity"] | msgspec.UnsetType = msgspec.UNSET
+    """Set for an image whose values are distances in its own pixels. "flow": floats (height, width, 2), along x and y.
+    "disparity": (height, width, 1), along x. A resize scales them, and a flip of its axis negates a flow."""
     array: bool | msgspec.UnsetType = msgspec.UNSET
     """True for numbers that may have the image's height and width and are no image, as the user said. Else unset."""
 
@@ -341,6 +345,7 @@ def features_of(
         SEVERAL_IMAGES: sum(field.kind == "image" for field in fields.values()) > 1,
         SEVERAL_TEXTS: any(field.is_texts for field in fields.values()),
         VALUE_RANGES: ranges is not msgspec.UNSET,
+        DISPLACEMENTS: any(field.displacement is not msgspec.UNSET for field in fields.values()),
     }
     return tuple(name for name in FEATURES if has[name]) or msgspec.UNSET
 
@@ -432,6 +437,10 @@ def _check_field(name: str, field: Field) -> None:
         raise ValueError(f"{name} is declared as array {field.array}, and is {field.kind}")
     if field.nearest is not msgspec.UNSET and not (field.nearest and field.kind == "image"):
         raise ValueError(f"{name} is declared as nearest {field.nearest}, and is {field.kind}")
+    if field.displacement is not msgspec.UNSET and (
+        field.nearest is not True or not can_displace(field.displacement, field.dtype, field.shape)
+    ):
+        raise ValueError(f"{name} is declared as {field.displacement}, and is {field.kind} {field.dtype} {field.shape}")
     if field.mirror is not msgspec.UNSET and (
         field.follows != "keypoints" or sorted(field.mirror) != list(range(field.shape[1] or 0))
     ):
@@ -441,6 +450,12 @@ def _check_field(name: str, field: Field) -> None:
             raise ValueError(f"field {name} of different sizes is not (height, width, channels): {field.shape}")
         if field.kind == "mask" and len(field.shape) != 3:
             raise ValueError(f"mask {name} is not (height, width, channels): {field.shape}")
+
+
+def can_displace(displacement: str, dtype: str, shape: tuple[int | None, ...]) -> bool:
+    """Whether dtype and shape are those of such a displacement."""
+    channels, kinds = (2, "f") if displacement == "flow" else (1, "fiu")
+    return dtype[0] in kinds and len(shape) == 3 and shape[2] == channels
 
 
 def _can_follow(field: Field) -> bool:

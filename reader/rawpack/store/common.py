@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from rawpack.disk.manifest import Field
@@ -84,7 +85,7 @@ def _joined(field: Field, other: Field) -> Field | None:
 
 def _kind(field: Field) -> tuple[object, ...]:
     kind = "boxes" if field.is_boxes else "nearest image" if field.nearest is True else field.kind
-    return kind, field.dtype, field.follows, field.mirror
+    return kind if field.displacement is UNSET else field.displacement, field.dtype, field.follows, field.mirror
 
 
 def _shown(field: Field) -> str:

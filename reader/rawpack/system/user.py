@@ -114,10 +114,11 @@ def suggesting(kind: Kind) -> Kind:
 
 
 def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
-    """Issue a warning of rawpack at the innermost line outside the package."""
+    """Issue a warning of rawpack at the innermost line outside the reader and the packer."""
     # Python 3.12 has `skip_file_prefixes` for this.
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+    packages = (_PACKAGE, f"{_PACKAGE}_packer")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in packages:
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{_PACKAGE}: {message}", category, stacklevel=level)
 

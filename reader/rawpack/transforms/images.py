@@ -179,7 +179,7 @@ class ImageFiller:
         """Each sample after the steps that take one at a time."""
         clock, plan, spent, crop, rows = time.perf_counter, self.plan, self._spent, self.plan.crop, self.rows
         exact = plan.field.exact
-        applied = [guarded(step, step.apply_mask if exact else step.apply) for step in plan.steps]
+        applied = [plan.applied(k) for k in range(len(plan.steps))]
         # Where samples have several images, the sizes of these are looked at also where nothing is drawn.
         drawing = [
             draw_many is not None or (self.known is not None and share.checked)

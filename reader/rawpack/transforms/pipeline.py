@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
+from rawpack.transforms.displacements import by_step, plan_flips, swap
 from rawpack.transforms.fused import Fused, fused
 from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
@@ -41,6 +43,8 @@ class FieldPlan:
     """How many a sample has; None where it has one value."""
     shares: tuple[Share, ...] = ()
     """How each step is drawn where the sample has other images."""
+    paired: bool = False
+    """Whether it is of a stereo pair, whose images change places where they are mirrored."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Without what was computed from these: the pickle of a plan that was used is that of one that was not.
@@ -54,7 +58,17 @@ class FieldPlan:
     @cached_property
     def crop(self) -> CropStep | None:
         """The crop that it begins with."""
-        return self.steps[0] if self.steps and isinstance(self.steps[0], CropStep) else None
+        if not self.steps or not isinstance(self.steps[0], CropStep) or self.field.displacement is not msgspec.UNSET:
+            return None
+        return self.steps[0]
+
+    def applied(self, k: int) -> Callable[..., Array]:
+        """What makes one sample by step k."""
+        step = self.steps[k]
+        apply = guarded(step, step.apply_mask if self.field.exact else step.apply)
+        if self.field.displacement is msgspec.UNSET or self.specs[k].layout != "HWC":
+            return apply
+        return by_step(step, apply, self.field, self.paired)
 
     @cached_property
     def drawing(self) -> tuple[Callable[[Randoms, int, int], Drawn] | None, ...]:
@@ -111,6 +125,8 @@ class Pipeline:
     """With any, a batch must be made by one worker."""
     results: dict[str, Spec]
     """What comes out in the end, for fields whose shape or dtype is not the store's."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Images that change places where they are mirrored, as those of a stereo pair."""
 
     @cached_property
     def pixels(self) -> tuple[str, ...]:
@@ -173,6 +189,8 @@ class Pipeline:
             plan, randoms = self.plans[name], randoms_of(seeds, samples, "" if name == self.pixels[0] else name)
             its = field_rows.of(name, rows)
             ImageFiller(library, name, plan, its, outs[name], randoms, check, known).fill(times)
+        if self.pairs and known is not None:
+            swap(self.pairs, plan_flips(self.plans[self.pairs[0][0]]), known, outs)
 
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""

@@ -20,6 +20,7 @@ from rawpack.store.stores import Stores
 from rawpack.system.user import did_you_mean
 from rawpack.transforms import instead
 from rawpack.transforms.crops import CenterCrop
+from rawpack.transforms.displacements import Checks
 from rawpack.transforms.functions import Lambda, made_as, refuse_misplaced
 from rawpack.transforms.images import IMAGE, MASK, PIXELS, Size
 from rawpack.transforms.pipeline import Pipeline
@@ -27,6 +28,7 @@ from rawpack.transforms.resizing import Fit, Resize
 from rawpack.transforms.step import Array, BatchStep, Spec, Step, named
 from rawpack.transforms.together import LOOKED_AT, Sizes, field_plans, flat, sizes_at
 from rawpack.transforms.values import Tail, tail_of
+from rawpack.transforms.views import Views
 
 _AS_THEY_ARE = (CenterCrop, Fit, Resize)
 """Steps that leave images as they are if they have the size that is asked for."""
@@ -68,6 +70,7 @@ def plan_pipeline(
     main = main_image(fields)
     together = [name for name in chosen if name == main or (fields[name].kind == MASK and main in chosen)]
     exact = any(fields[name].exact for name in chosen)
+    displaced = Checks.of(fields, main, [one for step in singles if isinstance(step, Views) for one in step.steps])
 
     def check(name: str, step: Step, spec: Spec, made: Spec) -> None:
         if exact and fields[name].kind == IMAGE and not fields[name].exact:
@@ -75,9 +78,14 @@ def plan_pipeline(
         if step.fields is not None and name in together and _moves(step, spec, made):
             _check_left(step, name, together)
         check_step(step, spec, made, name, alike)
+        if _moves(step, spec, made):
+            displaced.see(name, step)
 
     made_of = field_plans(singles, fields, chosen, sizes, frames, check, ranges)
     whole = {name: plan for name, plan in made_of.items() if name in chosen}
+    pairs = displaced.pairs(made_of)
+    for name in (name for pair in pairs for name in pair):
+        whole[name] = replace(whole[name], paired=True)
     plans = {name: plan for name, plan in whole.items() if plan.steps}
     results = {name: plan.sample_result for name, plan in plans.items()}
     specs = {name: plan.sample_result for name, plan in whole.items() if fields[name].in_slot}
@@ -106,7 +114,7 @@ def plan_pipeline(
     # What a batch step replaces is first made in memory of its own.
     if batch_steps:
         plans |= {name: whole[name] for name in results if name not in plans}
-    return Pipeline(plans, tuple(batch_steps), results)
+    return Pipeline(plans, tuple(batch_steps), results, pairs)
 
 
 def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
@@ -261,5 +269,6 @@ def refuse(step: Step | BatchStep, image: str, alike: Mapping[str, Field]) -> No
         f"{step!r} moves the pixels of {image!r}, and {name!r}, {field.dtype} {field.shape}, has the same height and "
         "width but would stay as it is: leave it out with fields=, or pack it again, as "
         f"fields={{{name!r}: 'mask'}} if it must move with its image (masks are (height, width) or (height, width, "
-        f"channels), and resized to the nearest pixel), or as fields={{{name!r}: 'array'}} if it is no image"
+        f"channels), and resized to the nearest pixel), as 'flow' or 'disparity' if its values are distances in "
+        f"pixels, or as fields={{{name!r}: 'array'}} if it is no image"
     )

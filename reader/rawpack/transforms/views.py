@@ -14,7 +14,7 @@ from rawpack.transforms.functions import Lambda, refuse_misplaced
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.step import Array, BatchStep, Step, draws, guarded, read_only
+from rawpack.transforms.step import Array, BatchStep, Step, draws, read_only
 
 _KEYS = 1 << 53
 
@@ -72,9 +72,10 @@ class FieldViews(Step):
             out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
         for view in range(self._views.n):
             made, memory = image, out[view]
-            for k, step in enumerate(plan.steps):
-                apply = guarded(step, step.apply_mask if plan.field.exact else step.apply)
-                made = np.asarray(apply(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None))
+            for k in range(len(plan.steps)):
+                made = np.asarray(
+                    plan.applied(k)(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None)
+                )
             if made is not memory:
                 put(made, memory, plan, self._name)
         return out

@@ -7,6 +7,7 @@ as the index does not have them, and the values, which are encoded by what the i
 |---|---|
 | `index.py` | what an index says: the shards, and the columns |
 | `mds.py`, `litdata.py` | the indexes of the two, and their names for encodings |
+| `arrow_rows.py` | chunks of litdata whose samples are rows of Arrow |
 | `encodings.py` | the value that bytes of each encoding are |
 | `shards.py` | where values are in a shard, which is checked, and decompressed |
 | `source.py` | columns as a source |

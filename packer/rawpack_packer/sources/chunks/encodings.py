@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.images.with_pillow import deep_file, pixels_of
+from rawpack_packer.options import opt
 from rawpack_packer.sources.chunks.index import Encoding, Head
 
 _COUNT = struct.Struct("<I")
@@ -42,6 +43,8 @@ TEXT, JSON = Encoding("text", text), Encoding("json", json.loads)
 
 
 def _number(data: bytes, dtype: str) -> Any:
+    if not data:
+        raise ValueError(f"it has no value: leave the column out, by {opt.columns('A,B')}")
     (value,) = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
     return value
 

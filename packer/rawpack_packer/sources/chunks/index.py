@@ -11,6 +11,7 @@ import msgspec
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.advice import streamed
+from rawpack_packer.sources.chunks.arrow_rows import Leaf
 from rawpack_packer.text import plain
 
 T = TypeVar("T")
@@ -60,9 +61,12 @@ class ShardFile:
     most: int
     """Bytes that it has at most when it is decompressed."""
     codec: str = ""
-    """What it is compressed by; "" for nothing. "zstd/sample": each sample by itself; "zstd/batch": some at once."""
+    """What it is compressed by; "" for nothing. "zstd/sample": each sample by itself; "zstd/batch": some at once;
+    `ARROW`: rows of Arrow."""
     hashes: Mapping[str, str] = field(default_factory=dict)
     """Algorithm -> hexadecimal digest of the file."""
+    leaves: tuple[Leaf, ...] = ()
+    """Of litdata, where the values of a sample are, if its samples may be rows of Arrow: only the file says whether."""
 
 
 @dataclass(frozen=True)

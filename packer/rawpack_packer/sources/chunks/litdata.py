@@ -11,6 +11,7 @@ import msgspec
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.chunks import encodings as coded
+from rawpack_packer.sources.chunks.arrow_rows import Leaf
 from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
 from rawpack_packer.sources.numbers import Length, Size
 from rawpack_packer.text import plain
@@ -98,7 +99,8 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         raise UsageError(f"{where} lists no chunk: the dataset is empty")
     formats = config.data_format
     try:
-        names = _names(msgspec.json.decode(config.data_spec or "", type=tuple[Any, _SampleTree])[1], "")
+        tree = msgspec.json.decode(config.data_spec or "", type=tuple[Any, _SampleTree])[1]
+        names, paths = _names(tree, ""), _paths(tree, ())
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{where}: its data_spec is not what litdata writes: {error}") from error
     if len(names) != len(formats):
@@ -106,19 +108,20 @@ def read_index(data: bytes, where: str) -> ShardIndex:
     codec, level = (config.compression or "").partition(":")[0], config.compression_level
     if codec and level not in (None, "chunk"):
         codec = f"{codec}/{level}"
+    leaves = tuple(zip(paths, formats, strict=True)) if tree.type == "builtins.dict" else ()
     return ShardIndex(
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
         (None,) * len(formats),
-        tuple(_files(chunk, codec, f".{config.compression}.bin") for chunk in index.chunks),
+        tuple(_files(chunk, codec, f".{config.compression}.bin", leaves) for chunk in index.chunks),
         "litdata",
         "{}, shuffle=False",
     )
 
 
-def _files(chunk: _Chunk, codec: str, ending: str) -> tuple[ShardFile, ...]:
+def _files(chunk: _Chunk, codec: str, ending: str, leaves: tuple[Leaf, ...]) -> tuple[ShardFile, ...]:
     """ending: of a chunk that is compressed as a whole, which litdata may replace by a decompressed one."""
     most = 1 << 32 if "/" in codec else chunk.chunk_bytes + 4 * chunk.chunk_size + _ENDS
-    one = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec)
+    one = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec, leaves=leaves)
     if not chunk.filename.endswith(ending):
         return (one,)
     return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
@@ -137,6 +140,18 @@ def _names(spec: _SampleTree, prefix: str) -> list[str]:
     else:
         named = [f"{prefix or 'value'}_{i}" for i in range(len(children))]
     return [leaf for name, child in zip(named, children, strict=False) for leaf in _names(child, name)]
+
+
+def _paths(spec: _SampleTree, prefix: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Where the leaves of a sample are: keys of dicts, and positions in lists and tuples."""
+    if spec.type is None:
+        return [prefix]
+    keys = msgspec.json.decode(spec.context or "null")
+    named = isinstance(keys, list) and len(keys) == len(spec.children_spec)
+    steps = map(str, keys if named else range(len(spec.children_spec)))
+    return [
+        leaf for step, child in zip(steps, spec.children_spec, strict=True) for leaf in _paths(child, (*prefix, step))
+    ]
 
 
 def _encoding(name: str) -> Encoding:

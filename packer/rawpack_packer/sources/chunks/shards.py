@@ -16,6 +16,7 @@ import xxhash
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
+from rawpack_packer.sources.chunks.arrow_rows import ARROW, END_BYTES, as_chunk, is_arrow
 from rawpack_packer.sources.chunks.index import Coded, Head, ShardFile, ShardIndex
 from rawpack_packer.sources.inflation import Inflated, most_of
 from rawpack_packer.sources.table.columns import Rows, Spans, read_range
@@ -51,6 +52,8 @@ class Found(NamedTuple):
     """The columns of arrays that have one dtype and shape in this shard."""
     heads: dict[int, bytes]
     """What is before the values of the first array, of each column of arrays."""
+    in_arrow: bool = False
+    """Whether samples are rows of Arrow."""
 
 
 class SoughtColumns(NamedTuple):
@@ -89,6 +92,18 @@ class ShardSpans(Spans):
         return replace(super().pick(rows), shards=tuple(self.shards[k] for k in used))
 
 
+def with_rows(shard: ShardFile) -> ShardFile:
+    """A shard whose samples are rows of Arrow."""
+    return replace(shard, codec=ARROW, most=_MOST_SHARD)
+
+
+def as_written(fd: int, size: int, shard: ShardFile) -> ShardFile:
+    """An open shard of `size` bytes, with its codec, which the index may not say."""
+    if shard.codec or not shard.leaves or size < END_BYTES or not is_arrow(read_range(fd, size - END_BYTES, END_BYTES)):
+        return shard
+    return with_rows(shard)
+
+
 def read_of(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> Read:
     """What reads an open shard, which is decompressed if need be."""
     if not shard.codec:
@@ -119,18 +134,26 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
 def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
     """A compressed shard as it would be without compression."""
     codec, _, by = shard.codec.partition("/")
-    if codec not in _CODECS:
-        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: decompress it first")
-    need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
     most = most_of(len(data), min(shard.most, _MOST_SHARD))
+    if codec == ARROW:
+        need("pyarrow", "parquet", f"{where} has rows of Arrow, which", "write it again without pyarrow")
+    elif codec not in _CODECS:
+        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: decompress it first")
+    else:
+        need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
     try:
+        if codec == ARROW:
+            return as_chunk(data, shard.leaves, most)
         if by:
             return (_items if by == "sample" else _frames)(data, _CODECS[codec], most)
         whole = Inflated(_CODECS[codec], most)
         whole.add(data)
         return whole.finish()
     except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
-        raise DecodeError("corrupt", f"its compressed data is damaged ({plain(str(error))[:100]})") from error
+        raise DecodeError(
+            "corrupt",
+            f"its {'rows are' if codec == ARROW else 'compressed data is'} damaged ({plain(str(error))[:100]})",
+        ) from error
 
 
 def _items(data: bytes, codec: str, most: int) -> bytes:

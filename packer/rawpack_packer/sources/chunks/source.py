@@ -21,16 +21,19 @@ from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
 from rawpack_packer.sources.chunks import encodings as coded
+from rawpack_packer.sources.chunks.arrow_rows import ARROW
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
 from rawpack_packer.sources.chunks.shards import (
     Found,
     ShardSpans,
     SoughtColumns,
     arrays_alike,
+    as_written,
     check_file,
     columns_read,
     find,
     read_of,
+    with_rows,
 )
 from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.fields import (
@@ -38,7 +41,6 @@ from rawpack_packer.sources.fields import (
     DeclaredKind,
     FieldKind,
     ImageKind,
-    PixelWord,
     Value,
     are_pixels,
     as_text,
@@ -307,8 +309,8 @@ class _ShardScan:
         return found
 
     def _first_values(self, k: int, wanted: SoughtColumns) -> dict[int, bytes]:
-        shard = self._shards[k]
         with reading(self._files.name(k)), self._files.opened(k) as fd:
+            shard = as_written(fd, os.fstat(fd).st_size, self._shards[k])
             read = read_of(fd, self._files, k, shard)
             found = find(read, None, self._index, shard, wanted, self._files.name(k))
             offsets, sizes = (_table(part, len(wanted.columns))[:, 0].tolist() for part in found[:2])
@@ -338,6 +340,10 @@ class _ShardScan:
                     self._found.append(self._find(k, shard))
                 seen += shard.samples
                 self._progress(seen)
+        self._shards = tuple(
+            with_rows(shard) if found.in_arrow else shard
+            for shard, found in zip(self._shards, self._found, strict=True)
+        )
 
     def _find(self, k: int, shard: ShardFile) -> Found:
         """The samples of shard k, or what an earlier run found."""
@@ -348,8 +354,10 @@ class _ShardScan:
         with files.opened(k, keep=False) as fd:
             size = files.state(k)[0]
             check_file(fd, size, shard, files.name(k))
+            shard = as_written(fd, size, shard)
             read = read_of(fd, files, k, shard)
             found = find(read, None if shard.codec else size, self._index, shard, wanted, files.name(k))
+            found = found._replace(in_arrow=shard.codec == ARROW)
         (kept,) = files.keeping(k, what, iter([found]))
         return kept
 
@@ -408,8 +416,10 @@ class _ShardScan:
                 columns[name] = self.column(column, found[name])
                 continue
             columns[name] = further = self.pixels(column)
-            word: PixelWord = "mask" if declared.get(name) == "mask" else "image"
-            found[name] = first_pixels(word, name, further.value, range(self.rows), image)
+            word = declared.get(name)
+            found[name] = first_pixels(
+                word if isinstance(word, str) else "image", name, further.value, range(self.rows), image
+            )
         return found, columns
 
     def pixels(self, column: Coded) -> Column:

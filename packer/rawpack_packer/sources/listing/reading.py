@@ -483,7 +483,7 @@ def _converted(
             files = PathParser(one.place, root)
             for row, block in one.numbered():
                 files.add(block, one.lines[row : row + len(block)])
-            word: PixelWord = kind if isinstance(kind, str) else "mask" if kind.mask else "image"
+            word: PixelWord = kind if isinstance(kind, str) else "mask" if kind.mask else kind.displacement or "image"
             inferred, columns[name] = files.finish(word)
             kinds[name] = inferred if isinstance(kind, str) else kind
         elif name == LABEL:

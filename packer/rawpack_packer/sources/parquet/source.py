@@ -421,14 +421,16 @@ class _Scan:
         assert self.chosen is not None
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name, column in self.chosen.fields.items():
-            kind, is_image = self.kinds.get(name), self.wanted.declared.get(name) == "image"
+            kind, word = self.kinds.get(name), self.wanted.declared.get(name)
             if column == self.objects_in:
                 continue
             if kind is not None and not kind.is_pixels:
                 kinds[name], columns[name] = kind, ArrowColumn(rows, column, kind)
                 continue
             columns[name] = files = ArrowImages(rows, column, self.outside.get(column, {}))
-            kinds[name] = kind or first_pixels("image" if is_image else "mask", name, files.value, range(self.count))
+            kinds[name] = kind or first_pixels(
+                word if isinstance(word, str) else "mask", name, files.value, range(self.count)
+            )
         return kinds, columns
 
     @property

@@ -287,7 +287,9 @@ class _Records:
             return kind, self.boxes.column(self.features, of_boxes.numbers, self._where)
         if kind is None or are_pixels(word):
             images = self.images(of)
-            found = kind or first_pixels("image" if word == "image" else "mask", name, images.value, range(len(self)))
+            found = kind or first_pixels(
+                word if isinstance(word, str) else "mask", name, images.value, range(len(self))
+            )
             assert isinstance(found, FieldKind)
             return found, images
         assert isinstance(kind, FieldKind)

@@ -1,0 +1,121 @@
+"""Datasets of Hugging Face in memory: fields are what the features say, as in its files, and not what the first values
+happen to be.
+
+`Rows` stands for a `datasets.Dataset`; where that package is there, it is the oracle too.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture
+from PIL import Image
+
+import rawpack
+from rawpack import PackError, Reader
+
+pa = pytest.importorskip("pyarrow")
+COUNT = 4
+IMAGES = [Image.fromarray(picture(20, 30, i)) for i in range(COUNT)]
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "ids": (pa.list_(pa.int32()), [[], [1], [2, 3], None]),
+    "score": (pa.float32(), [0.1, None, 0.5, 1.0]),
+    "small": (pa.int16(), [*range(COUNT)]),
+    "names": (pa.list_(pa.string()), [[], ["a"], ["b", "c"], []]),
+    "note": (pa.string(), [None, "x", "y", ""]),
+    "vector": (pa.list_(pa.float32(), 3), [[0.1] * 3] * COUNT),
+    "label": (pa.int64(), [0, 1, 1, 0]),
+    "matrix": (pa.list_(pa.list_(pa.int64())), [[[1, 2], [3, 4]]] * COUNT),
+    "when": (pa.timestamp("us"), [datetime.datetime(2020, 1, 1)] * COUNT),
+    "uneven": (pa.list_(pa.list_(pa.int64())), [[[1, 2]], [[1, 2]] * 2, [[1, 2]], [[3, 4]]]),
+    "about": (pa.struct({"a": pa.int64()}), [{"a": 1}] * COUNT),
+}
+KINDS = {
+    "ids": ("int32", (None,)), "score": ("float32", ()), "small": ("int16", ()), "names": ("str", (None,)),
+    "note": ("str", ()), "vector": ("float32", (3,)), "label": ("int64", ()), "matrix": ("int64", (2, 2)),
+}  # fmt: skip
+LEFT_OUT = ("when", "uneven", "about")
+
+
+class Features(dict[str, Any]):
+    """As `datasets.Features`."""
+
+    @property
+    def arrow_schema(self) -> Any:
+        return pa.schema({name: one[0] for name, one in self.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: {"_type": one[1]} for name, one in self.items()}
+
+
+class Rows:
+    """As `datasets.Dataset`: rows by number, columns by name."""
+
+    def __init__(self, names: Sequence[str], form: str | None = None) -> None:
+        image = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+        self.features = Features({"image": (image, "Image"), **{name: (COLUMNS[name][0], "Value") for name in names}})
+        self.format = {"type": form, "columns": [*self.features]}
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, i: Any) -> Any:
+        values = {"image": IMAGES, **{name: COLUMNS[name][1] for name in self.features if name != "image"}}
+        return values[i] if isinstance(i, str) else {name: values[name][i] for name in self.features}
+
+    def select_columns(self, names: list[str]) -> Rows:
+        return Rows(names)
+
+    def remove_columns(self, names: list[str]) -> Rows:
+        return Rows([name for name in self.features if name not in (*names, "image")])
+
+
+def check(dataset: Any, root: Path) -> None:
+    done = rawpack.pack(dataset, root, size="keep", workers=0)
+    reader = Reader(root)
+    own = {name: (one.dtype, one.shape) for name, one in reader.fields.items() if name not in ("image", "key")}
+    assert own == KINDS
+    for name in LEFT_OUT:
+        assert any(f"column '{name}' is left out" in one for one in done.info.problems)
+    assert [one["ids"].tolist() for one in reader] == [[], [1], [2, 3], []]
+    np.testing.assert_array_equal([one["score"] for one in reader], np.float32([0.1, np.nan, 0.5, 1.0]))
+    assert [one["note"] for one in reader] == ["", "x", "y", ""]
+    assert [one["names"] for one in reader] == [[], ["a"], ["b", "c"], []]
+
+
+def test_fields_are_what_features_say(tmp_path: Path) -> None:
+    """Whatever the first value is: an empty list, a missing text, a float of Python; what no field can hold is left
+    out with a word, unless it is declared."""
+    check(Rows([*COLUMNS]), tmp_path / "store")
+    rawpack.pack(Rows(["when", "small"]), tmp_path / "text", fields={"when": "str", "small": "float64"}, workers=0)
+    sample = Reader(tmp_path / "text")[2]
+    assert (sample["when"], sample["small"].dtype, float(sample["small"])) == ("2020-01-01T00:00:00", np.float64, 2)
+
+
+def test_a_transform_of_the_dataset_makes_other_values(tmp_path: Path) -> None:
+    """Then its features say nothing, and values are looked at."""
+    rawpack.pack(Rows(["small"], form="custom"), tmp_path / "store", workers=0)
+    assert Reader(tmp_path / "store").fields["small"].dtype == "int64"
+
+
+def test_a_missing_whole_number_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COLUMNS, "gaps", (pa.int32(), [1, None, 3, 4]))
+    with pytest.raises(PackError, match="1 of 4 images was rejected"):
+        rawpack.pack(Rows(["gaps"]), tmp_path / "store", workers=0, max_rejects=0)
+
+
+def test_datasets_itself(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    columns = datasets.Features.from_arrow_schema(pa.schema({name: type_ for name, (type_, _) in COLUMNS.items()}))
+    values = {"image": IMAGES, **{name: values for name, (_, values) in COLUMNS.items()}}
+    dataset = datasets.Dataset.from_dict(values, datasets.Features({"image": datasets.Image(), **columns}))
+    check(dataset, tmp_path / "memory")
+    dataset.save_to_disk(tmp_path / "saved")
+    rawpack.pack(tmp_path / "saved", tmp_path / "files", size="keep", workers=0)
+    files = {name: (one.dtype, one.shape) for name, one in Reader(tmp_path / "files").fields.items()}
+    assert {name: KINDS[name] for name in KINDS if name != "matrix"}.items() <= files.items()

@@ -1,0 +1,329 @@
+"""Flow and disparity: values that are distances in pixels follow a resize and a flip, while packing and while reading.
+
+All vectors of the flow here point to one place. Whatever moves the pixels, they must still do so afterwards: then their
+length and direction fit their new places. The pictures of the stereo pair are of one scene, so that a pixel of the one
+is found in the other where the disparity says.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import rawpack
+from rawpack import PackError, Reader, StoreError, UsageError, WorkerError
+from rawpack.disk.manifest import parse, seal, unseal
+from rawpack.transforms import (
+    CenterCrop,
+    Fit,
+    Move,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    Step,
+    ToCHW,
+    Views,
+)
+
+COUNT, HEIGHT, WIDTH = 12, 48, 64
+GOAL = np.array([37.25, 19.5])
+"""x and y."""
+random = np.random.default_rng(0)
+PICTURES = random.integers(0, 256, (COUNT, HEIGHT, WIDTH, 3), np.uint8)
+
+
+def places(height: int, width: int) -> NDArray[Any]:
+    """(height, width, 2): x and y of the center of each pixel."""
+    return np.stack(np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5), axis=-1)
+
+
+FLOW = np.broadcast_to(GOAL - places(HEIGHT, WIDTH), (COUNT, HEIGHT, WIDTH, 2)).astype(np.float32)
+
+
+def check_goal(flow: NDArray[Any], tolerance: float = 1e-3) -> None:
+    """All vectors of each flow (n, H, W, 2) point to one place, up to so many pixels."""
+    goals = flow.astype(np.float64) + places(*flow.shape[1:3])
+    assert np.ptp(goals, axis=(1, 2)).max() <= tolerance
+
+
+def packed(root: Path, word: str = "flow", flow: NDArray[Any] = FLOW, **options: Any) -> Reader:
+    """A store of pictures with a flow."""
+    rawpack.pack({"image": PICTURES, "flow": flow}, root, fields={"flow": word}, workers=0, **options)
+    return Reader(root)
+
+
+class Mirror(Step):
+    """A flip as users write it."""
+
+    any_size = True
+
+    def apply(self, image: Any, drawn: Any, out: Any = None) -> Any:
+        return image[:, ::-1].copy()
+
+    def apply_mask(self, mask: Any, drawn: Any, out: Any = None) -> Any:
+        return self.apply(mask, drawn)
+
+    def move(self, drawn: Any, height: int, width: int) -> Move:
+        return Move(scale_x=-1.0, shift_x=float(width))
+
+
+class Silent(Mirror):
+    """The same without saying where pixels go."""
+
+    move = Step.move
+
+
+STEPS: list[tuple[Sequence[Step], float]] = [
+    ([RandomHorizontalFlip()], 0),
+    ([RandomVerticalFlip()], 0),
+    ([Mirror(), RandomHorizontalFlip(), RandomVerticalFlip(1.0)], 0),
+    ([CenterCrop(20)], 0),
+    ([RandomCrop((20, 31)), RandomHorizontalFlip()], 0),
+    ([Resize((24, 64))], 1),
+    ([Resize((24, 16))], 1),
+    ([Resize(96)], 3),
+    ([Fit((20, 44))], 1),
+    ([RandomResizedCrop(24), RandomHorizontalFlip(), RandomVerticalFlip()], 9),
+]
+"""Steps, and how far a vector may miss: resized, it is that of the nearest pixel."""
+
+
+@pytest.mark.parametrize(("steps", "miss"), STEPS, ids=lambda one: repr(one)[:40])
+def test_a_flow_points_to_the_same_place_after_any_step(steps: Sequence[Step], miss: float, tmp_path: Path) -> None:
+    for dtype in ("float32", "float64"):
+        reader = packed(tmp_path / dtype, flow=FLOW.astype(dtype))
+        (batch,) = reader.batches(COUNT, transform=steps, workers=0, seed=5)
+        assert batch["flow"].dtype == dtype
+        check_goal(batch["flow"], miss + 1e-3)
+    (viewed,) = reader.batches(COUNT, transform=[Views(2, steps)], workers=0)
+    for view in range(2):
+        check_goal(viewed["flow"][:, view], miss + 1e-3)
+
+
+def test_the_values_are_scaled_by_axis_and_turned_by_flips(tmp_path: Path) -> None:
+    """By hand: a vector of (8, 4) at half the width and twice the height is (4, 8); mirrored, (-4, 8)."""
+    flow = np.broadcast_to(np.float32([8, 4]), FLOW.shape)
+    reader = packed(tmp_path / "store", flow=flow)
+    steps = [Resize((2 * HEIGHT, WIDTH // 2)), RandomHorizontalFlip(1.0), ToCHW()]
+    (batch,) = reader.batches(COUNT, transform=steps, workers=0)
+    assert (batch["flow"] == np.float32([-4, 8])[:, None, None]).all()
+    (sized,) = reader.batches(COUNT, image_size=(HEIGHT // 2, WIDTH // 4), workers=0)
+    assert (sized["flow"] == np.float32([4, 2])).all()  # covered: by the height, and the sides are cut off
+    assert (reader[0]["flow"] == np.float32([8, 4])).all()  # as it is stored
+
+
+@pytest.mark.parametrize("options", [
+    {"size": (24, 32)}, {"size": (24, 24)}, {"size": (36, 100)}, {"size": 24, "fit": "whole"},
+    {"size": {"image": (24, 32), "flow": (12, 16)}}, {"crop": (8, 4, 40, 20)},
+], ids=str)  # fmt: skip
+def test_packing_scales_the_values_too(options: dict[str, Any], tmp_path: Path) -> None:
+    reader = packed(tmp_path / "store", **options)
+    assert reader.fields["flow"].shape != FLOW.shape[1:]
+    check_goal(np.stack([one["flow"] for one in reader]), 3)
+
+
+def test_channels_that_come_first_are_moved(tmp_path: Path) -> None:
+    """As torch has both: of arrays in memory and in a file."""
+    first = {"image": np.moveaxis(PICTURES, -1, 1), "flow": np.moveaxis(FLOW, -1, 1)}
+    rawpack.pack(first, tmp_path / "memory", fields={"flow": "flow"}, image="chw", size=(24, 32), workers=0)
+    np.savez(tmp_path / "all.npz", **first)
+    arrays = ["image=image:chw", "flow=flow"]
+    rawpack.pack(tmp_path / "all.npz", tmp_path / "file", array=arrays, fields=["flow:flow"], size=(24, 32), workers=0)
+    for name in ("memory", "file"):
+        check_goal(np.stack([one["flow"] for one in Reader(tmp_path / name)]), 2)
+
+
+def test_missing_vectors_stay_missing(tmp_path: Path) -> None:
+    flow = FLOW.copy()
+    flow[:, 3, 5] = np.nan
+    (batch,) = packed(tmp_path / "store", flow=flow).batches(COUNT, transform=[RandomHorizontalFlip(1.0)], workers=0)
+    assert np.isnan(batch["flow"]).sum() == np.isnan(batch["flow"][:, 3, WIDTH - 6]).sum() == 2 * COUNT
+
+
+@pytest.mark.parametrize("form", ["memmap", "hdf5"])
+def test_the_word_is_kept_in_the_manifest_and_in_stores_of_stores(form: str, tmp_path: Path) -> None:
+    packed(tmp_path / "store", format=form)
+    text = (tmp_path / "store" / "store.json").read_text()
+    assert json.loads(text)["features"] == ["several-images", "displacements"]
+    rawpack.convert(tmp_path / "store", tmp_path / "small", size=(24, 32), workers=0)
+    small = Reader(tmp_path / "small")
+    assert small.fields["flow"].displacement == "flow"
+    check_goal(np.stack([one["flow"] for one in small]), 2)
+    rawpack.pack({"image": PICTURES, "flow": FLOW}, tmp_path / "plain", fields={"flow": "image"}, workers=0)
+    assert "displacements" not in (tmp_path / "plain" / "store.json").read_text()
+    with pytest.raises(UsageError, match="flow"):
+        Reader([tmp_path / "store", tmp_path / "plain"])
+    later = seal(unseal(text.encode(), "it")[0].replace(b'"displacements"', b'"displaced"'))
+    with pytest.raises(StoreError, match="features that this rawpack does not know: displaced"):
+        parse(later, "it")
+
+
+# ---------------------------------------------------------------------------------------------- disparity
+def scene(root: Path, **fields: str) -> Reader:
+    """A stereo pair: pixel x of the left picture is pixel x - disparity of the right one, row by row."""
+    shifts = random.integers(1, 9, (COUNT, HEIGHT))
+    wide = random.integers(0, 256, (COUNT, HEIGHT, WIDTH + 20, 3), np.uint8)
+    right = np.stack([[row[shift : shift + WIDTH] for row, shift in zip(*one, strict=True)]
+                      for one in zip(wide, shifts, strict=True)])  # fmt: skip
+    distances = np.repeat(shifts[:, :, None], WIDTH, 2).astype(np.float32)
+    # Those of the right picture are marked by a fraction.
+    columns = {"image": wide[:, :, :WIDTH], "right": right, "near": distances, "of_right": distances + 0.25}
+    words = {"right": "image", "near": "disparity", "of_right": "disparity"} | fields
+    rawpack.pack({name: columns[name] for name in ("image", *words)}, root, fields=words, workers=0)
+    return Reader(root)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_mirrored_pair_changes_places(workers: int, tmp_path: Path) -> None:
+    """Each pixel of the left picture is in the right one where its disparity says, flipped or not, once or twice."""
+    reader, flipped = scene(tmp_path / "store"), 0
+    steps = [RandomHorizontalFlip(), RandomCrop((32, 40)), RandomHorizontalFlip(0.2)]
+    for batch in reader.batches(5, transform=steps, workers=workers, shuffle=True):
+        for left, right, near in zip(batch["image"], batch["right"], batch["near"][..., 0], strict=True):
+            flipped += bool((near % 1).all())
+            for row, other, distance in zip(left, right, near[:, 0].astype(int), strict=True):
+                np.testing.assert_array_equal(row[distance:], other[: len(other) - distance])
+    assert 0 < flipped < COUNT
+
+
+@pytest.mark.parametrize(("steps", "options"), [
+    ([RandomHorizontalFlip()], {"fields": ["image", "near"]}),
+    ([RandomHorizontalFlip()], {"fields": ["image", "right", "near"]}),
+    ([RandomHorizontalFlip()], {"fields": ["near"]}),
+    ([Views(2, [RandomHorizontalFlip()])], {}),
+    ([RandomHorizontalFlip(), RandomCrop(20, fields=["image"])], {}),
+    ([RandomHorizontalFlip(fields=["image", "near"])], {}),
+])  # fmt: skip
+def test_without_the_pair_a_disparity_is_not_mirrored(
+    steps: Sequence[Step], options: dict[str, Any], tmp_path: Path
+) -> None:
+    reader = scene(tmp_path / "store")
+    with pytest.raises(UsageError, match=r"mirrors 'near'.* the two pictures must change places"):
+        reader.batches(4, transform=steps, workers=0, **options)
+    assert len(reader.batches(4, transform=[RandomVerticalFlip(), RandomHorizontalFlip(0)], workers=0, **options))
+    with pytest.raises((UsageError, WorkerError), match="must change places"):
+        next(iter(reader.batches(4, transform=[Mirror()], workers=0, **options)))
+
+
+def test_other_images_of_the_pair_would_be_of_the_other_picture(tmp_path: Path) -> None:
+    reader = scene(tmp_path / "store", of_right="image")
+    with pytest.raises(UsageError, match="no other images, masks or boxes"):
+        reader.batches(4, transform=[RandomHorizontalFlip()], workers=0)
+
+
+def test_a_disparity_of_whole_numbers_is_rounded_and_never_overflows(tmp_path: Path) -> None:
+    """As 16-bit PNGs have it, in parts of a pixel."""
+    values = np.broadcast_to(np.uint16([5, 60_000]).repeat(WIDTH // 2), (COUNT, HEIGHT, WIDTH)).copy()
+    reader = packed(tmp_path / "store", "disparity", values)
+    assert reader.fields["flow"].shape == (HEIGHT, WIDTH, 1)
+    (batch,) = reader.batches(COUNT, transform=[Resize((HEIGHT, WIDTH // 2))], workers=0)
+    assert sorted({*batch["flow"].flat}) == [2, 30_000]
+    (tall,) = reader.batches(COUNT, transform=[Resize((2 * HEIGHT, WIDTH))], workers=0)
+    assert sorted({*tall["flow"].flat}) == [5, 60_000]
+    with pytest.raises(WorkerError, match="enlarged 2 times, a disparity does not fit uint16: pack floats"):
+        next(iter(reader.batches(COUNT, transform=[Resize((HEIGHT, 2 * WIDTH))], workers=0)))
+    with pytest.raises(PackError, match="enlarged 2 times, a disparity does not fit uint16"):
+        packed(tmp_path / "wide", "disparity", values, size=(2 * HEIGHT, 2 * WIDTH))
+
+
+# ---------------------------------------------------------------------------------------------- declared, or not
+@pytest.mark.parametrize(("word", "values", "match"), [
+    ("flow", FLOW[..., 0], r"a flow is floats \(height, width, 2\)"),
+    ("flow", FLOW.astype(np.int16), "a flow is floats"),
+    ("disparity", FLOW, r"a disparity is numbers \(height, width\)"),
+])  # fmt: skip
+def test_what_is_no_displacement_is_refused(word: str, values: NDArray[Any], match: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=match):
+        packed(tmp_path / "store", word, values)
+
+
+def test_an_undeclared_flow_is_spoken_of(tmp_path: Path) -> None:
+    """Under a flip or a resize, while packing and while reading; not under a crop, nor for one channel."""
+    reader = packed(tmp_path / "store", "image")
+    for step in (RandomHorizontalFlip(), Resize((20, 20)), RandomResizedCrop(20)):
+        with pytest.warns(RuntimeWarning, match=r"fields=\{'flow': 'flow'\}"):
+            reader.batches(4, transform=[step], workers=0)
+    small = rawpack.pack(
+        {"image": PICTURES, "flow": FLOW}, tmp_path / "a", fields={"flow": "image"}, size=24, workers=0
+    )
+    assert "'flow', float32 with two channels, looks like a flow" in str(small)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reader.batches(4, transform=[RandomCrop(20)], workers=0)
+        reader.batches(4, transform=[Resize((20, 20), fields=["image"])], workers=0, fields=["image"])
+        depth = packed(tmp_path / "depth", "image", FLOW[..., :1], size=24)
+        depth.batches(4, transform=[RandomHorizontalFlip()], workers=0)
+    flow = rawpack.pack({"image": PICTURES, "flow": FLOW}, tmp_path / "b", fields={"flow": "flow"}, size=24, workers=0)
+    assert "looks like a flow" not in str(flow)
+
+
+def test_a_step_that_hides_where_pixels_go_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"does not say where to, so the values of 'flow' cannot follow"):
+        packed(tmp_path / "store").batches(4, transform=[Silent()], workers=0)
+
+
+def _folder(root: Path) -> tuple[str, dict[str, Any]]:
+    for name, suffix, values in (("left", "jpg", PICTURES), ("near", "png", NEAR)):
+        (root / name).mkdir()
+        for i in range(COUNT):
+            cv2.imwrite(str(root / name / f"{i}.{suffix}"), values[i])
+    return str(root / "left"), {"images": {"near": str(root / "near")}, "fields": {"near": "disparity"}}
+
+
+def _listing(root: Path) -> tuple[str, dict[str, Any]]:
+    _folder(root)
+    with (root / "list.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["path", "near"], *([f"left/{i}.jpg", f"near/{i}.png"] for i in range(COUNT))])
+    return str(root / "list.csv"), {"fields": {"near": "disparity"}}
+
+
+def _npz(root: Path) -> tuple[str, dict[str, Any]]:
+    np.savez(root / "all.npz", image=PICTURES, near=NEAR)
+    return str(root / "all.npz"), {"fields": ["near:disparity"]}
+
+
+def _webdataset(root: Path) -> tuple[str, dict[str, Any]]:
+    with tarfile.open(root / "set.tar", "w") as tar:
+        for i in range(COUNT):
+            for suffix, values in (("jpg", PICTURES[i]), ("near.png", NEAR[i])):
+                data = cv2.imencode(f".{suffix.rpartition('.')[2]}", values)[1].tobytes()
+                member = tarfile.TarInfo(f"{i:04d}.{suffix}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return str(root / "set.tar"), {"kind": "webdataset", "fields": ["near=near.png:disparity"]}
+
+
+def _parquet(root: Path) -> tuple[str, dict[str, Any]]:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    files = {
+        name: [cv2.imencode(suffix, one)[1].tobytes() for one in values]
+        for name, suffix, values in (("image", ".jpg", PICTURES), ("near", ".png", NEAR))
+    }
+    pq.write_table(pa.table(files), root / "all.parquet")
+    return str(root / "all.parquet"), {"image_column": "image", "fields": {"near": "disparity"}}
+
+
+NEAR = random.integers(0, 20_000, (COUNT, HEIGHT, WIDTH)).astype(np.uint16)
+
+
+@pytest.mark.parametrize("door", [_folder, _listing, _npz, _webdataset, _parquet])
+def test_each_source_takes_the_word(door: Callable[[Path], tuple[str, dict[str, Any]]], tmp_path: Path) -> None:
+    source, options = door(tmp_path)
+    rawpack.pack(source, tmp_path / "store", workers=0, size=(HEIGHT // 2, WIDTH // 2), **options)
+    reader = Reader(tmp_path / "store")
+    assert reader.fields["near"].displacement == "disparity"
+    halved = {*np.rint(NEAR / 2).astype(int).flat}
+    assert all({*one["near"].flat} <= halved and one["near"].max() > 5000 for one in reader)
