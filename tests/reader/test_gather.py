@@ -36,14 +36,22 @@ def opened(path: Path) -> tuple[int, int]:
     row=st.integers(1, 9000),
     shards=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),
     at=st.integers(0, 20_000),
+    kind=st.sampled_from(["u1", "<u2", "<f4", "<f8"]),
     data=st.data(),
 )
 def test_any_shards(
-    tmp_path_factory: pytest.TempPathFactory, row: int, shards: list[tuple[int, int]], at: int, data: st.DataObject
+    tmp_path_factory: pytest.TempPathFactory,
+    row: int,
+    shards: list[tuple[int, int]],
+    at: int,
+    kind: str,
+    data: st.DataObject,
 ) -> None:
-    """Shards of any size, whose first rows lie at any offsets that fit together, give the rows that files hold."""
+    """Shards of any size, whose first rows lie at any offsets that fit together, give the rows that files hold: also
+    where values of several bytes are not aligned in memory, as in an HDF5 file with several datasets."""
     folder = tmp_path_factory.mktemp("shards")
-    random = np.random.default_rng(row)
+    random, dtype = np.random.default_rng(row), np.dtype(kind)
+    values, row = row, row * dtype.itemsize
     # Offsets fit where they differ by what pages and rows can be put together to.
     common = np.gcd(row, PAGE).item()
     plain: list[bytes] = []
@@ -57,15 +65,15 @@ def test_any_shards(
         found.append(RawShard(rows, path.stat().st_size, offset, partial(opened, path)))
     gc.collect()  # of what other tests left
     before = descriptors()
-    gather = Gather(found, np.dtype(np.uint8), (row,), random_access=False)
+    gather = Gather(found, dtype, (values,), random_access=False)
     for _ in range(3):
         asked = data.draw(st.lists(st.integers(0, len(plain) - 1), max_size=8))
-        out = np.full((len(asked), row), 7, np.uint8)
+        out = np.full((len(asked), values), 7, dtype)
         gather.read_into(np.array(asked, np.int64), out)
         assert [one.tobytes() for one in out] == [plain[i] for i in asked]
     for wrong in (-1, len(plain)):
         with pytest.raises(IndexError):
-            gather.read_into(np.array([0, wrong]), np.empty((2, row), np.uint8))
+            gather.read_into(np.array([0, wrong]), np.empty((2, values), dtype))
     assert descriptors() <= before
 
 

@@ -93,7 +93,9 @@ class Mixup(BatchStep):
         return {"image": share * image + (1 - share) * image[other]}
 
 
-def read(store: Path, transform: Any, epochs: int = 1, skip: int = 0, **options: Any) -> dict[str, NDArray[Any]]:
+def read(
+    store: Path | list[Path], transform: Any, epochs: int = 1, skip: int = 0, **options: Any
+) -> dict[str, NDArray[Any]]:
     """All batches of the last epoch, sorted by sample, after the first `skip`."""
     options = {"batch_size": 20, "shuffle": True, "seed": 3, "workers": 0} | options
     batches = Reader(store).batches(transform=transform, **options)
@@ -256,6 +258,23 @@ def test_scaled_decoding_is_near_and_only_where_asked_for(packed: Packed) -> Non
     for random in randoms_of((0, 0, -1), np.arange(200)):
         box = step.draw(random, 160, 161)
         assert not any(n % step.reduction(box) for n in box)
+
+
+class OwnCrop(RandomResizedCrop):
+    """Made step by step, not as a whole by the native core."""
+
+
+@pytest.mark.parametrize("crop", [RandomResizedCrop, OwnCrop])
+def test_scaled_decoding_does_not_depend_on_the_other_stores(packed: Packed, crop: type[RandomResizedCrop]) -> None:
+    """In a list of stores, JPEGs are decoded at a reduced scale and raw pixels are not, whichever comes first."""
+    stores = packed("lmdb", "--size", 160), packed("memmap", "--size", 160)
+    steps = [crop(20, scaled_decode=1.0)]
+    alone = [read([store, store], steps)["image"] for store in stores]
+    rows = len(alone[0]) // 2
+    for first, second in ((0, 1), (1, 0)):
+        made = read([stores[first], stores[second]], steps)["image"]
+        np.testing.assert_array_equal(made[:rows], alone[first][:rows])
+        np.testing.assert_array_equal(made[rows:], alone[second][rows:])
 
 
 # ---------------------------------------------------------------------------------------------- one's own

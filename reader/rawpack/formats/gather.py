@@ -14,7 +14,6 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +56,11 @@ class Gather:
             raise OSError(f"a range of {span} addresses is too large")
         self._range = reserve(span)
         virtual = (span - base) // row_bytes
-        flat: NDArray[Any] = np.frombuffer(self._range, dtype, virtual * math.prod(shape), base)
+        # As bytes: an HDF5 file may begin a dataset anywhere, and of an array that is not aligned, `take` first makes a
+        # copy, with all the gaps, which ends the process.
+        flat: NDArray[np.uint8] = np.frombuffer(self._range, np.uint8, virtual * row_bytes, base)
         flat.flags.writeable = False
-        self._rows = flat.reshape(virtual, -1)
+        self._rows = flat.reshape(virtual, row_bytes)
         self._shards, self._random_access = shards, random_access
         self._ends = np.cumsum([shard.rows for shard in shards], dtype=np.int64)
         begin = ctypes.addressof(self._range)
@@ -76,14 +77,16 @@ class Gather:
     def read_into(self, rows: Rows, out: Array) -> None:
         """Fill out[i], in C order, with the sample at rows[i], counted through all shards. Raises IndexError."""
         places, _ = self._places_of(rows)
-        self._rows.take(places, axis=0, out=out.reshape(len(rows), self._rows.shape[1]), mode="clip")
+        row_bytes = self._rows.shape[1]
+        parts = out.reshape(len(rows), row_bytes // out.itemsize).view(np.uint8)
+        self._rows.take(places, axis=0, out=parts, mode="clip")
 
     def addresses(self, rows: Rows) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
         """(n,), (n,): where each of these samples begins in memory, and where the mapping of its shard ends. Valid
         while this object lives. Raises IndexError."""
         places, shards = self._places_of(rows)
         begin = self._rows.ctypes.data
-        addresses = (begin + places * (self._rows.shape[1] * self._rows.itemsize)).astype(np.uint64)
+        addresses = (begin + places * self._rows.shape[1]).astype(np.uint64)
         return addresses, self._shard_ends[shards]
 
     def _places_of(self, rows: Rows) -> tuple[Rows, NDArray[np.int64] | int]:

@@ -284,6 +284,11 @@ class Stores:
         store, number = self._shards[shard]
         return store.reader(number, name), row - self._firsts[shard]
 
+    def scales(self, name: str, row: int) -> bool:
+        """Whether this sample's image field `name` may be decoded at a reduced scale. Stores may differ in that."""
+        store, _ = self._shards[bisect_right(self._firsts, row) - 1]
+        return store.fields[name].codec.scales
+
     def readahead(self, name: str, rows: NDArray[np.int64]) -> None:
         """Ask the disk for image field `name` of these samples; see `FieldReader.readahead`."""
         for reader, local, _ in self._by_shard(name, rows):

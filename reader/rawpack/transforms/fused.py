@@ -44,7 +44,7 @@ class Decoded(NamedTuple):
     sizes: NDArray[np.int32]
     """(n, 2): height and width of each, as stored."""
     read: Callable[[int, Box | None, int], Array]
-    """Of sample i the part in this box, reduced by this scale: (h, w, channels)."""
+    """Of sample i the part in this box, (h, w, channels), reduced by this scale if its codec can decode it so."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Fused:
             return
         crop, channels = plan.crop, plan.field.shape[2]
         boxes = map(tuple, images["box"].tolist()) if crop is not None else [None] * len(images)
-        reduction = crop.reduction if crop is not None and plan.field.codec.scales else None
+        reduction = crop.reduction if crop is not None else None
         for i, box in enumerate(boxes):
             part = source.read(i, box, 1 if reduction is None else reduction(box))
             if part.dtype != np.uint8 or part.shape[2:] != (channels,):

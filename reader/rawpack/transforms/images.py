@@ -131,11 +131,15 @@ class ImageFiller:
 
         def read(i: int, box: Box | None, scale: int) -> Array:
             began, (reader, row) = clock(), located[i]
-            part = reader.read(row, box, scale)
+            part = reader.read(row, box, self._allowed(scale, int(self.rows[i])))
             spent.decoding += clock() - began
             return part
 
         return Decoded(np.array(sizes, np.int32).reshape(-1, 2), read)
+
+    def _allowed(self, scale: int, row: int) -> int:
+        """`scale` for a sample that may be decoded at a reduced scale; 1 for those that another store holds in full."""
+        return scale if scale > 1 and self.library.scales(self.name, row) else 1
 
     def _made(self) -> Iterator[_Made]:
         """The samples before the steps that take several."""
@@ -191,7 +195,6 @@ class ImageFiller:
         if crop is not None:
             places, box, scale, last = self._crops(drawing[0]), None, 1, self
             finish = guarded(crop, crop.finish_mask if exact else crop.finish)
-            scales = plan.field.codec.scales and not exact
         samples = zip(self.library.located(self.name, rows), places, rows.tolist(), strict=True)
         for n, ((reader, row), place, sample) in enumerate(samples):
             began, outs = clock(), self.outs[n : n + 1]
@@ -200,8 +203,8 @@ class ImageFiller:
                 self.check(self.name, sample)
             if crop is not None:
                 if place is not last:
-                    box, scale, last = crop.box(place), crop.reduction(place) if scales else 1, place
-                part = reader.read(row, box, scale)
+                    box, scale, last = crop.box(place), 1 if exact else crop.reduction(place), place
+                part = reader.read(row, box, self._allowed(scale, sample))
                 read = clock()
                 image = finish(part, place, out if plan.fits[0] else None)
             else:
