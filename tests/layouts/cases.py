@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -220,7 +221,9 @@ def commanded(words: str, folder: Path) -> Answer:
 def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
     """What opens, or the refusal."""
     try:
-        source = opener()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", RuntimeWarning)
+            source = opener()
     except RawpackError as error:
         return _refusal(error, shown(str(error), folder, url))
     info = source.info
@@ -239,6 +242,7 @@ def answer(opener: Callable[[], Source], folder: Path, url: str = "") -> Answer:
         "counts": {name: number for name, number in info.counts.items() if number},
         "skipped": {name or "without a suffix": number for name, number in sorted(info.skipped.items())},
         "problems": [shown(problem, folder, url) for problem in info.problems],
+        "warns": [_first_part(shown(str(one.message), folder, url)) for one in caught],
     }
     return {name: value for name, value in record.items() if value or name == "samples"}
 

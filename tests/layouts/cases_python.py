@@ -105,7 +105,6 @@ CASES = (
     data(
         "a random crop in the dataset",
         lambda i: (PIXELS[i] + _CHANCE.integers(0, 2, dtype=np.uint8), i),
-        "one draw is frozen, and nothing says so",
     ),
     data(
         "labels that are numbers in texts",

@@ -157,7 +157,7 @@ def test_missing_vectors_stay_missing(tmp_path: Path) -> None:
 def test_the_word_is_kept_in_the_manifest_and_in_stores_of_stores(form: str, tmp_path: Path) -> None:
     packed(tmp_path / "store", format=form)
     text = (tmp_path / "store" / "store.json").read_text()
-    assert json.loads(text)["features"] == ["several-images", "displacements"]
+    assert json.loads(text)["features"] == ["several-images", "value-ranges", "displacements"]
     rawpack.convert(tmp_path / "store", tmp_path / "small", size=(24, 32), workers=0)
     small = Reader(tmp_path / "small")
     assert small.fields["flow"].displacement == "flow"
