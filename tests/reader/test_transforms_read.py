@@ -439,7 +439,7 @@ class Open:
     ("options", "words"),
     [
         ({"transform": CenterCrop(3)}, r"a list of steps, such as \[CenterCrop"),
-        ({"transform": [CenterCrop]}, "is not a step"),
+        ({"transform": [CenterCrop]}, r"CenterCrop in transform= is a class, not a step: write CenterCrop\(...\)"),
         ({"transform": [3]}, "3 in transform= is not a step"),
         ({"transform": [OneHot(3)], "fields": ["image"]}, "no field 'label'"),
         ({"transform": [OneHot(3, field="key")], "fields": ["key"]}, "workers do not transform"),
