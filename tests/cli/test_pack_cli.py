@@ -144,6 +144,15 @@ def test_much_larger_sources_bring_up_fast(tmp_path: Path) -> None:
         assert (ran.code, "--fast" in ran.err) == (0, False)
 
 
+@pytest.mark.parametrize(("name", "told"), [("shards.tar", True), ("set.ZIP/", True), ("tar", False)])
+def test_a_store_that_is_called_an_archive_is_said_to_be_a_folder(
+    few: Path, tmp_path: Path, name: str, told: bool
+) -> None:
+    ran = run_here("pack", "--size", 8, few, f"{tmp_path}/{name}")
+    assert ran.code == 0
+    assert ("is a folder, not an archive: `rawpack export " in ran.err + ran.out) == told
+
+
 def test_json_is_for_programs(few: Path, tmp_path: Path) -> None:
     """--json prints one JSON object on stdout and nothing else."""
     ran = here("--json", *SHARD, few, tmp_path / "store")

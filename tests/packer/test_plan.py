@@ -290,7 +290,7 @@ def test_what_there_was_no_time_for_is_named(images: Path, tmp_path: Path, monke
     monkeypatch.setattr(trial, "_PACKED_BY", 0.0)
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "lmdb", "--tmp", tmp_path, "--wide", images)
     assert ran.code == 0
-    assert "Not tried, because --budget 1 s was used up: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
+    assert "Not tried in 1 s: lmdb 32 q75, lmdb 32 q90, lmdb 32 q95." in ran.out
     assert "Recommended: memmap 32, the only one that was tried: nothing was compared." in ran.out
     ran = run_here("plan", *QUICK, "--format", "memmap", "--format", "hdf5", "--tmp", tmp_path, "--json", images)
     told = json.loads(ran.out)

@@ -154,8 +154,7 @@ class Plan(Measured):
         more = [f"Columns that do not fit ({opt.wide} shows them): {', '.join(left_out)}."] if left_out else []
         first, *others = self.notes()
         notes = [*more, f"*: recommended. {first}", *others]
-        blocks = [f"{title}\n{shown}", text.wrapped(notes, width)]
-        return "\n\n".join([*blocks, text.wrapped(self.advice(), width)])
+        return "\n\n".join([f"{title}\n{shown}", text.wrapped(self.advice(), width), text.wrapped(notes, width)])
 
     def notes(self) -> list[str]:
         """How to read the table, and what may be wrong with it."""
@@ -188,8 +187,8 @@ class Plan(Measured):
             lines.append(f"memory: {text.size(self.memory)} for files; too little for {large}: judged from the disk.")
         if self.left_out:
             names = ", ".join(one.name for one in self.left_out)
-            spent = opt.budget(words.about(asked.budget))
-            lines.append(f"Not tried, because {spent} was used up: {names}. Give more time, or name fewer candidates.")
+            more = f"A longer {opt.budget} tries them; fewer candidates take less."
+            lines.append(f"Not tried in {words.about(asked.budget)}: {names}. {more}")
         lines += untried(asked.named)
         if self.sampled < min(_FEW, self.samples):
             lines.append(
