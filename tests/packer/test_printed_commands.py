@@ -324,7 +324,7 @@ def test_masks_of_a_table_above_a_split_are_found(data: Callable[[Files], str]) 
 SAID = ("--workers", 0, "--size", 8)
 
 
-@pytest.mark.parametrize("name", ["my store", 'it\'s "mine"', "back\\slash", "$HOME", "tab\tname"])
+@pytest.mark.parametrize("name", ["my store", 'it\'s "mine"', "back\\slash", "my $HOME", "tab\tname"])
 def test_what_a_summary_prints_finds_the_store(data: Callable[[Files], str], name: str) -> None:
     """The line of Python and the command to look at the store, also of its splits, as they are copied; what a terminal
     would obey is in the line of Python alone."""

@@ -114,7 +114,7 @@ class ImageFiller:
     def _fill_at_once(self, fused: Fused, source: InMapping | Decoded, times: Times) -> None:
         """By one call of the native core, or by one for some samples at a time."""
         began = time.perf_counter()
-        if self.check is not None:
+        if self.check is not None and isinstance(source, InMapping):
             for row in self.rows.tolist():
                 self.check(self.name, row)
         fused.fill(self.plan, source, self.outs, self.randoms)
@@ -130,8 +130,11 @@ class ImageFiller:
         sizes = [shape[:2] for shape in shapes_of(self.library, self.name, self.rows)]
 
         def read(i: int, box: Box | None, scale: int) -> Array:
+            sample = int(self.rows[i])
+            if self.check is not None:
+                self.check(self.name, sample)  # right before, so that what is inflated for it is at hand
             began, (reader, row) = clock(), located[i]
-            part = reader.read(row, box, self._allowed(scale, int(self.rows[i])))
+            part = reader.read(row, box, self._allowed(scale, sample))
             spent.decoding += clock() - began
             return part
 
