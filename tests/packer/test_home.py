@@ -22,7 +22,8 @@ from rawpack_packer.cli import cli
 NO_PATHS = {
     "address", "array", "batch", "batches", "begin", "budget", "cache_bytes", "check", "chunk", "classes", "cold",
     "color", "columns", "compression", "crop", "curate", "depth", "disk", "drop_last", "end", "engine",
-    "engine_timeout", "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by", "holdout", "host",
+    "engine_timeout",
+    "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by", "holdout", "host",
     "image",
     "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels", "key_column", "key_pattern", "keys",
     "kind", "label_column", "length",
