@@ -23,12 +23,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Stored:
 
 
 def test_tensors_of_torch(stored: Stored) -> None:
-    """Each image has its channels first and its own dtype; `dtype=` converts pictures, and leaves values as they are,
-    which a half would not hold."""
+    """Each image has its channels first and its own dtype, int32 for uint16; `dtype=` converts pictures, and leaves
+    values as they are, which a half would not hold."""
     torch = pytest.importorskip("torch")
     reader = Reader(stored("memmap"))
     for batch in reader.batches(16, workers=0).torch():
         images = {name: batch[name].movedim(1, -1).numpy() for name in NAMES}
+        assert images["depth"].dtype == np.int32
+        images["depth"] = images["depth"].astype(np.uint16)
         check_batch(images, batch["number"])
     batch = next(iter(reader.batches(16, workers=0).torch(dtype="float16")))
     halves = {name for name in NAMES if batch[name].dtype == torch.float16}
