@@ -191,11 +191,16 @@ def draw(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes
                 if abs(math.log(size / other[0])) < 0.6 and abs(math.log(rate / other[1])) < 0.5
             ]
             shift = 0 if len(near) == 1 else 7 if rate == max(other[1] for other in near) else -7
-            axes.annotate(
-                label, (size, rate), xytext=(9, shift), textcoords="offset points", va="center", color=_COLORS[kind]
+            # On the left of a mark, where another is at the right.
+            left = any(
+                0.1 < math.log(other[0] / size) < 0.8 and abs(math.log(rate / other[1])) < 0.3 for other in marks
             )
+            axes.annotate(
+                label, (size, rate), xytext=(-9 if left else 9, shift), textcoords="offset points", va="center",
+                ha="right" if left else "left", color=_COLORS[kind],
+            )  # fmt: skip
         axes.set_ylim(min(mark[1] for mark in marks) / 1.6, max(mark[1] for mark in marks) * 1.6)
-        axes.set_xlim(min(mark[0] for mark in marks) / 1.3, max(mark[0] for mark in marks) * 3.2)
+        axes.set_xlim(min(mark[0] for mark in marks) / 2.4, max(mark[0] for mark in marks) * 3.2)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1e6:g} MB"))
         axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
