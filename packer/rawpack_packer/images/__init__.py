@@ -108,7 +108,8 @@ def decode_image(
         (height, width), found = header.upright_size, f"{upright.shape[1]} x {upright.shape[0]}"
         raise DecodeError("corrupt", f"{header.format} of {width} x {height} by its header decodes to {found}")
     if deep and upright.dtype != np.uint16:
-        raise DecodeError("bad_field", f"{header.format} of 8 bits, and the store keeps 16: pack these in another")
+        cure = "pack all without a depth of 16, or these in a store of their own"
+        raise DecodeError("bad_field", f"{header.format} of 8 bits, and the store keeps 16: {cure}")
     return np.require(to_color(upright, color), None, ["C", "W"])
 
 
