@@ -17,6 +17,7 @@ from running import run_here
 
 from rawpack import DecodeError, Reader
 from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
@@ -79,8 +80,8 @@ def write_tape(path: Path) -> Path:
     return path
 
 
-def is_tape(path: Path) -> bool:
-    return path.suffix == ".tape"
+def is_tape(listing: Listing) -> bool:
+    return listing.path.suffix == ".tape"
 
 
 class TestTape(SourceConformance):

@@ -26,6 +26,7 @@ from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
 from rawpack_packer.sources.labels_file import read_labels
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers
@@ -282,17 +283,17 @@ def split_order(name: str) -> tuple[int, str]:
     return len(_NAMES) if rank is None else rank, name
 
 
-def splits_in(path: Path) -> list[str]:
+def splits_in(listing: Listing) -> list[str]:
     """The names of the splits that a folder is divided into, train first; empty where it is not divided.
 
     It is divided if two or more of its folders have names of splits, and the others have no image or video. Empty
     splits are left out; hidden folders do not count.
     """
     try:
-        with os.scandir(path) as entries:
-            folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+        folders = [name for name, is_dir in listing.all_names() if is_dir]
     except (OSError, ValueError):
         return []  # the scan of the folder reports why
+    path = listing.path
     splits = sorted(filter(is_split, folders), key=split_order)
     if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
         return []

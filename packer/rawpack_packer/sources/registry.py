@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from rawpack_packer.sources.folder import (
     holds_image,
     splits_in,
 )
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.sources.parquet import lists_paths
 from rawpack_packer.text import plain
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.archives.opened import Pass
     from rawpack_packer.sources.table.remote_files import Spool
 
-_LOOKED_AT = 10_000
-"""Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
 _NAMED = re.compile(
     r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
     re.IGNORECASE | re.DOTALL,
@@ -68,31 +66,27 @@ class Look:
     absent: bool = False
     """Whether nothing must be there: a path may name several files, or what is in a file."""
     decides: str = ""
-    """"module:function" below this package: takes the path, and returns whether it is of this kind."""
+    """"module:function" below this package: takes the `Listing`, and returns whether it is of this kind."""
 
-    def __call__(self, path: Path) -> bool:
-        if (self.named or self.contains or self.holds or self.absent) and not self._fits(path):
+    def __call__(self, listing: Listing) -> bool:
+        signs = bool(self.named or self.contains or self.holds or self.absent)
+        if signs and not self._fits(listing):
             return False
-        if not self.decides:
-            return bool(self.named or self.contains or self.holds or self.absent)
-        return bool(loaded(self.decides)(path))
+        return bool(loaded(self.decides)(listing)) if self.decides else signs
 
-    def _fits(self, path: Path) -> bool:
-        if self.named and re.search(self.named, os.fspath(path), re.IGNORECASE):
+    def _fits(self, listing: Listing) -> bool:
+        if self.named and re.search(self.named, os.fspath(listing.path), re.IGNORECASE):
             return True
-        try:
-            if self.absent and not os.path.lexists(path):
+        if self.absent and not listing.exists:
+            return True
+        above = listing.path.absolute().parent
+        for name in self.contains:
+            at = above / name[3:] if name.startswith("../") else listing.path / name
+            if os.path.exists(at):  # noqa: PTH110 - False where nothing can be looked into
                 return True
-            above = path.absolute().parent
-            if any((above / one[3:] if one.startswith("../") else path / one).exists() for one in self.contains):
-                return True
-            if self.holds and path.is_dir():
-                with os.scandir(path) as entries:
-                    names = (entry.name for entry in islice(entries, _LOOKED_AT))
-                    return any(re.search(self.holds, name, re.IGNORECASE) for name in names)
-        except (OSError, ValueError):
-            pass  # whoever opens it says why
-        return False
+        if not self.holds or not listing.is_dir:
+            return False
+        return any(re.search(self.holds, name, re.IGNORECASE) for name in listing.names)
 
 
 @dataclass(frozen=True)
@@ -106,9 +100,9 @@ class SourceKind:
     options: tuple[str, ...] = ()
     """What it takes besides the path, by keyword; None is as if left out. The command writes `max_frames` as
     `--max-frames`."""
-    accepts_file: Callable[[Path], bool] = lambda path: False
+    accepts_file: Callable[[Listing], bool] = lambda listing: False
     """Whether a file is of this kind."""
-    accepts_folder: Callable[[Path], bool] = lambda path: False
+    accepts_folder: Callable[[Listing], bool] = lambda listing: False
     """Whether a folder is of this kind, or a path that names no file."""
     with_subfolders: bool = False
     """Whether it takes a folder with all that is below it, which may be splits."""
@@ -118,8 +112,8 @@ class SourceKind:
     remote: bool = False
     """Whether it takes URLs too: then it is opened with `spool=`."""
     divides: str = ""
-    """A function that returns the names of the splits at a path, if they are not known by their folders; empty where it
-    is not divided."""
+    """A function of the `Listing` that returns the names of the splits at its path, if they are not known by their
+    folders; empty where it is not divided."""
     extra: str = ""
     """The extra that it needs."""
     extra_for: str = ""
@@ -130,9 +124,9 @@ class SourceKind:
         source: Source = opener(path, **options)
         return source
 
-    def splits(self, path: Path) -> list[str]:
+    def splits(self, listing: Listing) -> list[str]:
         """The names of the splits at a path of this kind."""
-        return list(loaded(self.divides)(path)) if self.divides else []
+        return list(loaded(self.divides)(listing)) if self.divides else []
 
 
 def loaded(name: str) -> Any:
@@ -298,11 +292,11 @@ def open_source(
         from rawpack_packer.sources.path_fields import join_path_fields, path_pattern
 
         path_pattern(pattern)  # a wrong one is refused before anything is read
-    added = plugins()
-    opened = partial(_open, path, added=added, given=given, spool=spool, progress=progress)
+    added, listing = plugins(), Listing(path)
+    opened = partial(_open, path, listing=listing, added=added, given=given, spool=spool, progress=progress)
     if kind is None:
-        source = _found(path, added, given, spool, opened)
-    elif kind in KINDS and kind != "store" and not _is_there(path, KINDS[kind]):
+        source = _found(path, listing, added, given, spool, opened)
+    elif kind in KINDS and kind != "store" and not _is_there(path, listing, KINDS[kind]):
         raise missing(os.fspath(path))
     else:
         source = opened(kind)
@@ -311,13 +305,14 @@ def open_source(
 
 def _found(
     path: str | os.PathLike[str],
+    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
     opened: Callable[..., Source],
 ) -> Source:
     """The source at a path of which nobody says what it is."""
-    kind, where, begun = _kind_of(path, added, given, spool), os.fspath(path), None
+    kind, where, begun = _kind_of(path, listing, added, given, spool), os.fspath(path), None
     if kind in ("archive", "webdataset"):
         from rawpack_packer.sources.archives.webdataset import begin
 
@@ -325,19 +320,19 @@ def _found(
         kind, begun = begin(path, given.get("fields", ()), spool)
         kind = "archive" if "labels_file" in given else kind
         if kind != may_be == "webdataset":  # a folder of archives that are no shards
-            kind, begun = _kind_of(path, added, given, spool, but=may_be), None
-    if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:
+            kind, begun = _kind_of(path, listing, added, given, spool, but=may_be), None
+    if given and kind == "folder" and not _is_there(path, listing, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
-    if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(Path(path))):
+    if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(listing)):
         images = kind != "folder" or holds_image(Path(path))
         if kind == "folder" and images and "labels_file" not in given:
             refuse_above(path, names)
         raise DividedError(where, names, kind if images else "video")
     tables = kind == "parquet"
-    kind = "listing" if tables and lists_paths(Path(path)) else kind
-    if kind in KINDS and (names := KINDS[kind].splits(Path(path))):
+    kind = "listing" if tables and lists_paths(listing) else kind
+    if kind in KINDS and (names := KINDS[kind].splits(listing)):
         raise DividedError(where, names, kind)
-    if tables and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+    if tables and listing.is_dir:
         refuse_tables(path)
     try:
         source = opened(kind, detected=True, begun=begun)
@@ -356,7 +351,7 @@ def _found(
     return source
 
 
-def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
+def _is_there(path: str | os.PathLike[str], listing: Listing, kind: SourceKind) -> bool:
     """Whether a path names something: what it is the path of, several files, or what is in a file or folder."""
     text = os.fspath(path)
     # Whoever opens an empty path says so.
@@ -364,25 +359,25 @@ def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
         return True
     from rawpack_packer.sources.table.named_files import is_pattern
 
-    return is_pattern(text) or kind.accepts_folder(Path(text))
+    return is_pattern(text) or kind.accepts_folder(listing)
 
 
 def has_split(root: str, name: str) -> bool:
     """Whether `root/name` names a split: a folder, or what the archive, the tables or the data.yaml at `root` have by
     that name."""
-    inner = Path(root) / name
+    whole = Listing(root)
+    inner = whole / name
     # What an archive or a data.yaml lacks is reported when it is opened.
-    is_file = os.path.isfile(root)  # noqa: PTH113
-    known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
+    divided = KINDS["archive"].accepts_file(whole) or (whole.is_file and KINDS["yolo"].accepts_file(whole))
     kinds = ("parquet", "lerobot", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
-    return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
+    return inner.exists or divided or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
 
 
 def stop_above_splits(root: str, names: Sequence[str]) -> None:
     """Raise AnnotatedError where splits are plain folders of images, and the folder that they are in holds what
     describes the images."""
-    folders = [Path(root) / name for name in names]
-    if all(map(os.path.isdir, folders)) and not all(
+    folders = [Listing(root) / name for name in names]
+    if all(folder.is_dir for folder in folders) and not all(
         any(kind.accepts_folder(folder) for kind in KINDS.values()) for folder in folders
     ):
         refuse_above(root, names)
@@ -392,6 +387,7 @@ def _open(
     path: str | os.PathLike[str],
     kind: str,
     *,
+    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
@@ -403,7 +399,7 @@ def _open(
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     options = {name: value for name, value in given.items() if name != "key_pattern"}
-    if kind == "video" and KINDS["listing"].accepts_file(Path(path)) and Path(path).is_file():
+    if kind == "video" and KINDS["listing"].accepts_file(listing) and listing.is_file:
         kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
     spooled = row is not None and row.remote and spool is not None
@@ -439,6 +435,7 @@ def plugins() -> dict[str, EntryPoint]:
 
 def _kind_of(
     path: str | os.PathLike[str],
+    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
@@ -452,21 +449,18 @@ def _kind_of(
     if is_url(path) and spool is not None:
         return _kind_of_url(os.fspath(path), spool)
     refuse_url(path)
-    where = Path(path)
-    if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
+    if "labels_dir" in given and listing.is_dir:
         return "yolo"
-    # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
-    is_file = os.path.isfile(where)  # noqa: PTH113
     for name, kind in KINDS.items():
-        if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
+        if name != but and (kind.accepts_file if listing.is_file else kind.accepts_folder)(listing):
             return name
-    if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
+    if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
         from rawpack_packer.sources.advice import refuse_file
 
-        refuse_file(where, sorted({*KINDS, *added}))
+        refuse_file(listing.path, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
-    return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
+    return "video" if asked and listing.is_dir and not holds_image(listing.path) else "folder"
 
 
 def _kind_of_url(url: str, spool: Spool) -> str:

@@ -50,6 +50,7 @@ from rawpack_packer.sources.beside import (
 )
 from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
 from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import count, listed, plain
 
 _MOST_TRIED = 200
@@ -170,7 +171,7 @@ def refuse_tables(path: str | os.PathLike[str]) -> None:
 
     folder = Path(path)
     tables = sorted(folder.glob("*.parquet"))
-    if not tables or holds_images(folder) is not False:
+    if not tables or holds_images(Listing(folder)) is not False:
         return
     seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
     if holds_image(folder):

@@ -24,6 +24,7 @@ import msgspec
 from rawpack_packer.errors import need
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import split_order
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.named_files import source_name
 
 INFO = "meta/info.json"
@@ -37,8 +38,9 @@ class _InfoSigns(msgspec.Struct):
     splits: dict[str, str] = {}
 
 
-def is_lerobot(path: Path) -> bool:
+def is_lerobot(listing: Listing) -> bool:
     """Whether a path is that of a dataset, of its `INFO`, or of a split of it."""
+    path = listing.path
     found = _look(path if path.name == "info.json" else path / INFO)
     return found is not None or _has(path.parent, path.name)
 
@@ -51,9 +53,9 @@ def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return LeRobotSource(path, **options)
 
 
-def splits_of(path: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """The names of the splits of a dataset, train first; empty where there are fewer than two."""
-    found = _look(path / INFO)
+    found = _look(listing.path / INFO)
     names = sorted(found.splits, key=split_order) if found is not None else []
     return names if len(names) > 1 else []
 

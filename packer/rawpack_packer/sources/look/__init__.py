@@ -1,0 +1,6 @@
+"""What a path is: folders are listed once, files opened once for their first bytes, and every kind decides by that.
+
+| file | holds |
+|---|---|
+| `listing.py` | a path with its names and first bytes, and those of the paths in it and above it |
+"""
