@@ -12,14 +12,12 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer import text
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
-from rawpack_packer.sources.arrays import is_arrays
 from rawpack_packer.sources.folder import EXTENSIONS, holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
 from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.sources.lmdb.source import LmdbSource
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.store import is_store
-from rawpack_packer.sources.video import is_video
 from rawpack_packer.text import Block, Shown
 
 _NAMES = {
@@ -37,10 +35,10 @@ _SUGGESTED = 4
 
 def _kind_of(listing: Listing) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
-    if listing.is_dir and KINDS["store"].accepts_folder(listing):
+    if listing.is_dir and KINDS["store"].folder(listing):
         return None
     for name in _NAMES if listing.exists else ():
-        if (KINDS[name].accepts_folder if listing.is_dir else KINDS[name].accepts_file)(listing):
+        if KINDS[name].accepts(listing):
             return name
     return None
 
@@ -50,8 +48,8 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     where, listing = Path(path), Listing(path)
     try:
         if where.is_file():
-            is_samples = where.suffix.lower() in SUFFIXES or is_arrays(listing) or is_video(listing)
-            return "samples" if is_samples else "unknown"
+            are_samples = any(KINDS[name].accepts(listing) for name in ("arrays", "video"))
+            return "samples" if are_samples or where.suffix.lower() in SUFFIXES else "unknown"
         if is_store(where):
             return "store"
         if where.is_dir() and any(where.iterdir()):

@@ -66,10 +66,8 @@ _CLASSES = {
 """The letters of a folder's name, which says whose files of the same names it holds -> names of the classes."""
 
 
-def is_arrays(listing: Listing) -> bool:
-    """Whether a file holds arrays, by its name or its first bytes."""
-    if listing.path.suffix in (".npy", ".npz"):
-        return True
+def is_idx(listing: Listing) -> bool:
+    """Whether a file is IDX, gzipped or not, by its first bytes."""
     head = listing.head
     if listing.path.suffix == ".gz":
         with suppress(zlib.error):

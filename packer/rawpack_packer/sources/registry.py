@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from rawpack_packer.sources.folder import (
     splits_in,
 )
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.signs import NO_SIGNS, Signs, Strength, loaded, surest
 from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.sources.parquet import lists_paths
 from rawpack_packer.text import plain
@@ -45,48 +45,10 @@ _NAMED = re.compile(
 )
 """Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
+_CONTENT = Strength.CONTENT
 _TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
 _INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a path shows that it is of a kind: by the first of these that fits, after which `decides` is asked.
-
-    Without any of them, `decides` is always asked; without that, nothing is. What cannot be looked into shows nothing.
-    """
-
-    named: str = ""
-    """A regular expression that the path must contain, in any case."""
-    contains: tuple[str, ...] = ()
-    """Files or folders in it, one of which must be there; "../" stands for the folder above."""
-    holds: str = ""
-    """A regular expression that the name of an entry must match, in any case."""
-    absent: bool = False
-    """Whether nothing must be there: a path may name several files, or what is in a file."""
-    decides: str = ""
-    """"module:function" below this package: takes the `Listing`, and returns whether it is of this kind."""
-
-    def __call__(self, listing: Listing) -> bool:
-        signs = bool(self.named or self.contains or self.holds or self.absent)
-        if signs and not self._fits(listing):
-            return False
-        return bool(loaded(self.decides)(listing)) if self.decides else signs
-
-    def _fits(self, listing: Listing) -> bool:
-        if self.named and re.search(self.named, os.fspath(listing.path), re.IGNORECASE):
-            return True
-        if self.absent and not listing.exists:
-            return True
-        above = listing.path.absolute().parent
-        for name in self.contains:
-            at = above / name[3:] if name.startswith("../") else listing.path / name
-            if os.path.exists(at):  # noqa: PTH110 - False where nothing can be looked into
-                return True
-        if not self.holds or not listing.is_dir:
-            return False
-        return any(re.search(self.holds, name, re.IGNORECASE) for name in listing.names)
 
 
 @dataclass(frozen=True)
@@ -100,10 +62,12 @@ class SourceKind:
     options: tuple[str, ...] = ()
     """What it takes besides the path, by keyword; None is as if left out. The command writes `max_frames` as
     `--max-frames`."""
-    accepts_file: Callable[[Listing], bool] = lambda listing: False
-    """Whether a file is of this kind."""
-    accepts_folder: Callable[[Listing], bool] = lambda listing: False
-    """Whether a folder is of this kind, or a path that names no file."""
+    file: Signs = NO_SIGNS
+    """What shows that a file is of this kind, mostly its name."""
+    folder: Signs = NO_SIGNS
+    """What shows that a folder is of this kind, or a path that names no file."""
+    first_bytes: Signs = NO_SIGNS
+    """What shows it of a file whose name does not."""
     with_subfolders: bool = False
     """Whether it takes a folder with all that is below it, which may be splits."""
     stops_at_annotations: bool = False
@@ -124,39 +88,40 @@ class SourceKind:
         source: Source = opener(path, **options)
         return source
 
+    def signs(self, listing: Listing) -> tuple[Signs, ...]:
+        """What shows that a path is of this kind: one of these."""
+        return (self.file, self.first_bytes) if listing.is_file else (self.folder,)
+
+    def accepts(self, listing: Listing) -> bool:
+        """Whether a path shows that it is of this kind."""
+        return any(signs(listing) for signs in self.signs(listing))
+
     def splits(self, listing: Listing) -> list[str]:
         """The names of the splits at a path of this kind."""
         return list(loaded(self.divides)(listing)) if self.divides else []
-
-
-def loaded(name: str) -> Any:
-    """What "module:name" below this package stands for."""
-    module, _, inside = name.partition(":")
-    return getattr(import_module(f"rawpack_packer.sources.{module}"), inside)
 
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
         "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
-        Look(decides="arrays:is_arrays"),
-        Look(
-            contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays",
-        ),
+        Signs(named=r"(?-i:\.np[yz])$"),
+        Signs(contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays"),
+        first_bytes=Signs(Strength.BYTES, decides="arrays:is_idx"),
     ),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
-        accepts_file=Look(r"cifar-10|/(train|test)$", decides="cifar:is_cifar"),
-        accepts_folder=Look(
-            "/(train|test)$", ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
+        file=Signs(_CONTENT, r"cifar-10|/(train|test)$", decides="cifar:is_cifar"),
+        folder=Signs(
+            _CONTENT, "/(train|test)$", ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
             decides="cifar:is_cifar",
         ),
         divides="cifar:splits_of",
     ),
     **{
         kind: SourceKind(
-            reads, f"chunks:open_{kind}", _TABLE, Look(r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
-            Look(contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
+            reads, f"chunks:open_{kind}", _TABLE, Signs(_CONTENT, r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
+            Signs(_CONTENT, contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
             extra="parquet", extra_for="compressed shards",
         )
         for kind, reads in (
@@ -166,18 +131,19 @@ KINDS: dict[str, SourceKind] = {
     },
     "lerobot": SourceKind(
         "LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions", "lerobot:open_lerobot",
-        ("image_column", "columns", "episodes"), Look(r"(^|/)meta/info\.json$", decides="lerobot:is_lerobot"),
-        Look(contains=("meta/info.json",), absent=True, decides="lerobot:is_lerobot"),
+        ("image_column", "columns", "episodes"),
+        Signs(_CONTENT, r"(^|/)meta/info\.json$", decides="lerobot:is_lerobot"),
+        Signs(_CONTENT, contains=("meta/info.json",), absent=True, decides="lerobot:is_lerobot"),
         divides="lerobot:splits_of", remote=True, extra="lerobot",
     ),
     "coco": SourceKind(
         "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
-        ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
+        ("images", "fields"), Signs(Strength.SOME, r"\.json$", decides="detection.coco:is_coco"),
     ),
     "cvat": SourceKind(
         "CVAT's annotations.xml of images: boxes, polygons, points, skeletons", "detection.cvat:CvatSource",
-        ("images", "classes"), Look(r"\.xml$", decides="detection.cvat:is_cvat"),
-        Look(contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
+        ("images", "classes"), Signs(_CONTENT, r"\.xml$", decides="detection.cvat:is_cvat"),
+        Signs(_CONTENT, contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
@@ -187,55 +153,58 @@ KINDS: dict[str, SourceKind] = {
     "hdf5": SourceKind(
         "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
-        Look(r"\.(h5|hdf5|hdf|he5)$"),
-        Look(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
+        Signs(named=r"\.(h5|hdf5|hdf|he5)$"),
+        Signs(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
         ("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
-        accepts_folder=Look(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
+        folder=Signs(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
         remote=True, extra="archives", extra_for="compressed shards",
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
         "parquet:open_parquet", _TABLE,
-        Look(r"\.(parquet|arrow)$", decides="parquet:is_table"), Look(decides="parquet:has_tables"),
+        Signs(named=r"\.(parquet|arrow)$", decides="parquet:is_table"),
+        Signs(Strength.SOME, decides="parquet:has_tables"),
         divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
-        Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
+        Signs(named=r"\.rec$"), Signs(named=r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"),
+        remote=True,
     ),
     "tfrecord": SourceKind(
         "TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
         "tfrecord:open_tfrecord", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
-        Look(decides="tfrecord:is_tfrecord"), Look(decides="tfrecord:is_tfrecord"),
+        Signs(decides="tfrecord:is_tfrecord"), Signs(decides="tfrecord:is_tfrecord"),
         divides="tfrecord:splits_of", remote=True, extra="tfrecord",
     ),
-    "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "store": SourceKind("a rawpack store", "store:StoreSource", folder=Signs(_CONTENT, contains=("store.json",))),
     "labelme": SourceKind(
         "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
         ("classes", "skip_unreadable"),
     ),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
-        accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
+        file=Signs(named=r"\.(lmdb|mdb)$"), folder=Signs(_CONTENT, contains=("data.mdb",)),
     ),
     "video": SourceKind(
         "a video, or a folder of videos with a subfolder for each class", "video.source:VideoSource",
-        (*_VIDEO, "skip_unreadable", "key_pattern"), Look(decides="video:is_video"),
-        with_subfolders=True, extra="video",
+        (*_VIDEO, "skip_unreadable", "key_pattern"), Signs(decides="video:is_called_video"),
+        first_bytes=Signs(Strength.BYTES, decides="video:is_video"), with_subfolders=True, extra="video",
     ),
     "voc": SourceKind(
         "Pascal VOC's folders: VOC2012", "detection.voc:VocSource", ("fields", "classes", "skip_unreadable"),
-        accepts_folder=Look(contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
+        folder=Signs(Strength.FOLDERS, contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
         divides="detection.voc:voc_splits",
     ),
     "yolo": SourceKind(
         "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
         "detection.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
-        Look(r"\.ya?ml$"),
-        Look(
+        Signs(named=r"\.ya?ml$"),
+        Signs(
+            Strength.PLAIN_FOLDERS,
             contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"), absent=True,
             decides="detection.yolo:is_yolo",
         ),
@@ -247,8 +216,9 @@ KINDS: dict[str, SourceKind] = {
         "a metadata.csv; a folder of .parquet; img2dataset's folders of files",
         "video.source:open_listing",
         ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
-        Look(r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
-        Look(
+        Signs(Strength.TABLE, r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
+        Signs(
+            Strength.TABLE,
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
             holds=r"\.parquet$", absent=True, decides="listing.metadata:lists_images",
         ),
@@ -257,7 +227,8 @@ KINDS: dict[str, SourceKind] = {
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
         "archives.source:ArchiveSource", ("labels_file", "label_column", "skip_unreadable", "key_pattern"),
-        Look(decides="archives.source:is_archive"), Look(absent=True, decides="archives.source:names_archives"),
+        Signs(Strength.ARCHIVE, decides="archives.source:is_archive"),
+        Signs(Strength.ARCHIVE, absent=True, decides="archives.source:names_archives"),
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),
 }  # fmt: skip
@@ -359,7 +330,7 @@ def _is_there(path: str | os.PathLike[str], listing: Listing, kind: SourceKind) 
         return True
     from rawpack_packer.sources.table.named_files import is_pattern
 
-    return is_pattern(text) or kind.accepts_folder(listing)
+    return is_pattern(text) or kind.folder(listing)
 
 
 def has_split(root: str, name: str) -> bool:
@@ -368,9 +339,9 @@ def has_split(root: str, name: str) -> bool:
     whole = Listing(root)
     inner = whole / name
     # What an archive or a data.yaml lacks is reported when it is opened.
-    divided = KINDS["archive"].accepts_file(whole) or (whole.is_file and KINDS["yolo"].accepts_file(whole))
+    divided = KINDS["archive"].file(whole) or (whole.is_file and KINDS["yolo"].file(whole))
     kinds = ("parquet", "lerobot", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
-    return inner.exists or divided or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
+    return inner.exists or divided or any(KINDS[kind].folder(inner) for kind in kinds)
 
 
 def stop_above_splits(root: str, names: Sequence[str]) -> None:
@@ -378,7 +349,7 @@ def stop_above_splits(root: str, names: Sequence[str]) -> None:
     describes the images."""
     folders = [Listing(root) / name for name in names]
     if all(folder.is_dir for folder in folders) and not all(
-        any(kind.accepts_folder(folder) for kind in KINDS.values()) for folder in folders
+        any(kind.folder(folder) for kind in KINDS.values()) for folder in folders
     ):
         refuse_above(root, names)
 
@@ -399,7 +370,7 @@ def _open(
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     options = {name: value for name, value in given.items() if name != "key_pattern"}
-    if kind == "video" and KINDS["listing"].accepts_file(listing) and listing.is_file:
+    if kind == "video" and KINDS["listing"].file(listing) and listing.is_file:
         kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
     spooled = row is not None and row.remote and spool is not None
@@ -451,9 +422,12 @@ def _kind_of(
     refuse_url(path)
     if "labels_dir" in given and listing.is_dir:
         return "yolo"
-    for name, kind in KINDS.items():
-        if name != but and (kind.accepts_file if listing.is_file else kind.accepts_folder)(listing):
-            return name
+    kinds = surest({name: kind.signs(listing) for name, kind in KINDS.items() if name != but}, listing)
+    if len(kinds) > 1:
+        where, cure = plain(os.fspath(path)), " or ".join(map(opt.kind, kinds))
+        raise UsageError(f"{where} may be of kind {' or '.join(kinds)}: {cure} says which")
+    if kinds:
+        return kinds[0]
     if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
         from rawpack_packer.sources.advice import refuse_file
 

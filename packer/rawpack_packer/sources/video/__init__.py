@@ -73,9 +73,14 @@ def names_video(path: object) -> bool:
     return os.path.splitext(str(path))[1].lower() in EXTENSIONS  # noqa: PTH122 - for each of a million
 
 
+def is_called_video(listing: Listing) -> bool:
+    """Whether a file is a video by its name."""
+    return names_video(listing.path)
+
+
 def is_video(listing: Listing) -> bool:
-    """Whether a file is a video by its name or its first bytes."""
-    return listing.path.suffix.lower() in EXTENSIONS or sniff_video(listing.head[:SNIFF_BYTES])
+    """Whether a file is a video by its first bytes."""
+    return sniff_video(listing.head[:SNIFF_BYTES])
 
 
 def library() -> str:
