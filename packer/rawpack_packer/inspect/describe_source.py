@@ -53,7 +53,7 @@ def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
         if is_store(where):
             return "store"
         if where.is_dir() and any(where.iterdir()):
-            return "samples" if holds_image(where) else "unknown"
+            return "samples" if holds_image(listing) else "unknown"
     except (OSError, UsageError):
         return "unknown"
     return "unknown" if is_url(path) else "nothing"

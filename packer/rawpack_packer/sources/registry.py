@@ -295,7 +295,7 @@ def _found(
     if given and kind == "folder" and not _is_there(path, listing, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
     if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(listing)):
-        images = kind != "folder" or holds_image(Path(path))
+        images = kind != "folder" or holds_image(listing)
         if kind == "folder" and images and "labels_file" not in given:
             refuse_above(path, names)
         raise DividedError(where, names, kind if images else "video")
@@ -304,7 +304,7 @@ def _found(
     if kind in KINDS and (names := KINDS[kind].splits(listing)):
         raise DividedError(where, names, kind)
     if tables and listing.is_dir:
-        refuse_tables(path)
+        refuse_tables(path, listing)
     try:
         source = opened(kind, detected=True, begun=begun)
     except NoImageError as error:
@@ -434,7 +434,7 @@ def _kind_of(
         refuse_file(listing.path, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
-    return "video" if asked and listing.is_dir and not holds_image(listing.path) else "folder"
+    return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"
 
 
 def _kind_of_url(url: str, spool: Spool) -> str:
