@@ -78,6 +78,7 @@ def test_the_head_of_a_file_is_read_once(tmp_path: Path) -> None:
     listing = Listing(tmp_path) / "a"
     with mock.patch.object(module, "HEAD", 3):
         assert listing.head == b"123"
+        assert listing.contents() == b"1234"
     (tmp_path / "a").unlink()
-    assert listing.head == b"123"
-    assert Listing(tmp_path).head == b""
+    assert listing.head == listing.contents() == b"123"
+    assert Listing(tmp_path).head == Listing(tmp_path).contents() == b""

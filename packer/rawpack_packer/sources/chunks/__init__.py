@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -93,7 +92,6 @@ def kind_of_index(data: bytes) -> str:
 def _holds(listing: Listing, kind: str) -> bool:
     own = listing if listing.path.name == INDEX else listing / INDEX
     for index in [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]:
-        with suppress(OSError):
-            if index.is_file:
-                return kind_of_index(index.path.read_bytes()) == kind
+        if index.is_file:
+            return kind_of_index(index.contents()) == kind
     return False

@@ -89,6 +89,14 @@ class Listing:
                     return file.read(HEAD)
         return b""
 
+    def contents(self) -> bytes:
+        """All bytes of a file, read again if these are more than its head; none of anything else."""
+        if len(self.head) < HEAD:
+            return self.head
+        with suppress(OSError):
+            return self.path.read_bytes()
+        return b""
+
     def _scan(self) -> Iterator[tuple[str, bool]]:
         with os.scandir(self.path) as entries:
             for entry in entries:
