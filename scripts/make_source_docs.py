@@ -91,8 +91,9 @@ _INTRODUCTION = """\
 
 <!-- Made from the table of sources by scripts/make_source_docs.py. Change the table, not this page. -->
 
-What `rawpack pack SRC DST` can pack. It detects the kind of `SRC`; `--source KIND` names it. In Python, a source may
-also be any [dataset or dict of columns](../how-to/pack-fields-and-arrays.md), and other packages can [add
+What `rawpack pack SRC DST` can pack. It detects the kind of `SRC`; `--source KIND` names it. Where `SRC` may equally be
+of two kinds, as a folder with an `.npy` and an `.h5`, the command stops and names both. In Python, a source may also be
+any [dataset or dict of columns](../how-to/pack-fields-and-arrays.md), and other packages can [add
 kinds](../../CONTRIBUTING.md#where-things-are). `rawpack doctor` lists the kinds and the extras that they need here.
 
 | kind | what it reads | options | extra |

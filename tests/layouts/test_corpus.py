@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import cases
 import corpus
@@ -15,7 +16,8 @@ import looks
 import pytest
 from store_server import Server, serving
 
-from rawpack_packer.sources import registry
+from rawpack.errors import UsageError
+from rawpack_packer.sources import open_source, registry
 
 ANSWERS = corpus.recorded()
 _WRITE = "; python tests/layouts/corpus.py --write records it"
@@ -74,3 +76,33 @@ def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
     file.read_bytes()
     assert seen.listings == {"inner": 2, ".": 1}
     assert seen.openings == {"inner/file": 3}
+
+
+_OF_SEVERAL = (
+    "arrays: CIFAR's archive",
+    "arrays: one split of CIFAR's archive",
+    "archives: a name that ends in .tar, of a text",
+    "detection: COCO with keypoints",
+    "listings: a folder of Parquet of paths",
+    "tables: LeRobot, v3",
+    "tables: the index of MDS",
+    "tables: the info.json of LeRobot",
+)
+"""Layouts that show signs of several kinds."""
+
+
+@pytest.mark.parametrize("name", _OF_SEVERAL)
+def test_the_order_of_kinds_has_no_meaning(name: str, tmp_path: Path, server: Server) -> None:
+    case, rows = corpus.CASES[name], dict(reversed(registry.KINDS.items()))
+    if module := cases.missing(case):
+        pytest.skip(f"needs {module}")
+    with mock.patch.object(registry, "KINDS", rows):
+        assert corpus.recognized(case, tmp_path, server) == ANSWERS[name]
+
+
+def test_signs_of_the_same_strength_are_asked_about(tmp_path: Path) -> None:
+    """As of a folder of arrays in two formats, either of which may have the images."""
+    (tmp_path / "x.npy").touch()
+    (tmp_path / "x.h5").touch()
+    with pytest.raises(UsageError, match=r"may be of kind arrays or hdf5: --source arrays or --source hdf5 says which"):
+        open_source(tmp_path)

@@ -17,6 +17,7 @@ from running import run_here
 
 from rawpack import DecodeError, Reader
 from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry
+from rawpack_packer.sources.look.signs import Signs
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
@@ -79,8 +80,7 @@ def write_tape(path: Path) -> Path:
     return path
 
 
-def is_tape(path: Path) -> bool:
-    return path.suffix == ".tape"
+TAPE = Signs(named=r"\.tape$")
 
 
 class TestTape(SourceConformance):
@@ -104,7 +104,7 @@ def added() -> Iterator[None]:
     vars(module)["TapeSource"] = TapeSource
     with (
         mock.patch.dict(sys.modules, {module.__name__: module}),
-        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind("tapes", TapeSource, ("speed",), is_tape)}),
+        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind("tapes", TapeSource, ("speed",), TAPE)}),
     ):
         yield
 

@@ -28,6 +28,7 @@ from rawpack_packer.options import OPTIONS
 from rawpack_packer.progress import SaysWhy, waiting_for_store
 from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
 from rawpack_packer.sources.folder import holds_image
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.video import noun_of
 from rawpack_packer.text import Block, Shown, again, plain
 
@@ -374,6 +375,6 @@ def open_store(name: str, follower: SaysWhy | None = None) -> Store:
 def _has_image(folder: Path) -> bool:
     """Whether there is an image in a folder, or below it."""
     try:
-        return holds_image(folder)
+        return holds_image(Listing(folder))
     except (UsageError, OSError):
         return False

@@ -12,13 +12,12 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer import text
 from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
-from rawpack_packer.sources.arrays import is_arrays
 from rawpack_packer.sources.folder import EXTENSIONS, holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
 from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.sources.lmdb.source import LmdbSource
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.store import is_store
-from rawpack_packer.sources.video import is_video
 from rawpack_packer.text import Block, Shown
 
 _NAMES = {
@@ -34,26 +33,27 @@ _MOST_DATA_SETS = 40
 _SUGGESTED = 4
 
 
-def _kind_of(path: Path) -> str | None:
+def _kind_of(listing: Listing) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
-    if path.is_dir() and KINDS["store"].accepts_folder(path):
+    if listing.is_dir and KINDS["store"].folder(listing):
         return None
-    for name in _NAMES if path.exists() else ():
-        if (KINDS[name].accepts_folder if path.is_dir() else KINDS[name].accepts_file)(path):
+    for name in _NAMES if listing.exists else ():
+        if KINDS[name].accepts(listing):
             return name
     return None
 
 
 def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
-    where = Path(path)
+    where, listing = Path(path), Listing(path)
     try:
         if where.is_file():
-            return "samples" if where.suffix.lower() in SUFFIXES or is_arrays(where) or is_video(where) else "unknown"
+            are_samples = any(KINDS[name].accepts(listing) for name in ("arrays", "video"))
+            return "samples" if are_samples or where.suffix.lower() in SUFFIXES else "unknown"
         if is_store(where):
             return "store"
         if where.is_dir() and any(where.iterdir()):
-            return "samples" if holds_image(where) else "unknown"
+            return "samples" if holds_image(listing) else "unknown"
     except (OSError, UsageError):
         return "unknown"
     return "unknown" if is_url(path) else "nothing"
@@ -93,7 +93,7 @@ class SourceDescription(Shown, dict[str, Any]):
 
 def describe_source(path: str) -> SourceDescription | None:
     """What is at a path, as `rawpack inspect --json` prints it; None where it has no `_kind_of`. Raises UsageError."""
-    kind = _kind_of(Path(path))
+    kind = _kind_of(Listing(path))
     if kind is None:
         return None
     about = SourceDescription(path=path, kind=kind)
@@ -109,7 +109,7 @@ def describe_source(path: str) -> SourceDescription | None:
             raise
         about |= {"samples": None, "problem": str(error), "pack": _suggested(path, data_sets)}
         return about
-    splits = KINDS[kind].splits(Path(path))
+    splits = KINDS[kind].splits(Listing(path))
     about["pack"] = [_command(path, *(["--splits", ",".join(splits)] if splits else []))]
     return about
 

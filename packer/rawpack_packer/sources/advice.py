@@ -18,6 +18,7 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.errors import AdvisedError
 from rawpack_packer.options import opt
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.text import listed, plain
 
@@ -101,7 +102,8 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     with suppress(OSError):
         entries = sorted(folder.iterdir())[:_LOOKED_AT]
     for one in entries:
-        if files_in(one, ARRAYS) or files_in(one, HDF5):
+        inner = Listing(one)
+        if files_in(inner, ARRAYS) or files_in(inner, HDF5):
             raise UsageError(f"no image in {where}: it contains a folder of arrays; give that: {plain(os.fspath(one))}")
     each = max((one for one in suffixes if one in _LOADERS), key=suffixes.__getitem__, default="")
     if classes or suffixes.get(each, 0) < 2:

@@ -7,19 +7,18 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import xxhash
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.folder import EXTENSIONS, SPLITS, DividedError, is_split, same_split, split_order
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import listed, plain
 
 ARRAYS = re.compile(r"\.np[yz]$|idx\d-ubyte(\.gz)?$")
 HDF5 = re.compile(r"\.(h5|hdf5|hdf|he5)$", re.IGNORECASE)
 """Ends of the names of files of arrays that a folder may hold."""
-_LOOKED_AT = 10_000
 _IMAGES = re.compile(r"(?<![^\W_])(images?|imgs?|data|x)(?![^\W_])", re.IGNORECASE)
 _LABELS = ("labels", "label", "targets", "target", "y", "Y")
 """What a file of images has in its name, and what the file of their labels has in its place."""
@@ -117,7 +116,7 @@ def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArraysAt:
         return ArraysAt(path)
     if os.path.isfile(folder):  # noqa: PTH113
         return ArraysAt(folder, split)
-    files = files_in(folder, named)
+    files = files_in(Listing(folder), named)
     if "" in files:
         own = split_of(files[""].name)[0]
         return ArraysAt(files[""], "" if own and same_split(own, split) else split, in_folder=True)
@@ -127,17 +126,13 @@ def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArraysAt:
     return ArraysAt(files[next(iter(known.values()))], in_folder=True) if known else ArraysAt(path)
 
 
-def files_in(folder: Path, named: re.Pattern[str]) -> dict[str, Path]:
+def files_in(listing: Listing, named: re.Pattern[str]) -> dict[str, Path]:
     """Split -> the file with its images, in a folder that holds files of arrays, and neither folders nor image files;
     "" -> the only one. Empty for any other folder. torchvision's are in a folder `raw`, alone or beside `processed`."""
-    try:
-        with os.scandir(folder) as entries:
-            every = {one.name: one.is_dir() for one in islice(entries, _LOOKED_AT) if not one.name.startswith(".")}
-    except (OSError, ValueError):
-        return {}
+    folder, every = listing.path, listing.names
     apart = {name for name, is_folder in every.items() if is_folder or Path(name).suffix.lower() in EXTENSIONS}
     if apart:
-        return files_in(folder / "raw", named) if "raw" in apart <= {"raw", "processed"} else {}
+        return files_in(listing / "raw", named) if "raw" in apart <= {"raw", "processed"} else {}
     whole = [name for name in sorted(every) if name.removesuffix(".gz") == name or name[:-3] not in every]
     names = [name for name in whole if named.search(name)]
     images = [name for name in names if labels_beside(folder / name)] or names
@@ -148,22 +143,23 @@ def files_in(folder: Path, named: re.Pattern[str]) -> dict[str, Path]:
     return {split: folder / files[0] for split, files in splits.items()} if one_each else {}
 
 
-def holds_arrays(path: Path) -> bool:
+def holds_arrays(listing: Listing) -> bool:
     """Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
-    return _holds(path, ARRAYS)
+    return _holds(listing, ARRAYS)
 
 
-def holds_hdf5(path: Path) -> bool:
+def holds_hdf5(listing: Listing) -> bool:
     """Whether a folder, or a split that a path names, is one of HDF5 files."""
-    return _holds(path, HDF5)
+    return _holds(listing, HDF5)
 
 
-def _holds(path: Path, named: re.Pattern[str]) -> bool:
-    if os.path.isdir(path):  # noqa: PTH112
-        return bool(files_in(path, named))
-    if os.path.isfile(path.parent):  # noqa: PTH113
+def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
+    if listing.is_dir:
+        return bool(files_in(listing, named))
+    path, above = listing.path, listing.above
+    if above.is_file:
         return bool(named.search(path.parent.name))
-    files = files_in(path.parent, named) if path.name and "." not in path.name else {}
+    files = files_in(above, named) if path.name and "." not in path.name else {}
     return is_split(path.name) if "" in files else bool(of_split(files, path.name))
 
 

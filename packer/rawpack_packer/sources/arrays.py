@@ -36,6 +36,7 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.inflation import most_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import SaidOfArrays
 from rawpack_packer.sources.table.choose import (
     LABEL,
@@ -65,15 +66,13 @@ _CLASSES = {
 """The letters of a folder's name, which says whose files of the same names it holds -> names of the classes."""
 
 
-def is_arrays(path: Path) -> bool:
-    """Whether a file holds arrays, by its name or its first bytes."""
-    if path.suffix in (".npy", ".npz"):
-        return True
-    try:
-        with _opened_idx(path) as file:
-            return _is_idx(file.read(4))
-    except (OSError, EOFError, zlib.error):
-        return False
+def is_idx(listing: Listing) -> bool:
+    """Whether a file is IDX, gzipped or not, by its first bytes."""
+    head = listing.head
+    if listing.path.suffix == ".gz":
+        with suppress(zlib.error):
+            head = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, 4)
+    return _is_idx(head[:4])
 
 
 class ArraySource(TableSource):

@@ -20,6 +20,7 @@ from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import read_file
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.choose import number_labels
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers
@@ -129,14 +130,14 @@ class CifarSource(TableSource):
         )
 
 
-def is_cifar(path: Path) -> bool:
+def is_cifar(listing: Listing) -> bool:
     """Whether a path is one of CIFAR's folders or archives, or a split of one."""
-    return _find(path) is not None
+    return _find(listing.path) is not None
 
 
-def splits_of(path: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """Both splits, where a path holds them and does not name one."""
-    found = _find(path)
+    found = _find(listing.path)
     return [TRAIN, TEST] if found is not None and found[2] is None else []
 
 

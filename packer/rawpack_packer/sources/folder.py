@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,9 @@ from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, given_opt
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
-from rawpack_packer.sources.folder_scan import ARCHIVES, FolderScan, Wanted
+from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, FolderScan, Wanted
 from rawpack_packer.sources.labels_file import read_labels
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers
@@ -49,6 +50,8 @@ SPLITS = frozenset(_RANKS)
 """Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
+_FIRST_FOLDERS = 20
+"""Folders in a folder that are looked into for a file that shows enough."""
 _AS_CLASSES = {"archive", "folder", "video"}
 """Kinds of sources that take folders as classes; others take all of them as one set."""
 _ONE_BY_ONE = {"arrays", "hdf5"}
@@ -219,13 +222,23 @@ def scan_folder(
     return scan
 
 
-def holds_image(path: Path) -> bool:
+def holds_image(listing: Listing) -> bool:
     """Whether there is any image below a folder, as far as it can be looked into."""
-    return bool(_first_image(path).samples)
+    return _names_file(listing, EXTENSIONS) or bool(_first_image(listing).samples)
 
 
-def _first_image(path: Path) -> FolderScan:
-    return scan_folder(str(path.absolute()), wanted_images(), skip_unreadable=True, most=1)
+def _names_file(listing: Listing, extensions: Collection[str], depth: int = 2) -> bool:
+    """Whether a file with one of these extensions is in a folder or among the first folders in it, so that no scan has
+    to find it. depth: of folders that are looked into."""
+    for name, is_dir in listing.names.items():
+        if not is_dir and os.path.splitext(name)[1].lower() in extensions and (listing / name).is_file:  # noqa: PTH122
+            return True
+    folders = [name for name, is_dir in listing.names.items() if is_dir and name != OF_MACOS] if depth else []
+    return any(_names_file(listing / name, extensions, depth - 1) for name in folders[:_FIRST_FOLDERS])
+
+
+def _first_image(listing: Listing) -> FolderScan:
+    return scan_folder(str(listing.path.absolute()), wanted_images(), skip_unreadable=True, most=1)
 
 
 def wanted_images() -> Wanted:
@@ -282,21 +295,20 @@ def split_order(name: str) -> tuple[int, str]:
     return len(_NAMES) if rank is None else rank, name
 
 
-def splits_in(path: Path) -> list[str]:
+def splits_in(listing: Listing) -> list[str]:
     """The names of the splits that a folder is divided into, train first; empty where it is not divided.
 
     It is divided if two or more of its folders have names of splits, and the others have no image or video. Empty
     splits are left out; hidden folders do not count.
     """
     try:
-        with os.scandir(path) as entries:
-            folders = [entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
+        folders = [name for name, is_dir in listing.all_names() if is_dir]
     except (OSError, ValueError):
         return []  # the scan of the folder reports why
     splits = sorted(filter(is_split, folders), key=split_order)
-    if len(splits) < 2 or any(_has_samples(path / name) for name in folders if not is_split(name)):
+    if len(splits) < 2 or any(_has_samples(listing / name) for name in folders if not is_split(name)):
         return []
-    return [name for name in splits if _has_samples(path / name, unknown=True)]
+    return [name for name in splits if _has_samples(listing / name, unknown=True)]
 
 
 def split_names(folders: Sequence[str]) -> list[str]:
@@ -309,10 +321,12 @@ def _rank(name: str) -> int | None:
     return _RANKS.get(plain, _RANKS.get(_END.sub("", plain)))
 
 
-def _has_samples(folder: Path, *, unknown: bool = False) -> bool:
+def _has_samples(listing: Listing, *, unknown: bool = False) -> bool:
     """Whether there is any image or video below a folder. unknown: the answer where it cannot be read."""
+    if _names_file(listing, EXTENSIONS | VIDEO_EXTENSIONS):
+        return True
     try:
-        scan = _first_image(folder)
+        scan = _first_image(listing)
     except UsageError:
         return unknown
     return bool(scan.samples or scan.counts["videos"] or (unknown and scan.counts["problems"]))

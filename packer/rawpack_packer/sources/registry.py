@@ -12,9 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +29,8 @@ from rawpack_packer.sources.folder import (
     holds_image,
     splits_in,
 )
+from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.signs import NO_SIGNS, Signs, Strength, loaded, surest
 from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.sources.parquet import lists_paths
 from rawpack_packer.text import plain
@@ -39,60 +39,16 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.archives.opened import Pass
     from rawpack_packer.sources.table.remote_files import Spool
 
-_LOOKED_AT = 10_000
-"""Entries of a folder that are looked at: one whose first entries are others is not of a kind that has such files."""
 _NAMED = re.compile(
     r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
     re.IGNORECASE | re.DOTALL,
 )
 """Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
+_CONTENT = Strength.CONTENT
 _TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
 _INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
-
-
-@dataclass(frozen=True)
-class Look:
-    """How a path shows that it is of a kind: by the first of these that fits, after which `decides` is asked.
-
-    Without any of them, `decides` is always asked; without that, nothing is. What cannot be looked into shows nothing.
-    """
-
-    named: str = ""
-    """A regular expression that the path must contain, in any case."""
-    contains: tuple[str, ...] = ()
-    """Files or folders in it, one of which must be there; "../" stands for the folder above."""
-    holds: str = ""
-    """A regular expression that the name of an entry must match, in any case."""
-    absent: bool = False
-    """Whether nothing must be there: a path may name several files, or what is in a file."""
-    decides: str = ""
-    """"module:function" below this package: takes the path, and returns whether it is of this kind."""
-
-    def __call__(self, path: Path) -> bool:
-        if (self.named or self.contains or self.holds or self.absent) and not self._fits(path):
-            return False
-        if not self.decides:
-            return bool(self.named or self.contains or self.holds or self.absent)
-        return bool(loaded(self.decides)(path))
-
-    def _fits(self, path: Path) -> bool:
-        if self.named and re.search(self.named, os.fspath(path), re.IGNORECASE):
-            return True
-        try:
-            if self.absent and not os.path.lexists(path):
-                return True
-            above = path.absolute().parent
-            if any((above / one[3:] if one.startswith("../") else path / one).exists() for one in self.contains):
-                return True
-            if self.holds and path.is_dir():
-                with os.scandir(path) as entries:
-                    names = (entry.name for entry in islice(entries, _LOOKED_AT))
-                    return any(re.search(self.holds, name, re.IGNORECASE) for name in names)
-        except (OSError, ValueError):
-            pass  # whoever opens it says why
-        return False
 
 
 @dataclass(frozen=True)
@@ -106,10 +62,12 @@ class SourceKind:
     options: tuple[str, ...] = ()
     """What it takes besides the path, by keyword; None is as if left out. The command writes `max_frames` as
     `--max-frames`."""
-    accepts_file: Callable[[Path], bool] = lambda path: False
-    """Whether a file is of this kind."""
-    accepts_folder: Callable[[Path], bool] = lambda path: False
-    """Whether a folder is of this kind, or a path that names no file."""
+    file: Signs = NO_SIGNS
+    """What shows that a file is of this kind, mostly its name."""
+    folder: Signs = NO_SIGNS
+    """What shows that a folder is of this kind, or a path that names no file."""
+    first_bytes: Signs = NO_SIGNS
+    """What shows it of a file whose name does not."""
     with_subfolders: bool = False
     """Whether it takes a folder with all that is below it, which may be splits."""
     stops_at_annotations: bool = False
@@ -118,8 +76,8 @@ class SourceKind:
     remote: bool = False
     """Whether it takes URLs too: then it is opened with `spool=`."""
     divides: str = ""
-    """A function that returns the names of the splits at a path, if they are not known by their folders; empty where it
-    is not divided."""
+    """A function of the `Listing` that returns the names of the splits at its path, if they are not known by their
+    folders; empty where it is not divided."""
     extra: str = ""
     """The extra that it needs."""
     extra_for: str = ""
@@ -130,39 +88,40 @@ class SourceKind:
         source: Source = opener(path, **options)
         return source
 
-    def splits(self, path: Path) -> list[str]:
+    def signs(self, listing: Listing) -> tuple[Signs, ...]:
+        """What shows that a path is of this kind: one of these."""
+        return (self.file, self.first_bytes) if listing.is_file else (self.folder,)
+
+    def accepts(self, listing: Listing) -> bool:
+        """Whether a path shows that it is of this kind."""
+        return any(signs(listing) for signs in self.signs(listing))
+
+    def splits(self, listing: Listing) -> list[str]:
         """The names of the splits at a path of this kind."""
-        return list(loaded(self.divides)(path)) if self.divides else []
-
-
-def loaded(name: str) -> Any:
-    """What "module:name" below this package stands for."""
-    module, _, inside = name.partition(":")
-    return getattr(import_module(f"rawpack_packer.sources.{module}"), inside)
+        return list(loaded(self.divides)(listing)) if self.divides else []
 
 
 KINDS: dict[str, SourceKind] = {
     "arrays": SourceKind(
         "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
-        Look(decides="arrays:is_arrays"),
-        Look(
-            contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays",
-        ),
+        Signs(named=r"(?-i:\.np[yz])$"),
+        Signs(contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays"),
+        first_bytes=Signs(Strength.BYTES, decides="arrays:is_idx"),
     ),
     "cifar": SourceKind(
         "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
-        accepts_file=Look(r"cifar-10|/(train|test)$", decides="cifar:is_cifar"),
-        accepts_folder=Look(
-            "/(train|test)$", ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
+        file=Signs(_CONTENT, r"cifar-10|/(train|test)$", decides="cifar:is_cifar"),
+        folder=Signs(
+            _CONTENT, "/(train|test)$", ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
             decides="cifar:is_cifar",
         ),
         divides="cifar:splits_of",
     ),
     **{
         kind: SourceKind(
-            reads, f"chunks:open_{kind}", _TABLE, Look(r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
-            Look(contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
+            reads, f"chunks:open_{kind}", _TABLE, Signs(_CONTENT, r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
+            Signs(_CONTENT, contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
             extra="parquet", extra_for="compressed shards",
         )
         for kind, reads in (
@@ -172,18 +131,19 @@ KINDS: dict[str, SourceKind] = {
     },
     "lerobot": SourceKind(
         "LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions", "lerobot:open_lerobot",
-        ("image_column", "columns", "episodes"), Look(r"(^|/)meta/info\.json$", decides="lerobot:is_lerobot"),
-        Look(contains=("meta/info.json",), absent=True, decides="lerobot:is_lerobot"),
+        ("image_column", "columns", "episodes"),
+        Signs(_CONTENT, r"(^|/)meta/info\.json$", decides="lerobot:is_lerobot"),
+        Signs(_CONTENT, contains=("meta/info.json",), absent=True, decides="lerobot:is_lerobot"),
         divides="lerobot:splits_of", remote=True, extra="lerobot",
     ),
     "coco": SourceKind(
         "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
-        ("images", "fields"), Look(r"\.json$", decides="detection.coco:is_coco"),
+        ("images", "fields"), Signs(Strength.SOME, r"\.json$", decides="detection.coco:is_coco"),
     ),
     "cvat": SourceKind(
         "CVAT's annotations.xml of images: boxes, polygons, points, skeletons", "detection.cvat:CvatSource",
-        ("images", "classes"), Look(r"\.xml$", decides="detection.cvat:is_cvat"),
-        Look(contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
+        ("images", "classes"), Signs(_CONTENT, r"\.xml$", decides="detection.cvat:is_cvat"),
+        Signs(_CONTENT, contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
     ),
     "folder": SourceKind(
         "a folder of images, with a subfolder for each class", "folder:FolderSource",
@@ -193,55 +153,58 @@ KINDS: dict[str, SourceKind] = {
     "hdf5": SourceKind(
         "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
         ("array", "fields", "classes", "image_column", "label_column", "key_column"),
-        Look(r"\.(h5|hdf5|hdf|he5)$"),
-        Look(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
+        Signs(named=r"\.(h5|hdf5|hdf|he5)$"),
+        Signs(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
     ),
     "webdataset": SourceKind(
         "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
         ("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
-        accepts_folder=Look(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
+        folder=Signs(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
         remote=True, extra="archives", extra_for="compressed shards",
     ),
     "parquet": SourceKind(
         "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
         "parquet:open_parquet", _TABLE,
-        Look(r"\.(parquet|arrow)$", decides="parquet:is_table"), Look(decides="parquet:has_tables"),
+        Signs(named=r"\.(parquet|arrow)$", decides="parquet:is_table"),
+        Signs(Strength.SOME, decides="parquet:has_tables"),
         divides="parquet:splits_of", remote=True, extra="parquet",
     ),
     "recordio": SourceKind(
         "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
-        Look(r"\.rec$"), Look(r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"), remote=True,
+        Signs(named=r"\.rec$"), Signs(named=r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"),
+        remote=True,
     ),
     "tfrecord": SourceKind(
         "TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
         "tfrecord:open_tfrecord", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
-        Look(decides="tfrecord:is_tfrecord"), Look(decides="tfrecord:is_tfrecord"),
+        Signs(decides="tfrecord:is_tfrecord"), Signs(decides="tfrecord:is_tfrecord"),
         divides="tfrecord:splits_of", remote=True, extra="tfrecord",
     ),
-    "store": SourceKind("a rawpack store", "store:StoreSource", accepts_folder=Look(contains=("store.json",))),
+    "store": SourceKind("a rawpack store", "store:StoreSource", folder=Signs(_CONTENT, contains=("store.json",))),
     "labelme": SourceKind(
         "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
         ("classes", "skip_unreadable"),
     ),
     "lmdb": SourceKind(
         "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
-        accepts_file=Look(r"\.(lmdb|mdb)$"), accepts_folder=Look(contains=("data.mdb",)),
+        file=Signs(named=r"\.(lmdb|mdb)$"), folder=Signs(_CONTENT, contains=("data.mdb",)),
     ),
     "video": SourceKind(
         "a video, or a folder of videos with a subfolder for each class", "video.source:VideoSource",
-        (*_VIDEO, "skip_unreadable", "key_pattern"), Look(decides="video:is_video"),
-        with_subfolders=True, extra="video",
+        (*_VIDEO, "skip_unreadable", "key_pattern"), Signs(decides="video:is_called_video"),
+        first_bytes=Signs(Strength.BYTES, decides="video:is_video"), with_subfolders=True, extra="video",
     ),
     "voc": SourceKind(
         "Pascal VOC's folders: VOC2012", "detection.voc:VocSource", ("fields", "classes", "skip_unreadable"),
-        accepts_folder=Look(contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
+        folder=Signs(Strength.FOLDERS, contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
         divides="detection.voc:voc_splits",
     ),
     "yolo": SourceKind(
         "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
         "detection.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
-        Look(r"\.ya?ml$"),
-        Look(
+        Signs(named=r"\.ya?ml$"),
+        Signs(
+            Strength.PLAIN_FOLDERS,
             contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"), absent=True,
             decides="detection.yolo:is_yolo",
         ),
@@ -253,8 +216,9 @@ KINDS: dict[str, SourceKind] = {
         "a metadata.csv; a folder of .parquet; img2dataset's folders of files",
         "video.source:open_listing",
         ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
-        Look(r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
-        Look(
+        Signs(Strength.TABLE, r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
+        Signs(
+            Strength.TABLE,
             contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
             holds=r"\.parquet$", absent=True, decides="listing.metadata:lists_images",
         ),
@@ -263,7 +227,8 @@ KINDS: dict[str, SourceKind] = {
     "archive": SourceKind(
         "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
         "archives.source:ArchiveSource", ("labels_file", "label_column", "skip_unreadable", "key_pattern"),
-        Look(decides="archives.source:is_archive"), Look(absent=True, decides="archives.source:names_archives"),
+        Signs(Strength.ARCHIVE, decides="archives.source:is_archive"),
+        Signs(Strength.ARCHIVE, absent=True, decides="archives.source:names_archives"),
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),
 }  # fmt: skip
@@ -298,11 +263,11 @@ def open_source(
         from rawpack_packer.sources.path_fields import join_path_fields, path_pattern
 
         path_pattern(pattern)  # a wrong one is refused before anything is read
-    added = plugins()
-    opened = partial(_open, path, added=added, given=given, spool=spool, progress=progress)
+    added, listing = plugins(), Listing(path)
+    opened = partial(_open, path, listing=listing, added=added, given=given, spool=spool, progress=progress)
     if kind is None:
-        source = _found(path, added, given, spool, opened)
-    elif kind in KINDS and kind != "store" and not _is_there(path, KINDS[kind]):
+        source = _found(path, listing, added, given, spool, opened)
+    elif kind in KINDS and kind != "store" and not _is_there(path, listing, KINDS[kind]):
         raise missing(os.fspath(path))
     else:
         source = opened(kind)
@@ -311,13 +276,14 @@ def open_source(
 
 def _found(
     path: str | os.PathLike[str],
+    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
     opened: Callable[..., Source],
 ) -> Source:
     """The source at a path of which nobody says what it is."""
-    kind, where, begun = _kind_of(path, added, given, spool), os.fspath(path), None
+    kind, where, begun = _kind_of(path, listing, added, given, spool), os.fspath(path), None
     if kind in ("archive", "webdataset"):
         from rawpack_packer.sources.archives.webdataset import begin
 
@@ -325,20 +291,20 @@ def _found(
         kind, begun = begin(path, given.get("fields", ()), spool)
         kind = "archive" if "labels_file" in given else kind
         if kind != may_be == "webdataset":  # a folder of archives that are no shards
-            kind, begun = _kind_of(path, added, given, spool, but=may_be), None
-    if given and kind == "folder" and not _is_there(path, KINDS[kind]) and "\0" not in where:
+            kind, begun = _kind_of(path, listing, added, given, spool, but=may_be), None
+    if given and kind == "folder" and not _is_there(path, listing, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
-    if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(Path(path))):
-        images = kind != "folder" or holds_image(Path(path))
+    if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(listing)):
+        images = kind != "folder" or holds_image(listing)
         if kind == "folder" and images and "labels_file" not in given:
             refuse_above(path, names)
         raise DividedError(where, names, kind if images else "video")
     tables = kind == "parquet"
-    kind = "listing" if tables and lists_paths(Path(path)) else kind
-    if kind in KINDS and (names := KINDS[kind].splits(Path(path))):
+    kind = "listing" if tables and lists_paths(listing) else kind
+    if kind in KINDS and (names := KINDS[kind].splits(listing)):
         raise DividedError(where, names, kind)
-    if tables and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        refuse_tables(path)
+    if tables and listing.is_dir:
+        refuse_tables(path, listing)
     try:
         source = opened(kind, detected=True, begun=begun)
     except NoImageError as error:
@@ -356,7 +322,7 @@ def _found(
     return source
 
 
-def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
+def _is_there(path: str | os.PathLike[str], listing: Listing, kind: SourceKind) -> bool:
     """Whether a path names something: what it is the path of, several files, or what is in a file or folder."""
     text = os.fspath(path)
     # Whoever opens an empty path says so.
@@ -364,26 +330,26 @@ def _is_there(path: str | os.PathLike[str], kind: SourceKind) -> bool:
         return True
     from rawpack_packer.sources.table.named_files import is_pattern
 
-    return is_pattern(text) or kind.accepts_folder(Path(text))
+    return is_pattern(text) or kind.folder(listing)
 
 
 def has_split(root: str, name: str) -> bool:
     """Whether `root/name` names a split: a folder, or what the archive, the tables or the data.yaml at `root` have by
     that name."""
-    inner = Path(root) / name
+    whole = Listing(root)
+    inner = whole / name
     # What an archive or a data.yaml lacks is reported when it is opened.
-    is_file = os.path.isfile(root)  # noqa: PTH113
-    known = KINDS["archive"].accepts_file(Path(root)) or (is_file and KINDS["yolo"].accepts_file(Path(root)))
+    divided = KINDS["archive"].file(whole) or (whole.is_file and KINDS["yolo"].file(whole))
     kinds = ("parquet", "lerobot", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
-    return os.path.lexists(inner) or known or any(KINDS[kind].accepts_folder(inner) for kind in kinds)
+    return inner.exists or divided or any(KINDS[kind].folder(inner) for kind in kinds)
 
 
 def stop_above_splits(root: str, names: Sequence[str]) -> None:
     """Raise AnnotatedError where splits are plain folders of images, and the folder that they are in holds what
     describes the images."""
-    folders = [Path(root) / name for name in names]
-    if all(map(os.path.isdir, folders)) and not all(
-        any(kind.accepts_folder(folder) for kind in KINDS.values()) for folder in folders
+    folders = [Listing(root) / name for name in names]
+    if all(folder.is_dir for folder in folders) and not all(
+        any(kind.folder(folder) for kind in KINDS.values()) for folder in folders
     ):
         refuse_above(root, names)
 
@@ -392,6 +358,7 @@ def _open(
     path: str | os.PathLike[str],
     kind: str,
     *,
+    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
@@ -403,7 +370,7 @@ def _open(
     if kind not in KINDS and kind not in added:
         raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
     options = {name: value for name, value in given.items() if name != "key_pattern"}
-    if kind == "video" and KINDS["listing"].accepts_file(Path(path)) and Path(path).is_file():
+    if kind == "video" and KINDS["listing"].file(listing) and listing.is_file:
         kind, options["videos"] = "listing", True
     row = KINDS.get(kind)
     spooled = row is not None and row.remote and spool is not None
@@ -439,6 +406,7 @@ def plugins() -> dict[str, EntryPoint]:
 
 def _kind_of(
     path: str | os.PathLike[str],
+    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
@@ -452,21 +420,21 @@ def _kind_of(
     if is_url(path) and spool is not None:
         return _kind_of_url(os.fspath(path), spool)
     refuse_url(path)
-    where = Path(path)
-    if "labels_dir" in given and os.path.isdir(where):  # noqa: PTH112
+    if "labels_dir" in given and listing.is_dir:
         return "yolo"
-    # Not Path.is_file, which raises where nothing can be looked into: whoever scans the folder says so.
-    is_file = os.path.isfile(where)  # noqa: PTH113
-    for name, kind in KINDS.items():
-        if name != but and (kind.accepts_file if is_file else kind.accepts_folder)(where):
-            return name
-    if is_file and where.suffix.lower() not in IMAGE_EXTENSIONS:
+    kinds = surest({name: kind.signs(listing) for name, kind in KINDS.items() if name != but}, listing)
+    if len(kinds) > 1:
+        where, cure = plain(os.fspath(path)), " or ".join(map(opt.kind, kinds))
+        raise UsageError(f"{where} may be of kind {' or '.join(kinds)}: {cure} says which")
+    if kinds:
+        return kinds[0]
+    if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
         from rawpack_packer.sources.advice import refuse_file
 
-        refuse_file(where, sorted({*KINDS, *added}))
+        refuse_file(listing.path, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
-    return "video" if asked and where.is_dir() and not holds_image(where) else "folder"
+    return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"
 
 
 def _kind_of_url(url: str, spool: Spool) -> str:

@@ -25,6 +25,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import EXACT, FieldKind
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
@@ -118,25 +119,25 @@ class RecordIOSource(TableSource):
         super().__init__(info, texts_of(keys), found.images(files), columns, labels=labels)
 
 
-def is_recordio(path: Path) -> bool:
+def is_recordio(listing: Listing) -> bool:
     """Whether a path, which may be a range or a glob, names RecordIO files; or a folder of such files."""
     try:
-        return bool(_records_in(path)) if path.is_dir() else path.suffix.lower() == ".rec"
+        return bool(_records_in(listing)) if listing.is_dir else listing.path.suffix.lower() == ".rec"
     except OSError:
         return False
 
 
 def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
     """The one RecordIO file in a folder. Raises UsageError."""
-    found = _records_in(folder)
+    found = _records_in(Listing(folder))
     if len(found) != 1:
         names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
         raise UsageError(f"{where} contains {names or 'no .rec, or other data too'}: name the .rec to pack")
     return found[0]
 
 
-def _records_in(folder: str | os.PathLike[str]) -> list[str]:
-    return files_in(folder, (".rec",), _BESIDE)
+def _records_in(listing: Listing) -> list[str]:
+    return files_in(listing, (".rec",), _BESIDE)
 
 
 class Record(NamedTuple):

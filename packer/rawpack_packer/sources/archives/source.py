@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,10 +23,11 @@ from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
 from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import MAX_PROBLEMS, noted, opened, refuse
+from rawpack_packer.sources.files import MAX_PROBLEMS, noted, refuse
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
 from rawpack_packer.text import count, listed, plain
@@ -45,33 +45,28 @@ _OF_OTHERS = (".npz", ".npy")
 _SHOWN = 20
 
 
-def is_archive(path: Path) -> bool:
+def is_archive(listing: Listing) -> bool:
     """Whether a file is an archive by its name or its first bytes."""
-    if path.name.lower().endswith(EXTENSIONS):
+    if listing.path.name.lower().endswith(EXTENSIONS):
         return True
-    if path.suffix.lower() in _OF_OTHERS:
+    if listing.path.suffix.lower() in _OF_OTHERS:
         return False
-    try:
-        with opened(os.fspath(path)) as fd:
-            first = os.read(fd, BLOCK)
-    except (OSError, ValueError):
-        return False
-    return first.startswith(MARKS) or is_tar(first)
+    return listing.head.startswith(MARKS) or is_tar(listing.head[:BLOCK])
 
 
-def names_archives(path: Path) -> bool:
+def names_archives(listing: Listing) -> bool:
     """Whether a path that is no file names several archives, or a folder in one or several."""
-    archives, inside = split_path(os.fspath(path))
+    archives, inside = split_path(os.fspath(listing.path))
     if is_pattern(archives):
         names = archives.split("::")
         return all(one.lower().endswith(EXTENSIONS) for one in names) or _is_there(archives)
-    return inside != "" and is_archive(Path(archives))
+    return inside != "" and is_archive(Listing(archives))
 
 
 def _is_there(pattern: str) -> bool:
     """Whether the first file that a pattern stands for is an archive."""
     with suppress(UsageError):
-        return is_archive(Path(expanded(pattern)[0]))
+        return is_archive(Listing(expanded(pattern)[0]))
     return False
 
 

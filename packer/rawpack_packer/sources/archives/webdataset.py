@@ -33,6 +33,7 @@ from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
 from rawpack_packer.sources.files import noted, problems_shown, refuse, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
@@ -143,13 +144,13 @@ def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> 
     return "webdataset" if fields or look.shows(is_shard) else "archive", look
 
 
-def holds_shards(path: Path) -> bool:
+def holds_shards(listing: Listing) -> bool:
     """Whether a folder holds only archives, which may be shards, and what describes them; and no Parquet file among
     that has the images."""
     from rawpack_packer.sources.parquet import holds_images
 
     try:
-        return path.is_dir() and bool(_shards_in(path)) and not holds_images(path)
+        return listing.is_dir and bool(_shards_in(listing)) and not holds_images(listing)
     except OSError:
         return False
 
@@ -302,7 +303,7 @@ def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     """The shards at a path. Raises UsageError where a folder has none."""
     if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         return named_files(path, spool)
-    where, shards = source_name(path), _shards_in(path)
+    where, shards = source_name(path), _shards_in(Listing(path))
     if not shards:
         raise UsageError(f"{where} contains no .tar, or other data too: name the shards, such as {where}/'*.tar'")
     return files_at(shards, spool)
@@ -318,8 +319,8 @@ def _check_one_set(files: NamedFiles, where: str) -> None:
         )
 
 
-def _shards_in(folder: str | os.PathLike[str]) -> list[str]:
-    return files_in(folder, (".tar", ".tar.gz", ".tgz"), _BESIDE)
+def _shards_in(listing: Listing) -> list[str]:
+    return files_in(listing, (".tar", ".tar.gz", ".tgz"), _BESIDE)
 
 
 def _is_class(label: NamedMember) -> bool:

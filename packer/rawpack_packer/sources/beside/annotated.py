@@ -50,6 +50,7 @@ from rawpack_packer.sources.beside import (
 )
 from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
 from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import count, listed, plain
 
 _MOST_TRIED = 200
@@ -162,18 +163,17 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
         raise AnnotatedError(found)
 
 
-def refuse_tables(path: str | os.PathLike[str]) -> None:
+def refuse_tables(path: str | os.PathLike[str], listing: Listing) -> None:
     """Raise AnnotatedError where the Parquet files of a folder have no images, and the images are files below it."""
     # Here, as the folder of images imports this.
     from rawpack_packer.sources.folder import holds_image
     from rawpack_packer.sources.parquet import holds_images
 
-    folder = Path(path)
-    tables = sorted(folder.glob("*.parquet"))
-    if not tables or holds_images(folder) is not False:
+    tables = sorted(listing.path.glob("*.parquet"))
+    if not tables or holds_images(listing) is not False:
         return
     seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
-    if holds_image(folder):
+    if holds_image(listing):
         raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
 
 

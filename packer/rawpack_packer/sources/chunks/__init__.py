@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +24,7 @@ import msgspec
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.inflation import read_in_steps
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.named_files import named_files
 
 if TYPE_CHECKING:
@@ -36,14 +35,14 @@ _MOST_INDEX = 1 << 28
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
 
 
-def is_mds(path: Path) -> bool:
+def is_mds(listing: Listing) -> bool:
     """Whether a path is that of an index of MDS, of its folder, or of a folder of such folders."""
-    return _holds(path, "mds")
+    return _holds(listing, "mds")
 
 
-def is_litdata(path: Path) -> bool:
+def is_litdata(listing: Listing) -> bool:
     """As `is_mds`."""
-    return _holds(path, "litdata")
+    return _holds(listing, "litdata")
 
 
 def open_mds(path: str | os.PathLike[str], /, **options: Any) -> Source:
@@ -60,19 +59,17 @@ def open_litdata(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return ShardSource(path, kind="litdata", **options)
 
 
-def splits_of(path: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """The splits that a folder is divided into, train first; empty where there are fewer than two."""
-    found = folders_of(path)
+    found = folders_of(listing)
     return found if len(found) > 1 else []
 
 
-def folders_of(path: Path) -> list[str]:
+def folders_of(listing: Listing) -> list[str]:
     """Of a folder that has no index itself: its folders that do, if they have names of splits; train first."""
-    if (path / INDEX).is_file():
+    if (listing / INDEX).is_file:
         return []
-    found = list[str]()
-    with suppress(OSError), os.scandir(path) as entries:
-        found = [one.name for one in entries if is_split(one.name) and (path / one.name / INDEX).is_file()]
+    found = [name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file]
     return sorted(found, key=split_order)
 
 
@@ -92,9 +89,9 @@ def kind_of_index(data: bytes) -> str:
     return next((kind for kind, names in _SIGNS.items() if all(name in found for name in names)), "")
 
 
-def _holds(path: Path, kind: str) -> bool:
-    for one in [path if path.name == INDEX else path / INDEX, *(path / name / INDEX for name in folders_of(path)[:1])]:
-        with suppress(OSError, ValueError):
-            if one.is_file():
-                return kind_of_index(one.read_bytes()) == kind
+def _holds(listing: Listing, kind: str) -> bool:
+    own = listing if listing.path.name == INDEX else listing / INDEX
+    for index in [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]:
+        if index.is_file:
+            return kind_of_index(index.contents()) == kind
     return False

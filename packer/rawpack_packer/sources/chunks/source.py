@@ -47,6 +47,7 @@ from rawpack_packer.sources.fields import (
 )
 from rawpack_packer.sources.files import is_below
 from rawpack_packer.sources.inferred import first_pixels, hints
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import split_axes
 from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
@@ -188,7 +189,7 @@ def _indexes_at(path: str) -> list[str]:
         return [path if head.endswith(INDEX) else f"{head.rstrip('/')}/{INDEX}{mark}{query}"]
     if not os.path.isdir(head):  # noqa: PTH112
         return [head]
-    return [f"{head}/{split}/{INDEX}" for split in folders_of(Path(head))] or [f"{head}/{INDEX}"]
+    return [f"{head}/{split}/{INDEX}" for split in folders_of(Listing(head))] or [f"{head}/{INDEX}"]
 
 
 def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:

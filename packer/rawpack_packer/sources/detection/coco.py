@@ -32,6 +32,7 @@ from rawpack_packer.sources.detection import (
 )
 from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, shown, state_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Id, Int64, Length, Pixels
 from rawpack_packer.sources.table.columns import (
     Column,
@@ -99,13 +100,9 @@ class Captioned(msgspec.Struct):
     annotations: list[Caption]
 
 
-def is_coco(file: Path) -> bool:
+def is_coco(listing: Listing) -> bool:
     """Whether a file of JSON may be one of COCO: it is no list."""
-    try:
-        with file.open("rb") as opened:
-            return not opened.read(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-    except OSError:
-        return True  # whoever opens it reports this
+    return not listing.head[: 1 << 12].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
 class Runs(msgspec.Struct):

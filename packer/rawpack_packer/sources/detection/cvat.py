@@ -20,24 +20,20 @@ from rawpack_packer.sources.detection import BoxSource, listed_files, xml_of
 from rawpack_packer.sources.detection.coco import mirror_of
 from rawpack_packer.sources.detection.drawn import Drawn
 from rawpack_packer.sources.listing.lines import fault, folder_of, shown, state_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import is_far, side
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.text import plain
 
 _FILE = "annotations.xml"
-_HEAD = 1 << 18
 _MOST_PIXELS = 1 << 28
 _GROUP = re.compile(r"-?[0-9]{1,18}")
 
 
-def is_cvat(path: Path) -> bool:
+def is_cvat(listing: Listing) -> bool:
     """Whether a file is CVAT's XML, or a folder has one at its top."""
-    try:
-        with (path / _FILE if path.is_dir() else path).open("rb") as file:
-            head = file.read(_HEAD)
-            return b"<annotations" in head and (b"<image " in head or b"<track " in head)
-    except OSError:
-        return False
+    head = (listing / _FILE if listing.is_dir else listing).head
+    return b"<annotations" in head and (b"<image " in head or b"<track " in head)
 
 
 class CvatSource(BoxSource):

@@ -17,6 +17,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.detection import MOST_KEYPOINTS, lines_of
 from rawpack_packer.sources.folder import splits_in
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Length
 from rawpack_packer.sources.table.choose import classes_of
 from rawpack_packer.text import listed, plain
@@ -77,13 +78,13 @@ def is_data_yaml(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and os.path.isfile(path)  # noqa: PTH113 - raises where nothing can be looked into
 
 
-def yolo_splits(path: Path) -> list[str]:
+def yolo_splits(listing: Listing) -> list[str]:
     """The splits of a `data.yaml`, or of a folder with `images/train` and `images/val`; empty where there are
     fewer than two that differ."""
-    if is_data_yaml(path):
-        places = read_yaml(path).found()[1]
+    if is_data_yaml(listing.path):
+        places = read_yaml(listing.path).found()[1]
         return list(places) if len({tuple(one) for one in places.values()}) > 1 else []
-    return splits_in(path / "images") if os.path.isdir(path / "labels") else []  # noqa: PTH112
+    return splits_in(listing / "images") if (listing / "labels").is_dir else []
 
 
 def read_yaml(path: Path) -> DataYaml:

@@ -26,6 +26,7 @@ from rawpack_packer.sources.detection import (
 )
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import is_far, side
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file, number_labels
 from rawpack_packer.sources.table.columns import Column, Files, Rows, ends_of, texts_of
@@ -60,18 +61,19 @@ class ImageObjects:
     """The name of the image, as the file has it."""
 
 
-def is_voc(path: Path) -> bool:
+def is_voc(listing: Listing) -> bool:
     """Whether a path is a folder with JPEGImages and Annotations, or names a list of one, as `VOC2012/train`."""
-    if os.path.lexists(path):
-        return os.path.isdir(path / _IMAGES) and os.path.isdir(path / _XML)  # noqa: PTH112 - may be unreadable
-    return is_voc(path.parent) and any(
+    if listing.exists:
+        return (listing / _IMAGES).is_dir and (listing / _XML).is_dir
+    path = listing.path
+    return is_voc(listing.above) and any(
         _list(path.parent, kind, path.name).is_file() for kind in ("Main", "Segmentation")
     )
 
 
-def voc_splits(path: Path) -> list[str]:
+def voc_splits(listing: Listing) -> list[str]:
     """Those of train, val and test of which such a folder has lists; empty where there are fewer than two."""
-    found = [name for name in _SPLITS if _list(path, "Main", name).is_file()]
+    found = [name for name in _SPLITS if _list(listing.path, "Main", name).is_file()]
     return found if len(found) > 1 else []
 
 

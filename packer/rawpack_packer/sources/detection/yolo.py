@@ -33,6 +33,7 @@ from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
 from rawpack_packer.sources.listing.lines import BadListingError, fault, state_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
 from rawpack_packer.text import count, plain
@@ -44,17 +45,14 @@ _NAME_FILES = ("classes.txt", "obj.names")
 _YAML = ("data.yaml", "dataset.yaml", "data.yml")
 
 
-def is_yolo(path: Path) -> bool:
+def is_yolo(listing: Listing) -> bool:
     """Whether a path is certainly one: it, or a split in it, has folders `images` (or `JPEGImages`) and `labels` side
     by side; or it names a split of such a folder or of a data.yaml."""
-    folders = [path, *(path / split for split in _SPLITS)]
-    # Not Path.is_dir, which raises where nothing can be looked into: the scan reports that better.
-    if any(
-        os.path.isdir(folder / "labels") and any(os.path.isdir(folder / name) for name in _IMAGES)  # noqa: PTH112
-        for folder in folders
-    ):
+    folders = [listing, *(listing / split for split in _SPLITS)]
+    if any((folder / "labels").is_dir and any((folder / name).is_dir for name in _IMAGES) for folder in folders):
         return True
-    return not os.path.lexists(path) and (is_data_yaml(path.parent) or _inner(path) is not None)
+    path = listing.path
+    return not listing.exists and (is_data_yaml(path.parent) or _inner(path) is not None)
 
 
 class YoloSource(BoxSource):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ import msgspec
 from rawpack_packer.errors import need
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import split_order
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.named_files import source_name
 
 INFO = "meta/info.json"
@@ -37,10 +37,10 @@ class _InfoSigns(msgspec.Struct):
     splits: dict[str, str] = {}
 
 
-def is_lerobot(path: Path) -> bool:
+def is_lerobot(listing: Listing) -> bool:
     """Whether a path is that of a dataset, of its `INFO`, or of a split of it."""
-    found = _look(path if path.name == "info.json" else path / INFO)
-    return found is not None or _has(path.parent, path.name)
+    info = listing if listing.path.name == "info.json" else listing / INFO
+    return _signs_in(info) is not None or _is_split(listing)
 
 
 def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Source:
@@ -51,19 +51,19 @@ def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return LeRobotSource(path, **options)
 
 
-def splits_of(path: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """The names of the splits of a dataset, train first; empty where there are fewer than two."""
-    found = _look(path / INFO)
-    names = sorted(found.splits, key=split_order) if found is not None else []
+    signs = _signs_in(listing / INFO)
+    names = sorted(signs.splits, key=split_order) if signs is not None else []
     return names if len(names) > 1 else []
 
 
-def _has(folder: Path, split: str) -> bool:
-    found = None if os.path.lexists(folder / split) else _look(folder / INFO)
-    return found is not None and split in found.splits
+def _is_split(listing: Listing) -> bool:
+    signs = None if listing.exists else _signs_in(listing.above / INFO)
+    return signs is not None and listing.path.name in signs.splits
 
 
-def _look(path: Path) -> _InfoSigns | None:
-    with suppress(OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return msgspec.json.decode(path.read_bytes(), type=_InfoSigns)
+def _signs_in(listing: Listing) -> _InfoSigns | None:
+    with suppress(ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return msgspec.json.decode(listing.contents(), type=_InfoSigns)
     return None

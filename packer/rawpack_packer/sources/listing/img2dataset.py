@@ -23,6 +23,7 @@ from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import PATH_NAMES, ListingFile, ListingSource
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.table.choose import KEY
 from rawpack_packer.text import plain
@@ -50,7 +51,8 @@ class Img2datasetSource(ListingSource):
         **options: Any,
     ) -> None:
         """path: the folder. options: as of `ListingSource`. Raises as that does; MissingExtraError without pyarrow."""
-        root, tables = Path(path).absolute(), tables_of_files(Path(path).absolute())
+        root = Path(path).absolute()
+        tables = tables_of_files(Listing(root))
         where, counts = plain(os.fsencode(root)), Counter[str]()
         if images is not None:
             raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: leave it out")

@@ -27,6 +27,7 @@ from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
@@ -81,16 +82,16 @@ def has_metadata(folder: Path) -> bool:
         return True
 
 
-def lists_images(folder: Path) -> bool:
+def lists_images(listing: Listing) -> bool:
     """Whether a folder has a table, or several, that list its images; or a path names a split of such tables."""
-    return bool(tables_of_files(folder)) or has_metadata(folder) or parquet.lists_paths(folder)
+    return bool(tables_of_files(listing)) or has_metadata(listing.path) or parquet.lists_paths(listing)
 
 
-def splits_of(folder: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that such a folder is divided into; empty where it is not."""
-    if has_metadata(folder):
-        return splits_in(folder)
-    return parquet.splits_of(folder) if parquet.lists_paths(folder) else []
+    if has_metadata(listing.path):
+        return splits_in(listing)
+    return parquet.splits_of(listing) if parquet.lists_paths(listing) else []
 
 
 def lists_files(file: Path) -> bool:

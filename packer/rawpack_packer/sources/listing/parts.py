@@ -14,6 +14,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.listing.lines import ListingRows, folder_of, read_parquet
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import incomplete, listing_files
 from rawpack_packer.text import plain
 
@@ -34,7 +35,7 @@ class PartsSource(ListingSource):
         """path: the folder, or a split of it. options: as of `ListingSource`. Raises as that does; MissingExtraError
         without pyarrow."""
         root = Path(path).absolute()
-        files, where = listing_files(root), plain(os.fsencode(root))
+        files, where = listing_files(Listing(root)), plain(os.fsencode(root))
         if images is None and len({file.parent for file in files}) > 1:
             raise UsageError(
                 f"{where} has Parquet files of paths in several folders: {opt.images} names the folder that the paths "

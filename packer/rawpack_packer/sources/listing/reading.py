@@ -174,7 +174,7 @@ class ListingSource(TableSource):
 
 
 @dataclass(frozen=True, eq=False)
-class _Listing:
+class _ReadListing:
     """A listing that was read."""
 
     where: str
@@ -212,7 +212,7 @@ def _named(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) 
     return ListingFile(file, folder_of(images, file.parent), None, partial(rows_of, suffix))
 
 
-def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _Listing:
+def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _ReadListing:
     """A listing, see `_grouped`. said: by the user. names: of classes. Raises UsageError."""
     where, exported = file.name or plain(os.fsencode(file.path)), exported_beside(file.path)
     with reading(where), file.path.open("rb") as opened, long_cells():
@@ -233,10 +233,10 @@ def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, cl
     if hot and label:
         made = one_hot_column(found.raw, hot, where)
         found = replace(found, raw={**{name: found.raw[name] for name in others}, label: made})
-    return _grouped(_Listing(where, file, exported, states, wanted, found), boxes, classes)
+    return _grouped(_ReadListing(where, file, exported, states, wanted, found), boxes, classes)
 
 
-def _grouped(listing: _Listing, boxes: BoxColumns | None, classes: Classes | None) -> _Listing:
+def _grouped(listing: _ReadListing, boxes: BoxColumns | None, classes: Classes | None) -> _ReadListing:
     """With a row for each image, also where several differ in texts, or are boxes. boxes: of rows that may be some."""
     file, states, wanted, rows = listing.file, listing.states, listing.wanted, listing.rows
     if boxes is None:
@@ -250,7 +250,7 @@ def _grouped(listing: _Listing, boxes: BoxColumns | None, classes: Classes | Non
     return replace(listing, states=states, wanted=wanted, rows=found) if found else listing
 
 
-def _keys(listing: _Listing, paths: Texts, place: CellPosition, timed: Sequence[str]) -> tuple[Texts, Times]:
+def _keys(listing: _ReadListing, paths: Texts, place: CellPosition, timed: Sequence[str]) -> tuple[Texts, Times]:
     """The keys of samples, and the times of their videos. place: of paths. Raises BadListingError."""
     chosen, raw = listing.choice[1], listing.rows.raw
     key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
@@ -276,7 +276,11 @@ class _Fields:
 
 
 def _fields(
-    listing: _Listing, timed: Sequence[str], classes: Classes | None, names: Sequence[str] | None, arrays: Sequence[str]
+    listing: _ReadListing,
+    timed: Sequence[str],
+    classes: Classes | None,
+    names: Sequence[str] | None,
+    arrays: Sequence[str],
 ) -> _Fields:
     """timed: the columns that are no fields. arrays: fields that are no images. Raises UsageError."""
     (_, chosen), raw, declared = listing.choice, listing.rows.raw, listing.wanted.declared
@@ -300,7 +304,7 @@ def _fields(
 
 
 def _labels(
-    listing: _Listing, made: _Fields, classes: Classes | None, paths: Texts, place: CellPosition
+    listing: _ReadListing, made: _Fields, classes: Classes | None, paths: Texts, place: CellPosition
 ) -> tuple[Labels | None, Labels | None]:
     """Those of images, and those of boxes if there are no others. classes: as the user names them. Raises
     UsageError."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.named_files import natural, source_name
 from rawpack_packer.text import listed, plain
 
@@ -66,17 +68,17 @@ class _Info(msgspec.Struct):
     features: dict[str, Any] | None = None
 
 
-def has_tables(folder: Path) -> bool:
+def has_tables(listing: Listing) -> bool:
     """Whether a folder holds such files, of samples or of paths; or a path names a split of such a folder."""
     try:
-        return bool(_splits(folder)) and not tables_of_files(folder)
+        return bool(_splits(listing)) and not tables_of_files(listing)
     except UsageError:  # whoever opens it reports this
         return True
 
 
-def tables_of_files(folder: Path) -> list[Path]:
+def tables_of_files(listing: Listing) -> list[Path]:
     """The tables of a folder that img2dataset wrote as files: each has a folder of images with its number."""
-    return sorted(one for one in _at_top(folder) if one.stem.isdigit() and one.with_suffix("").is_dir())
+    return sorted(one for one in _at_top(listing) if one.stem.isdigit() and one.with_suffix("").is_dir())
 
 
 def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
@@ -87,9 +89,9 @@ def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return ParquetSource(path, **options)
 
 
-def is_table(file: Path) -> bool:
+def is_table(listing: Listing) -> bool:
     """Whether a Parquet or Arrow file is no listing of image files: with a column of paths, and none of images."""
-    return _holds(file) != "paths"
+    return _holds(listing.path) != "paths"
 
 
 def _holds(file: Path) -> str | None:
@@ -110,41 +112,38 @@ def _holds(file: Path) -> str | None:
     return "paths" if any(name in types and is_text(types[name]) for name in PATH_NAMES) else ""
 
 
-def lists_paths(folder: Path) -> bool:
+def lists_paths(listing: Listing) -> bool:
     """Whether the Parquet files of a folder, or of a split of one, are a listing in parts."""
     try:
-        files = [file for files in _splits(folder).values() for file in files]
+        files = [file for files in _splits(listing).values() for file in files]
     except UsageError:  # whoever opens it reports this
         return False
     seen = {*map(_holds, files[:_FEW])}
     return "paths" in seen and "images" not in seen
 
 
-def listing_files(path: Path) -> list[Path]:
+def listing_files(listing: Listing) -> list[Path]:
     """The Parquet files of a listing in parts, which may be next to its images; empty where there are none."""
-    top = sorted(_at_top(path), key=lambda file: natural(file.name))
-    return top or [file for files in _splits(path).values() for file in files]
+    top = sorted(_at_top(listing), key=lambda file: natural(file.name))
+    return top or [file for files in _splits(listing).values() for file in files]
 
 
-def holds_images(folder: Path) -> bool | None:
+def holds_images(listing: Listing) -> bool | None:
     """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, one
     cannot be read, or pyarrow is missing."""
-    seen = {*map(_holds, sorted(_at_top(folder))[:_FEW])}
+    seen = {*map(_holds, sorted(_at_top(listing))[:_FEW])}
     return True if "images" in seen else None if None in seen or not seen else False
 
 
-def _at_top(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if entry.name.lower().endswith(PARQUET)]
-    except (OSError, ValueError):
-        return []  # whoever opens it says why
-    return [folder / name for name in names if not name.startswith(".")]
+def _at_top(listing: Listing) -> list[Path]:
+    with suppress(OSError, ValueError):  # whoever opens it says why
+        return [listing.path / name for name, _ in listing.all_names() if name.lower().endswith(PARQUET)]
+    return []
 
 
-def splits_of(path: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that a folder is divided into, train first; empty where there are fewer than two."""
-    found = _splits(path)
+    found = _splits(listing)
     return list(found) if len(found) > 1 else []
 
 
@@ -152,7 +151,7 @@ def files_of(path: Path) -> list[Path]:
     """The files at a path in order, those of all splits. Raises UsageError where there are none."""
     if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that is too long
         return [path]
-    found = _splits(path)
+    found = _splits(Listing(path))
     if not found and not os.path.lexists(path):
         raise missing(os.fspath(path))
     if not found:
@@ -184,22 +183,23 @@ def features_beside(file: Path) -> dict[str, Any] | None:
     return features
 
 
-def _splits(path: Path) -> Splits:
-    if not os.path.isdir(path):  # noqa: PTH112
+def _splits(listing: Listing) -> Splits:
+    path = listing.path
+    if not listing.is_dir:
         try:
-            parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
+            parent = _splits(listing.above) if listing.above.is_dir and not listing.exists else {}
         except UsageError:
             return {}  # what is wrong with a folder says nothing about a path that is not in it
         return {"": parent[path.name]} if path.name in parent else {}
-    if os.path.isfile(path / _STATE) and os.path.isfile(path / _INFO):  # noqa: PTH113 - Path's raises in a locked folder
+    if (listing / _STATE).is_file and (listing / _INFO).is_file:
         return {"": _saved(path)}
-    if os.path.isfile(path / _DICT):  # noqa: PTH113
+    if (listing / _DICT).is_file:
         names = _read(path / _DICT, _Dict).splits
         for name in names:
             if not is_split_name(name):
                 raise UsageError(f"{plain(os.fsencode(path / _DICT))}: {plain(name)!r} is no name of a split")
         return {name: _saved(path / name) for name in sorted(names, key=split_order)}
-    return _checkout(path)
+    return _checkout(listing)
 
 
 def _saved(folder: Path) -> list[Path]:
@@ -220,9 +220,9 @@ def _saved(folder: Path) -> list[Path]:
     return [folder / one.filename for one in state.data]
 
 
-def _checkout(folder: Path) -> Splits:
+def _checkout(listing: Listing) -> Splits:
     """The Parquet files in a folder and the folders in it, by their splits."""
-    files = _parquet_files(folder)
+    folder, files = listing.path, _parquet_files(listing)
     configurations = {_configuration(file, folder) for file in files}
     if len(configurations) > 1:
         names = sorted(configurations, key=natural)
@@ -238,34 +238,31 @@ def _checkout(folder: Path) -> Splits:
     return {name: found[name] for name in sorted(found, key=split_order)}
 
 
-def _parquet_files(root: Path) -> list[Path]:
+def _parquet_files(root: Listing) -> list[Path]:
     found, image_folders = list[Path](), 0
     folders = [(root, 0)]
     for folder, depth in islice(folders, _MOST_FOLDERS):
-        files, inner, has_image = list[Path](), list[Path](), False
+        files, inner, has_image = list[Path](), list[str](), False
         try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.startswith("."):
-                        continue
-                    end = os.path.splitext(entry.name)[1].lower()  # noqa: PTH122 - for each file of a folder of images
-                    has_image = has_image or end in IMAGES
-                    if end == PARQUET and entry.name != _METADATA:
-                        files.append(folder / entry.name)
-                    elif depth < _DEPTH and entry.is_dir():
-                        inner.append(folder / entry.name)
-                    if has_image and depth:
-                        break
+            for name, is_dir in folder.all_names():
+                end = os.path.splitext(name)[1].lower()  # noqa: PTH122 - for each file of a folder of images
+                has_image = has_image or end in IMAGES
+                if end == PARQUET and name != _METADATA:
+                    files.append(folder.path / name)
+                elif depth < _DEPTH and is_dir:
+                    inner.append(name)
+                if has_image and depth:
+                    break
         except OSError:
             continue  # the scan of the folder reports why
         if has_image:
             # A file next to images is usually about them.
-            files = [] if depth else [file for file in files if _split(file, root)]
+            files = [] if depth else [file for file in files if _split(file, root.path)]
             image_folders += 1
             if image_folders > _IMAGE_FOLDERS and not found:
                 return []
         found += files
-        folders += [(one, depth + 1) for one in sorted(inner)]
+        folders += [(folder / name, depth + 1) for name in sorted(inner)]
     return found
 
 

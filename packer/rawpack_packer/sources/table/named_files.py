@@ -27,6 +27,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.sources.files import check_unchanged, noted, opened, read_unchanged, refuse
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.text import count, near_path, plain
 
@@ -208,22 +209,20 @@ def first_at(
     return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
 
 
-def files_in(
-    folder: str | os.PathLike[str], named: tuple[str, ...] | Callable[[str], object], beside: Collection[str]
-) -> list[str]:
+def files_in(listing: Listing, named: tuple[str, ...] | Callable[[str], object], beside: Collection[str]) -> list[str]:
     """The files in a folder whose names end so, or that `named` takes, in order; none if it holds other data, which its
     suffix, none of `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises
     OSError."""
     found = []
     takes = named if callable(named) else (lambda name: name.lower().endswith(named))
-    with os.scandir(Path(folder).absolute()) as entries:
-        for entry in entries:
-            if entry.name.startswith((".", "_")):
-                continue
-            if takes(entry.name):
-                found.append(entry.path)
-            elif entry.is_dir() or os.path.splitext(entry.name)[1].lower() not in beside:  # noqa: PTH122
-                return []
+    folder = os.fspath(listing.path.absolute())
+    for name, is_dir in listing.all_names():
+        if name.startswith("_"):
+            continue
+        if takes(name):
+            found.append(os.path.join(folder, name))  # noqa: PTH118 - for each of many
+        elif is_dir or os.path.splitext(name)[1].lower() not in beside:  # noqa: PTH122
+            return []
     return sorted(found, key=os.fsencode)
 
 

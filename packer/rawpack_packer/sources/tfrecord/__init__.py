@@ -19,7 +19,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from rawpack_packer.errors import need, reading
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import is_split, split_order
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Axis, Size
 from rawpack_packer.sources.table.named_files import (
     NamedFiles,
@@ -57,8 +57,8 @@ _MOST_FOLDERS = 20
 """A folder with more folders in it is not looked into for splits or versions."""
 _DEPTH = 2
 """Folders may be in folders: version in configuration, or in data set."""
-_LEAST = 16
-"""Bytes of a record without data."""
+_LENGTH, _LEAST = 8, 16
+"""Bytes of the length of a record, with which it begins; and of a record without data."""
 
 
 def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
@@ -69,34 +69,31 @@ def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
     return TfrecordSource(path, **options)
 
 
-def is_tfrecord(path: Path) -> bool:
+def is_tfrecord(listing: Listing) -> bool:
     """Whether a path is that of TFRecord files: of one, of several by a range or a glob, of a folder of them, or of a
     split of such a folder."""
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that is too long
+    path = listing.path
+    if not listing.is_file:
         try:
-            return bool(_splits(path)) or (is_pattern(str(path)) and bool(_PATTERN.search(path.name)))
+            return bool(_splits(listing)) or (is_pattern(str(path)) and bool(_PATTERN.search(path.name)))
         except UsageError:  # whoever opens it reports this
             return True
     name = _named(path.name)
     if name is None or (name["suffix"] or "").lower().startswith(".tf"):
         return name is not None
-    try:
-        with path.open("rb") as file:  # other files may be called .record
-            size = int.from_bytes(file.read(8), "little")
-        return size + _LEAST <= path.stat().st_size
-    except OSError:
-        return False
+    size = listing.head[:_LENGTH]  # other files may be called .record
+    return len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= path.stat().st_size
 
 
-def splits_of(path: Path) -> list[str]:
+def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that a folder is divided into, train first; empty where there are fewer than two."""
-    found = _splits(path) if os.path.isdir(path) else {}  # noqa: PTH112
+    found = _splits(listing) if listing.is_dir else {}
     return list(found) if len(found) > 1 else []
 
 
 def files_of(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     """The files that a user named, those of all splits of a folder. Raises UsageError."""
-    found = _splits(Path(path))
+    found = _splits(Listing(path))
     files = [str(file) for files in found.values() for file in files]
     return files_at(files, spool) if files else named_files(path, spool)
 
@@ -190,22 +187,21 @@ def _named(name: str) -> re.Match[str] | None:
     return found if found and (found["suffix"] or found["a"] or found["b"]) else None
 
 
-def _splits(path: Path, depth: int = _DEPTH) -> dict[str, list[Path]]:
+def _splits(listing: Listing, depth: int = _DEPTH) -> dict[str, list[Path]]:
     """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into.
 
     Raises UsageError where files are missing."""
-    if not os.path.isdir(path):  # noqa: PTH112
-        parent = _splits(path.parent) if os.path.isdir(path.parent) and not os.path.lexists(path) else {}  # noqa: PTH112
+    path = listing.path
+    if not listing.is_dir:
+        parent = _splits(listing.above) if listing.above.is_dir and not listing.exists else {}
         return {"": parent[path.name]} if path.name in parent else {}
     try:
-        names = files_in(path, _named, _BESIDE)
-        with os.scandir(path) as entries:
-            seen = (entry for entry in entries if not entry.name.startswith("."))
-            inner = [] if names or not depth else list(islice(seen, _MOST_FOLDERS + 1))
+        names = files_in(listing, _named, _BESIDE)
     except OSError:
         return {}  # the scan of the folder reports why
-    if inner and len(inner) <= _MOST_FOLDERS and all(entry.is_dir() for entry in inner):
-        found = {entry.name: _splits(Path(entry.path), depth - 1) for entry in inner}
+    inner = {} if names or not depth else listing.names
+    if inner and len(inner) <= _MOST_FOLDERS and all(inner.values()):
+        found = {name: _splits(listing / name, depth - 1) for name in inner}
         if len(found) == 1:  # a version
             return next(iter(found.values()))
         if all(map(is_split, found)) and all(len(one) == 1 for one in found.values()):

@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import given_options
+from rawpack_packer.sources.look.listing import Listing
 
 if TYPE_CHECKING:
     from rawpack.disk.manifest import Field
@@ -73,15 +73,14 @@ def names_video(path: object) -> bool:
     return os.path.splitext(str(path))[1].lower() in EXTENSIONS  # noqa: PTH122 - for each of a million
 
 
-def is_video(path: Path) -> bool:
-    """Whether a file is a video by its name or its first bytes."""
-    if path.suffix.lower() in EXTENSIONS:
-        return True
-    try:
-        with path.open("rb") as file:
-            return sniff_video(file.read(SNIFF_BYTES))
-    except OSError:
-        return False
+def is_called_video(listing: Listing) -> bool:
+    """Whether a file is a video by its name."""
+    return names_video(listing.path)
+
+
+def is_video(listing: Listing) -> bool:
+    """Whether a file is a video by its first bytes."""
+    return sniff_video(listing.head[:SNIFF_BYTES])
 
 
 def library() -> str:

@@ -37,6 +37,7 @@ from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, tex
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import scan_folder
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Column, Numbers
 from rawpack_packer.sources.video import (
     DTYPES,
@@ -338,14 +339,15 @@ def open_listing(
     from rawpack_packer.sources.parquet import listing_files, tables_of_files
 
     selected = {name: options.pop(name) for name in _OPTIONS if name in options}
-    kinds: tuple[tuple[Callable[[Path], object], type[ListingSource]], ...] = (
-        (os.path.isfile, ListingSource),
+    at = Listing(path)
+    kinds: tuple[tuple[Callable[[Listing], object], type[ListingSource]], ...] = (
+        (lambda at: at.is_file, ListingSource),
         (tables_of_files, Img2datasetSource),
-        (has_metadata, MetadataSource),
+        (lambda at: has_metadata(at.path), MetadataSource),
         (listing_files, PartsSource),
-        (os.path.isdir, MetadataSource),  # which says what is wrong
+        (lambda at: at.is_dir, MetadataSource),  # which says what is wrong
     )
-    kind = next((kind for shows, kind in kinds if shows(Path(path))), ListingSource)
+    kind = next((kind for shows, kind in kinds if shows(at)), ListingSource)
     listing = kind(path, videos=videos, progress=progress, **options)
     where = listing.info.root
     if not listing.of_videos:

@@ -1,0 +1,111 @@
+"""A path with its names and first bytes, each read from the disk once, when first asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+MOST_NAMES = 10_000
+"""Names of a folder that are kept: one whose first names are others is not of a kind that has such files."""
+HEAD = 1 << 18
+"""First bytes of a file that are kept."""
+
+
+class Listing:
+    """A path, whether or not anything lies there: a file, a folder, several files by a pattern, or a split in either.
+
+    What cannot be looked into has no names and no bytes: whoever opens it says why. Paths in it and the one above are
+    listings too, so that all who ask about a folder share what was read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.error: OSError | ValueError | None = None
+        """Why the names of a folder could not be read; set by `names`."""
+        self._inner = dict[str, Listing]()
+
+    def __truediv__(self, name: str) -> Listing:
+        """The path in this one, parts of `name` divided by "/"."""
+        if name not in self._inner:
+            self._inner[name] = Listing(self.path / name)
+        return self._inner[name]
+
+    @cached_property
+    def above(self) -> Listing:
+        """The folder that the path is in, or would be in."""
+        above = Listing(self.path.parent)
+        if above.path != self.path:
+            above._inner[self.path.name] = self
+        return above
+
+    # Not the methods of Path, which raise for a name that is too long and where nothing can be looked into.
+    @cached_property
+    def is_file(self) -> bool:
+        """Whether it is a file, or a link to one."""
+        return os.path.isfile(self.path)  # noqa: PTH113
+
+    @cached_property
+    def is_dir(self) -> bool:
+        """Whether it is a folder, or a link to one."""
+        return os.path.isdir(self.path)  # noqa: PTH112
+
+    @cached_property
+    def exists(self) -> bool:
+        """Whether anything lies there, if only a broken link."""
+        return os.path.lexists(self.path)
+
+    @cached_property
+    def names(self) -> Mapping[str, bool]:
+        """Name in a folder -> whether it is a folder, for the first `MOST_NAMES` that do not begin with a dot, in no
+        order."""
+        names = dict[str, bool]()
+        try:
+            for name, is_dir in self._scan():
+                names[name] = is_dir
+                if len(names) > MOST_NAMES:
+                    break
+        except (OSError, ValueError) as error:
+            self.error = error
+            return {}
+        return names
+
+    def all_names(self) -> Iterator[tuple[str, bool]]:
+        """All `names`, for which a folder of more is listed again after the first. Raises `error`."""
+        yield from self.names.items()
+        if self.error is not None:
+            raise self.error
+        if len(self.names) > MOST_NAMES:
+            yield from (each for each in self._scan() if each[0] not in self.names)
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first `HEAD` bytes of a file; none of anything else."""
+        with suppress(OSError):
+            if self.is_file:
+                with self.path.open("rb") as file:
+                    return file.read(HEAD)
+        return b""
+
+    def contents(self) -> bytes:
+        """All bytes of a file, read again if these are more than its head; none of anything else."""
+        if len(self.head) < HEAD:
+            return self.head
+        with suppress(OSError):
+            return self.path.read_bytes()
+        return b""
+
+    def _scan(self) -> Iterator[tuple[str, bool]]:
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if not entry.name.startswith("."):
+                    yield entry.name, _is_dir(entry)
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # as of a link to itself
+        return False
