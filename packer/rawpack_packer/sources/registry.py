@@ -58,7 +58,7 @@ class SourceKind:
     reads: str
     """What it reads, in a few words."""
     opener: str | Callable[..., Source]
-    """Opens a path: `open(path, progress=..., **options)`."""
+    """Opens a path: `open(listing, progress=..., **options)`."""
     options: tuple[str, ...] = ()
     """What it takes besides the path, by keyword; None is as if left out. The command writes `max_frames` as
     `--max-frames`."""
@@ -83,9 +83,9 @@ class SourceKind:
     extra_for: str = ""
     """What needs the extra, in a few words; empty if everything does."""
 
-    def open(self, path: str | os.PathLike[str], **options: Any) -> Source:
+    def open(self, listing: Listing, **options: Any) -> Source:
         opener = loaded(self.opener) if isinstance(self.opener, str) else self.opener
-        source: Source = opener(path, **options)
+        source: Source = opener(listing, **options)
         return source
 
     def signs(self, listing: Listing) -> tuple[Signs, ...]:
@@ -264,10 +264,10 @@ def open_source(
 
         path_pattern(pattern)  # a wrong one is refused before anything is read
     added, listing = plugins(), Listing(path)
-    opened = partial(_open, path, listing=listing, added=added, given=given, spool=spool, progress=progress)
+    opened = partial(_open, listing, added=added, given=given, spool=spool, progress=progress)
     if kind is None:
-        source = _found(path, listing, added, given, spool, opened)
-    elif kind in KINDS and kind != "store" and not _is_there(path, listing, KINDS[kind]):
+        source = _found(listing, added, given, spool, opened)
+    elif kind in KINDS and kind != "store" and not _is_there(listing, KINDS[kind]):
         raise missing(os.fspath(path))
     else:
         source = opened(kind)
@@ -275,7 +275,6 @@ def open_source(
 
 
 def _found(
-    path: str | os.PathLike[str],
     listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
@@ -283,28 +282,28 @@ def _found(
     opened: Callable[..., Source],
 ) -> Source:
     """The source at a path of which nobody says what it is."""
-    kind, where, begun = _kind_of(path, listing, added, given, spool), os.fspath(path), None
+    kind, where, begun = _kind_of(listing, added, given, spool), os.fspath(listing), None
     if kind in ("archive", "webdataset"):
         from rawpack_packer.sources.archives.webdataset import begin
 
         may_be = kind
-        kind, begun = begin(path, given.get("fields", ()), spool)
+        kind, begun = begin(listing, given.get("fields", ()), spool)
         kind = "archive" if "labels_file" in given else kind
         if kind != may_be == "webdataset":  # a folder of archives that are no shards
-            kind, begun = _kind_of(path, listing, added, given, spool, but=may_be), None
-    if given and kind == "folder" and not _is_there(path, listing, KINDS[kind]) and "\0" not in where:
+            kind, begun = _kind_of(listing, added, given, spool, but=may_be), None
+    if given and kind == "folder" and not _is_there(listing, KINDS[kind]) and "\0" not in where:
         raise missing(where)  # rather than that a folder takes none of these options
     if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(listing)):
         images = kind != "folder" or holds_image(listing)
         if kind == "folder" and images and "labels_file" not in given:
-            refuse_above(path, names)
+            refuse_above(listing, names)
         raise DividedError(where, names, kind if images else "video")
     tables = kind == "parquet"
     kind = "listing" if tables and lists_paths(listing) else kind
     if kind in KINDS and (names := KINDS[kind].splits(listing)):
         raise DividedError(where, names, kind)
     if tables and listing.is_dir:
-        refuse_tables(path, listing)
+        refuse_tables(listing)
     try:
         source = opened(kind, detected=True, begun=begun)
     except NoImageError as error:
@@ -313,7 +312,7 @@ def _found(
         if not error.archives:
             from rawpack_packer.sources.advice import refuse_folder
 
-            refuse_folder(Path(path), error)
+            refuse_folder(listing.path, error)
         raise
     except OtherKindError as error:
         return opened(error.kind)
@@ -322,9 +321,9 @@ def _found(
     return source
 
 
-def _is_there(path: str | os.PathLike[str], listing: Listing, kind: SourceKind) -> bool:
+def _is_there(listing: Listing, kind: SourceKind) -> bool:
     """Whether a path names something: what it is the path of, several files, or what is in a file or folder."""
-    text = os.fspath(path)
+    text = os.fspath(listing)
     # Whoever opens an empty path says so.
     if not text or os.path.lexists(text) or is_url(text):
         return True
@@ -355,10 +354,9 @@ def stop_above_splits(root: str, names: Sequence[str]) -> None:
 
 
 def _open(
-    path: str | os.PathLike[str],
+    listing: Listing,
     kind: str,
     *,
-    listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
     spool: Spool | None,
@@ -375,13 +373,13 @@ def _open(
     row = KINDS.get(kind)
     spooled = row is not None and row.remote and spool is not None
     if row is not None and not spooled:
-        refuse_url(path)
+        refuse_url(listing)
     for name in given:
         if row is None or name not in row.options:
             homes = [home for home, known in KINDS.items() if name in known.options]
             belongs = f"it belongs to {', '.join(homes)} sources" if homes else "it applies to datasets in memory"
             raise UsageError(
-                f"{plain(os.fspath(path))}, opened as a source of kind {kind}, takes no option "
+                f"{plain(os.fspath(listing))}, opened as a source of kind {kind}, takes no option "
                 f"{getattr(opt, name)}: {belongs}"
             )
     if "images" in options and kind != "folder":
@@ -390,8 +388,8 @@ def _open(
         options |= {"spool": spool} if spooled else {}
         options |= {"detected": True} if detected and row.stops_at_annotations else {}
         options |= {"begun": begun} if begun is not None and kind in ("archive", "webdataset") else {}
-        return row.open(path, progress=progress, **options)
-    opened = _loaded(added[kind])(path)
+        return row.open(listing, progress=progress, **options)
+    opened = _loaded(added[kind])(os.fspath(listing))
     if isinstance(opened, Source):
         return opened
     from rawpack_packer.sources.dataset import DatasetSource
@@ -405,7 +403,6 @@ def plugins() -> dict[str, EntryPoint]:
 
 
 def _kind_of(
-    path: str | os.PathLike[str],
     listing: Listing,
     added: dict[str, EntryPoint],
     given: dict[str, Any],
@@ -415,16 +412,16 @@ def _kind_of(
     """The kind of a path; of archives, whose members decide, see `begin`. but: a kind that it is not."""
     for name, entry in added.items():
         accepts = getattr(_loaded(entry), "accepts", None)
-        if accepts is not None and accepts(path):
+        if accepts is not None and accepts(os.fspath(listing)):
             return name
-    if is_url(path) and spool is not None:
-        return _kind_of_url(os.fspath(path), spool)
-    refuse_url(path)
+    if is_url(listing) and spool is not None:
+        return _kind_of_url(os.fspath(listing), spool)
+    refuse_url(listing)
     if "labels_dir" in given and listing.is_dir:
         return "yolo"
     kinds = surest({name: kind.signs(listing) for name, kind in KINDS.items() if name != but}, listing)
     if len(kinds) > 1:
-        where, cure = plain(os.fspath(path)), " or ".join(map(opt.kind, kinds))
+        where, cure = plain(os.fspath(listing)), " or ".join(map(opt.kind, kinds))
         raise UsageError(f"{where} may be of kind {' or '.join(kinds)}: {cure} says which")
     if kinds:
         return kinds[0]

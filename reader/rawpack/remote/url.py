@@ -27,6 +27,8 @@ _LEAST_SECRET = 6
 
 def is_url(path: object) -> bool:
     """Whether `path` is a URL, other than file://."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
     return isinstance(path, str) and _URL.match(path) is not None and not path.lower().startswith("file://")
 
 

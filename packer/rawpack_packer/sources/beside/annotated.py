@@ -163,7 +163,7 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
         raise AnnotatedError(found)
 
 
-def refuse_tables(path: str | os.PathLike[str], listing: Listing) -> None:
+def refuse_tables(listing: Listing) -> None:
     """Raise AnnotatedError where the Parquet files of a folder have no images, and the images are files below it."""
     # Here, as the folder of images imports this.
     from rawpack_packer.sources.folder import holds_image
@@ -172,7 +172,7 @@ def refuse_tables(path: str | os.PathLike[str], listing: Listing) -> None:
     tables = sorted(listing.path.glob("*.parquet"))
     if not tables or holds_images(listing) is not False:
         return
-    seen = Seen(os.fspath(path), Beside(), "folder", ImagesOnDisk(os.fspath(path), ()))
+    seen = Seen(os.fspath(listing), Beside(), "folder", ImagesOnDisk(os.fspath(listing), ()))
     if holds_image(listing):
         raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
 

@@ -18,14 +18,26 @@ class Listing:
     """A path, whether or not anything lies there: a file, a folder, several files by a pattern, or a split in either.
 
     What cannot be looked into has no names and no bytes: whoever opens it says why. Paths in it and the one above are
-    listings too, so that all who ask about a folder share what was read.
+    listings too, so that all who ask about a folder share what was read. It may be used as the path itself.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._given = os.fspath(path)
         self.path = Path(path)
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
         self._inner = dict[str, Listing]()
+
+    @staticmethod
+    def of(path: str | os.PathLike[str]) -> Listing:
+        """The listing of a path, which may be one already."""
+        return path if isinstance(path, Listing) else Listing(path)
+
+    def __fspath__(self) -> str:
+        """The path as the user wrote it, also a URL."""
+        return self._given
+
+    __str__ = __fspath__
 
     def __truediv__(self, name: str) -> Listing:
         """The path in this one, parts of `name` divided by "/"."""
