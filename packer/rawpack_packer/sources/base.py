@@ -170,11 +170,9 @@ class BaseSource:
         return self._all[i]
 
     def key(self, i: int, /) -> str:
-        """See `Samples.key`."""
         return self._all.key(i)
 
     def part(self, start: int, stop: int, /) -> Samples:
-        """See `Source.part`."""
         return self._all.part(start, stop)
 
 
@@ -374,7 +372,6 @@ class Images(Protocol):
 
 
 def labels_of(source: Source) -> Rows | None:
-    """See `HasLabels`."""
     found = source.labels() if isinstance(source, HasLabels) else None
     return None if found is None else np.asarray(found, np.int64)
 
@@ -385,12 +382,10 @@ def group_of(source: Source, i: int) -> str:
 
 
 def unread_of(source: Source) -> Rows:
-    """See `HasUnread`."""
     return np.asarray(source.unread() if isinstance(source, HasUnread) else (), np.int64)
 
 
 def at_hand_of(source: Source) -> Rows | None:
-    """See `HasFetched`."""
     return source.at_hand() if isinstance(source, HasFetched) else None
 
 
@@ -401,22 +396,18 @@ def probes_of(source: Source) -> Rows:
 
 
 def containers_of(source: Source) -> Containers | None:
-    """See `HasContainers`."""
     return source.containers() if isinstance(source, HasContainers) else None
 
 
 def videos_of(source: Source) -> Videos | None:
-    """See `HasVideos`."""
     return source.videos() if isinstance(source, HasVideos) else None
 
 
 def column_of(source: Source, name: str) -> Column | None:
-    """See `HasColumns`."""
     return source.column(name) if isinstance(source, HasColumns) else None
 
 
 def lines_of(source: Source) -> Callable[[int], int]:
-    """See `HasColumns.line`."""
     return source.line if isinstance(source, HasColumns) else lambda i: 0
 
 
@@ -426,7 +417,6 @@ def paths_of(source: Source) -> Callable[[int], str]:
 
 
 def image_file_of(samples: object, i: int) -> tuple[str, int, int] | None:
-    """See `HasImageFiles`."""
     # Called for each sample, and comparing an object with a protocol takes longer than asking for a file.
     find: Callable[[int], tuple[str, int, int] | None] | None = getattr(samples, "image_file", None)
     return None if find is None else find(i)

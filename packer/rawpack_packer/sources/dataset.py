@@ -235,7 +235,6 @@ class DatasetSource(BaseSource):
         return self._targets
 
     def group(self, i: int, /) -> str:
-        """See `HasGroups`."""
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def column(self, name: str, /) -> Column | None:
@@ -256,7 +255,6 @@ class DatasetSource(BaseSource):
         return column_of_values(values)
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return 0
 
     def states(self) -> NDArray[np.int64]:
@@ -265,7 +263,6 @@ class DatasetSource(BaseSource):
         return self._states
 
     def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """See `HasProbes`."""
         return _to_probe(self._dataset, rows, in_order=self.in_order)
 
     @cached_property

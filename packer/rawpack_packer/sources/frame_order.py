@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import Item, Samples, image_file_of
+from rawpack_packer.sources.base import Item, Rows, Samples, image_file_of
 from rawpack_packer.sources.table.columns import Column
 from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.sources.video import FRAME, VIDEO
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +32,6 @@ class Reordered:
         return self.samples.key(int(self.at[i]))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return image_file_of(self.samples, int(self.at[i]))
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     Containers,
     Item,
+    Rows,
     Samples,
     Source,
     check_part,
@@ -43,8 +43,6 @@ from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.video import FRAME, Videos
 from rawpack_packer.sources.view import picked
-
-Rows = NDArray[np.int64]
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
 """The type of a whole number, perhaps with the number of its digits."""
@@ -217,7 +215,6 @@ class _JoinedPart:
         return self.samples.key(i)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return image_file_of(self.samples, i)
 
 
@@ -247,57 +244,47 @@ class JoinedFields:
         return self.part(i, i + 1)[0]
 
     def key(self, i: int, /) -> str:
-        """See `Samples.key`."""
         return self._source.key(self._at(i))
 
     def part(self, start: int, stop: int, /) -> Samples:
-        """See `Source.part`."""
         check_part(self, start, stop)
         if self._order is not None:
             return self.pick(np.arange(start, stop))
         return self._part(self._source.part(start, stop), self._rows[start:stop])
 
     def pick(self, rows: Rows, /) -> Samples:
-        """See `CanPick`."""
         if self._order is None:
             return self._part(picked(self._source, rows), self._rows[rows])
         in_order, at = np.unique(self._order[rows], return_inverse=True)
         return self._part(Reordered(picked(self._source, in_order), at), self._rows[rows])
 
     def states(self) -> Rows:
-        """See `Source.states`."""
         states = self._source.states()
         if self._order is not None and len(states) >= len(self):
             states = np.concatenate([states[self._order], states[len(self) :]])
         return np.concatenate([states, self._state])
 
     def labels(self) -> Rows | None:
-        """See `HasLabels`."""
         label = self._found.columns.get("label")
         if label is None:
             return self._ordered(labels_of(self._source))
         return label.values[self._rows] if self.info.classes is not None and isinstance(label, Numbers) else None
 
     def unread(self) -> Rows:
-        """See `HasUnread`."""
         unread = unread_of(self._source)
         return unread if self._order is None else np.flatnonzero(np.isin(self._order, unread))
 
     def containers(self) -> Containers | None:
-        """See `HasContainers`."""
         return None if self._order is not None else containers_of(self._source)
 
     def videos(self) -> Videos | None:
-        """See `HasVideos`."""
         videos = videos_of(self._source)
         return videos if videos is None or self._order is None else videos.at(self._order)
 
     def group(self, i: int, /) -> str:
-        """See `HasGroups`."""
         return group_of(self._source, self._at(i))
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`."""
         found = self._found.columns.get(name)
         if found is not None:
             return found.pick(self._rows)
@@ -305,11 +292,9 @@ class JoinedFields:
         return column if column is None or self._order is None else column.pick(self._order)
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return lines_of(self._source)(self._at(i))
 
     def path(self, i: int, /) -> str:
-        """See `HasPaths`."""
         return paths_of(self._source)(self._at(i))
 
     def _at(self, i: int) -> int:

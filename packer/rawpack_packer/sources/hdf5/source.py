@@ -19,7 +19,7 @@ from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_
 from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import HDF5, ArraysAt, file_at, labels_beside
 from rawpack_packer.sources.axes import Axes, channels_last, turned
-from rawpack_packer.sources.base import Column, Scanning, unseen
+from rawpack_packer.sources.base import Column, Rows, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNREADABLE, changed, check_path, fault_of
 from rawpack_packer.sources.hdf5.file import (
@@ -50,7 +50,6 @@ _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
 _VLEN_ROWS = 32
 """Rows of a block where the size of a row is not known."""
-Rows = NDArray[np.int64]
 
 
 class Hdf5Source(TableSource):
