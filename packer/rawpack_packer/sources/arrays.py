@@ -10,8 +10,8 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from rawpack_packer.sources.array_files import ARRAYS, ArraysAt, file_at, labels
 from rawpack_packer.sources.axes import turned
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
+from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.inflation import most_of
 from rawpack_packer.sources.look.listing import Listing
@@ -87,7 +88,8 @@ class ArraySource(TableSource):
         at = file_at(path, ARRAYS, "arrays")
         file, root = at.file.path.absolute(), plain(os.fsencode(Path(path).absolute()))
         said = SaidOfArrays(**options)
-        arrays, image, states, problems = _read(at, said, root)
+        with parsing(root, str(file), "arrays"):
+            arrays, image, states, problems = _read(at, said, root)
         chosen, image = _choice_and_images(arrays, image, said, root)
         shape, dtype = image.values.shape, np.dtype(image.values.dtype)
         alone = not chosen.fields and chosen.label is None
@@ -114,7 +116,9 @@ class ArraySource(TableSource):
             root=root,
         )
         columns: dict[str, Column] = {
-            name: texts_of(one.tolist(), f"{root}: {plain(name)}") if _is_text(one) else Numbers(_native(one))
+            name: texts_of(one.tolist(), f"{root}: {plain(name)}")
+            if _is_text(one)
+            else Numbers(one.astype(one.dtype.newbyteorder("="), copy=False))
             for name, one in held.items()
         }
         columns |= {name: ImageArrays(Numbers(held[name]), chw) for name, chw in first.items() if chw}
@@ -133,38 +137,31 @@ def _read(
     """The arrays of an `.npz`, or the labels beside a file of images; the images, if they are the file; the state of
     each file; a line for each array and file that is left out. Raises UsageError."""
     file = at.file.path.absolute()
-    try:
-        states = [_state(file)]
-        if file.suffix == ".npz":
-            arrays, left_out = _read_npz(at, said, root)
-            return arrays, None, states + at.states, left_out + at.left_beside(None, ARRAYS)
-        if at.split:
-            raise UsageError(f"{root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
-        if said.names_image:
-            raise UsageError(
-                f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
-                f"{opt.array(':chw')} alone says that the channels of its images come first"
-            )
-        opener = _open_npy if file.suffix == ".npy" else _open_idx
-        images, beside = opener(at.file, states[0]), labels_beside(at.file)
-        left_out = at.left_beside(beside, ARRAYS)
-        if beside is None:
-            return {}, images, states, left_out
-        states.append(_state(beside.path))
-        labels = opener(beside, states[1]).values
-        if labels.shape[:1] != images.values.shape[:1]:
-            count = len(images.values) if images.values.ndim else 0
-            raise UsageError(
-                f"{root} has {count} images, and {plain(os.fsencode(beside.path.absolute()))} next to it has labels of "
-                f"shape {labels.shape}: rename it if they do not belong together"
-            )
-        return {LABEL: np.asarray(labels)}, images, states, left_out
-    except UsageError:
-        raise
-    except OSError as error:
-        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise UsageError(f"{root} is not an intact file of arrays: {error}") from error
+    states = [_state(file)]
+    if file.suffix == ".npz":
+        arrays, left_out = _read_npz(at, said, root)
+        return arrays, None, states + at.states, left_out + at.left_beside(None, ARRAYS)
+    if at.split:
+        raise UsageError(f"{root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
+    if said.names_image:
+        raise UsageError(
+            f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
+            f"{opt.array(':chw')} alone says that the channels of its images come first"
+        )
+    opener = _open_npy if file.suffix == ".npy" else _open_idx
+    images, beside = opener(at.file, states[0]), labels_beside(at.file)
+    left_out = at.left_beside(beside, ARRAYS)
+    if beside is None:
+        return {}, images, states, left_out
+    states.append(_state(beside.path))
+    labels = opener(beside, states[1]).values
+    if labels.shape[:1] != images.values.shape[:1]:
+        count = len(images.values) if images.values.ndim else 0
+        raise UsageError(
+            f"{root} has {count} images, and {plain(os.fsencode(beside.path.absolute()))} next to it has labels of "
+            f"shape {labels.shape}: rename it if they do not belong together"
+        )
+    return {LABEL: np.asarray(labels)}, images, states, left_out
 
 
 def _choice_and_images(
@@ -205,11 +202,6 @@ def _is_text(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "U"
 
 
-def _native(array: NDArray[Any]) -> NDArray[Any]:
-    """An array in this machine's byte order."""
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
 def _state(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_size, found.st_mtime_ns
@@ -222,22 +214,10 @@ def _open_npy(file: Listing, state: tuple[int, int]) -> Mapped:
     try:
         dtype, shape, order, offset = header_of(file.head)
     except DecodeError as error:
-        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error.detail}") from error
+        raise UsageError(f"{plain(os.fsencode(path))} cannot be read as arrays: {error.detail}") from error
     return _mapped(
         path, state, dtype, shape, offset, order, ": an .npy is one array, so write others to files of their own"
     )
-
-
-@contextmanager
-def _parsing(path: Path) -> Iterator[None]:
-    """While in this block, numpy and zipfile read a file that others wrote: whatever they raise means that it is
-    damaged. Python's own parser is one of them."""
-    try:
-        yield
-    except (UsageError, OSError):
-        raise
-    except Exception as error:
-        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from error
 
 
 def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
@@ -245,7 +225,7 @@ def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, ND
 
     Raises DividedError where there are several splits, and nobody says which arrays are packed."""
     path = at.file.path.absolute()
-    with path.open("rb") as opened, _parsing(path):
+    with path.open("rb") as opened:
         if is_npy(opened.read(8)):
             raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
         infos, problem = directory(opened)
@@ -356,7 +336,7 @@ def _mapped(
     where more follows."""
     has, size = state[0], offset + math.prod(shape) * dtype.itemsize
     if has != size:
-        cut = "" if has > size else " is not an intact file of arrays: it"
+        cut = "" if has > size else " cannot be read as arrays: it"
         raise UsageError(f"{path}{cut} has {has} bytes; {dtype.name} {shape} has {size}{cure if has > size else ''}")
     return Mapped(str(path), dtype.str, shape, offset, order, state, range(shape[0] if shape else 0))
 

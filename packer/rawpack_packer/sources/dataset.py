@@ -24,7 +24,7 @@ from rawpack_packer.sources.base import (
     numbered,
     unseen,
 )
-from rawpack_packer.sources.dataset_features import typed_columns
+from rawpack_packer.sources.dataset_columns import typed_columns, with_objects
 from rawpack_packer.sources.dataset_forms import (
     SLICEABLE,
     ColumnDataset,
@@ -45,7 +45,6 @@ from rawpack_packer.sources.dataset_look import (
     looked_at,
     of_one_hot,
 )
-from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
@@ -187,7 +186,7 @@ class DatasetSource(BaseSource):
         looked = replace(looked, dataset=objects.dataset)
         first = looked.first(opt.label_column(str(label_column)) if onehot else None)
         of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
-        declared = {**of_features, **({} if objects.found else target_kinds(first)), **objects.declared}
+        declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
         shown |= {*of_features}
         check_first(first, declared, looked.root)
         images = looked.images(first["image"], image, colors, sized)
@@ -219,7 +218,7 @@ class DatasetSource(BaseSource):
                 *looked.notes,
                 *hints(kinds, {*declared} - shown, images.kind),
                 *objects.problems,
-                *typed.left_out,
+                *typed.problems,
             ),
         )
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"

@@ -39,7 +39,7 @@ from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.frame_order import Reordered, by_frame
 from rawpack_packer.sources.listing.lines import fault
-from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, number_labels
+from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.video import FRAME, Videos
 from rawpack_packer.sources.view import picked
@@ -81,17 +81,6 @@ class PathPattern:
         return None if any(not -(1 << 63) <= value < 1 << 63 for value in whole) else found
 
 
-@dataclass(frozen=True, eq=False)
-class FoundFields:
-    """The fields that a pattern found in paths."""
-
-    kinds: Mapping[str, FieldKind]
-    columns: Mapping[str, Column]
-    """A value for each path."""
-    classes: tuple[str, ...] | None
-    """Those of a `label` that is a text, sorted."""
-
-
 def path_pattern(text: str) -> PathPattern:
     """A pattern as a user wrote it. Raises UsageError."""
     dtypes: dict[str, str] = {}
@@ -129,30 +118,31 @@ def path_pattern(text: str) -> PathPattern:
     return PathPattern(text, dtypes, tuple(re.compile("".join(part), re.DOTALL) for part in parts))
 
 
-def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str) -> FoundFields:
-    """The fields in paths, each with its line in a listing, or 0. where: the source, printable.
+def _columns_of(
+    paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str
+) -> tuple[dict[str, Column], tuple[str, ...] | None]:
+    """The fields in paths, each with its line in a listing, or 0; and the classes of a `label` that is a text, sorted.
+    where: the source, printable.
 
     Raises BadListingError with the first path that does not match.
     """
     values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
     for line, path in paths:
-        found = pattern.match(path)
-        if found is None:
+        fields = pattern.match(path)
+        if fields is None:
             raise fault(where, line, 0, "", f"{path} does not match {opt.key_pattern(repr(pattern.text))}")
-        for name, value in found.items():
+        for name, value in fields.items():
             values[name].append(value)
-    kinds = {name: FieldKind(dtype) for name, dtype in pattern.dtypes.items()}
-    columns: dict[str, Column] = {}
-    classes = None
+    columns, classes = dict[str, Column](), None
     for name, dtype in pattern.dtypes.items():
         if dtype != "str":
             columns[name] = Numbers(np.array(values[name], dtype))
-        elif name == "label":
+        elif name == LABEL:
             labels = number_labels(values[name], where=where)
-            columns[name], kinds[name], classes = Numbers(labels.numbers), FieldKind("int64"), labels.names
+            columns[name], classes = Numbers(labels.numbers), labels.names
         else:
             columns[name] = texts_of(values[name])
-    return FoundFields(kinds, columns, classes)
+    return columns, classes
 
 
 @dataclass(frozen=True)
@@ -222,20 +212,31 @@ class JoinedFields:
     """A source with the fields that a pattern found in the paths of its samples. A field `label` replaces that of the
     source and its classes."""
 
-    def __init__(self, source: Source, found: FoundFields, rows: Rows, pattern: str, order: Rows | None = None) -> None:
-        """rows: (n,), the row in `found.columns` of each sample of the source. pattern: as the user wrote it. order:
-        (n,), the number in the source of each sample; None where they are in its order."""
-        self._source, self._found, self._order = source, found, order
-        self._rows = rows if order is None else rows[order]
-        digest = xxhash.xxh3_64_intdigest(pattern.encode("utf-8", "surrogateescape"))
+    def __init__(
+        self,
+        source: Source,
+        pattern: PathPattern,
+        columns: Mapping[str, Column],
+        classes: tuple[str, ...] | None,
+        rows: Rows,
+        order: Rows | None = None,
+    ) -> None:
+        """columns: a value of each field for each path. classes: those of a `label` that is a text. rows: (n,), the row
+        in `columns` of each sample of the source. order: (n,), the number in the source of each sample; None where they
+        are in its order."""
+        self._source, self._columns, self._in_order = source, columns, order is None
+        self._order = np.arange(len(source)) if order is None else order
+        self._rows = rows[self._order]
+        digest = xxhash.xxh3_64_intdigest(pattern.text.encode("utf-8", "surrogateescape"))
         self._state = np.array([[UNKNOWN[0], digest - (1 << 63)]])
         info = source.info
-        if "label" in found.kinds:
+        if LABEL in columns:
             counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
-            info = replace(info, classes=found.classes, empty_classes=(), counts=counts, flat=False)
-        kinds = {name: kind for name, kind in info.fields.items() if name not in found.kinds}
-        options = {**info.options, "--key-pattern": pattern}
-        self.info = replace(info, fields={**kinds, **found.kinds}, options=options)
+            info = replace(info, classes=classes, empty_classes=(), counts=counts, flat=False)
+        kinds = {name: kind for name, kind in info.fields.items() if name not in columns}
+        for name, dtype in pattern.dtypes.items():
+            kinds[name] = FieldKind("int64" if name == LABEL and dtype == "str" else dtype)
+        self.info = replace(info, fields=kinds, options={**info.options, "--key-pattern": pattern.text})
 
     def __len__(self) -> int:
         return len(self._source)
@@ -248,48 +249,47 @@ class JoinedFields:
 
     def part(self, start: int, stop: int, /) -> Samples:
         check_part(self, start, stop)
-        if self._order is not None:
+        if not self._in_order:
             return self.pick(np.arange(start, stop))
         return self._part(self._source.part(start, stop), self._rows[start:stop])
 
     def pick(self, rows: Rows, /) -> Samples:
-        if self._order is None:
+        if self._in_order:
             return self._part(picked(self._source, rows), self._rows[rows])
         in_order, at = np.unique(self._order[rows], return_inverse=True)
         return self._part(Reordered(picked(self._source, in_order), at), self._rows[rows])
 
     def states(self) -> Rows:
         states = self._source.states()
-        if self._order is not None and len(states) >= len(self):
+        if len(states) >= len(self):
             states = np.concatenate([states[self._order], states[len(self) :]])
         return np.concatenate([states, self._state])
 
     def labels(self) -> Rows | None:
-        label = self._found.columns.get("label")
+        label = self._columns.get(LABEL)
         if label is None:
-            return self._ordered(labels_of(self._source))
+            labels = labels_of(self._source)
+            return None if labels is None else labels[self._order]
         return label.values[self._rows] if self.info.classes is not None and isinstance(label, Numbers) else None
 
     def unread(self) -> Rows:
-        unread = unread_of(self._source)
-        return unread if self._order is None else np.flatnonzero(np.isin(self._order, unread))
+        return np.flatnonzero(np.isin(self._order, unread_of(self._source)))
 
     def containers(self) -> Containers | None:
-        return None if self._order is not None else containers_of(self._source)
+        return containers_of(self._source) if self._in_order else None
 
     def videos(self) -> Videos | None:
         videos = videos_of(self._source)
-        return videos if videos is None or self._order is None else videos.at(self._order)
+        return videos if videos is None or self._in_order else videos.at(self._order)
 
     def group(self, i: int, /) -> str:
         return group_of(self._source, self._at(i))
 
     def column(self, name: str, /) -> Column | None:
-        found = self._found.columns.get(name)
-        if found is not None:
-            return found.pick(self._rows)
+        if (column := self._columns.get(name)) is not None:
+            return column.pick(self._rows)
         column = column_of(self._source, name)
-        return column if column is None or self._order is None else column.pick(self._order)
+        return column if column is None or self._in_order else column.pick(self._order)
 
     def line(self, i: int, /) -> int:
         return lines_of(self._source)(self._at(i))
@@ -298,17 +298,12 @@ class JoinedFields:
         return paths_of(self._source)(self._at(i))
 
     def _at(self, i: int) -> int:
-        if self._order is None:
-            return i
         check_sample(self, i)
         return int(self._order[i])
 
-    def _ordered(self, values: Rows | None) -> Rows | None:
-        return values if values is None or self._order is None else values[self._order]
-
     def _part(self, samples: Samples, rows: Rows) -> _JoinedPart:
         used, at = np.unique(rows, return_inverse=True)
-        return _JoinedPart(samples, {name: column.pick(used) for name, column in self._found.columns.items()}, at)
+        return _JoinedPart(samples, {name: column.pick(used) for name, column in self._columns.items()}, at)
 
 
 def join_path_fields(source: Source, text: str) -> Source:
@@ -335,9 +330,9 @@ def join_path_fields(source: Source, text: str) -> Source:
             paths.append((line_of(i), path))
             last = path
         rows[i] = len(paths) - 1
-    found = found_in(paths, pattern, source.info.root)
-    order = by_frame(found.columns, [path for _, path in paths], rows, unread) if FRAME in found.columns else None
-    return JoinedFields(source, found, rows, text, order)
+    columns, classes = _columns_of(paths, pattern, source.info.root)
+    order = by_frame(columns, [path for _, path in paths], rows, unread) if FRAME in columns else None
+    return JoinedFields(source, pattern, columns, classes, rows, order)
 
 
 def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str, str]:

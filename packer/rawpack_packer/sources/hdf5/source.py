@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,8 @@ from rawpack_packer.sources.hdf5.file import (
     VLEN,
     DataSet,
     LookAt,
-    chunk_rows,
     open_data_set,
     open_file,
-    row_bytes,
     texts_in,
 )
 from rawpack_packer.sources.inferred import first_pixels
@@ -375,26 +373,15 @@ class _Rows:
         The file is opened anew each time: HDF5 takes what a failed read left in its buffers for the file's bytes, and
         returns zeros, or nothing, without an error.
         """
-        with self._faults(what):
-            try:
-                return read(False)
-            except Exception:
-                self._close()
-            try:
-                return read(True)
-            except Exception:
-                self._close()
-                raise
-
-    @contextmanager
-    def _faults(self, what: str) -> Iterator[None]:
-        """Raise DecodeError, which names what is read, where the block cannot read it."""
         try:
-            yield
-        except DecodeError:
-            raise
+            return read(False)
+        except Exception:
+            self._close()
+        try:
+            return read(True)
         except Exception as error:  # h5py raises many types for broken files
-            if is_no_fault_of_data(error):
+            self._close()
+            if isinstance(error, DecodeError) or is_no_fault_of_data(error):
                 raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
@@ -418,8 +405,11 @@ class _Rows:
             raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
         if data_set.holds not in (NUMBERS, TEXT):
             return opened, _VLEN_ROWS
-        count = min(max(_BLOCK_BYTES // max(row_bytes(opened), 1), 1), _BLOCK_ROWS)
-        chunk = chunk_rows(opened)
+        row_bytes = (
+            math.prod(opened.shape[1:]) * opened.dtype.itemsize
+        )  # without what values of variable length point at
+        count = min(max(_BLOCK_BYTES // max(row_bytes, 1), 1), _BLOCK_ROWS)
+        chunk = opened.chunks[0] if opened.chunks else 1  # rows that are compressed together
         return opened, count // chunk * chunk or count
 
 
