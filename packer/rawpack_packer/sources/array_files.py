@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 
 import xxhash
@@ -151,16 +152,6 @@ def files_in(folder: Listing, named: re.Pattern[str]) -> dict[str, Listing]:
     return {split: folder / files[0] for split, files in splits.items()} if one_each else {}
 
 
-def holds_arrays(listing: Listing) -> bool:
-    """Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
-    return _holds(listing, ARRAYS)
-
-
-def holds_hdf5(listing: Listing) -> bool:
-    """Whether a folder, or a split that a path names, is one of HDF5 files."""
-    return _holds(listing, HDF5)
-
-
 def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
     if listing.is_dir:
         return bool(files_in(listing, named))
@@ -169,6 +160,12 @@ def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
         return bool(named.search(path.parent.name))
     files = files_in(above, named) if path.name and "." not in path.name else {}
     return is_split(path.name) if "" in files else bool(of_split(files, path.name))
+
+
+holds_arrays = partial(_holds, named=ARRAYS)
+"""Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
+holds_hdf5 = partial(_holds, named=HDF5)
+"""Whether a folder, or a split that a path names, is one of HDF5 files."""
 
 
 def _without(name: str, match: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.frame_order import Reordered, by_frame
+from rawpack_packer.sources.frame_order import by_frame
 from rawpack_packer.sources.listing.lines import fault
 from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
@@ -189,23 +189,27 @@ def path_template(text: str, names: Sequence[str]) -> PathTemplate:
 @dataclass(frozen=True, eq=False)
 class _JoinedPart:
     samples: Samples
+    at: Rows
+    """(n,): where each sample is in `samples`."""
     columns: Mapping[str, Column]
     rows: Rows
     """(n,): the row in `columns` of each sample."""
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.at)
 
     def __getitem__(self, i: int, /) -> Item:
-        item, row = self.samples[i], int(self.rows[i])
+        check_sample(self, i)
+        item, row = self.samples[int(self.at[i])], int(self.rows[i])
         fields = {**item.fields, **{name: column.value(row) for name, column in self.columns.items()}}
         return Item(item.key, item.image, fields, item.planes, item.file_bytes)
 
     def key(self, i: int, /) -> str:
-        return self.samples.key(i)
+        check_sample(self, i)
+        return self.samples.key(int(self.at[i]))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        return image_file_of(self.samples, i)
+        return image_file_of(self.samples, int(self.at[i]))
 
 
 class JoinedFields:
@@ -249,15 +253,14 @@ class JoinedFields:
 
     def part(self, start: int, stop: int, /) -> Samples:
         check_part(self, start, stop)
+        rows = np.arange(start, stop)
         if not self._in_order:
-            return self.pick(np.arange(start, stop))
-        return self._part(self._source.part(start, stop), self._rows[start:stop])
+            return self.pick(rows)
+        return self._part(self._source.part(start, stop), rows - start, self._rows[rows])
 
     def pick(self, rows: Rows, /) -> Samples:
-        if self._in_order:
-            return self._part(picked(self._source, rows), self._rows[rows])
         in_order, at = np.unique(self._order[rows], return_inverse=True)
-        return self._part(Reordered(picked(self._source, in_order), at), self._rows[rows])
+        return self._part(picked(self._source, in_order), at, self._rows[rows])
 
     def states(self) -> Rows:
         states = self._source.states()
@@ -280,7 +283,7 @@ class JoinedFields:
 
     def videos(self) -> Videos | None:
         videos = videos_of(self._source)
-        return videos if videos is None or self._in_order else videos.at(self._order)
+        return None if videos is None else videos.at(self._order)
 
     def group(self, i: int, /) -> str:
         return group_of(self._source, self._at(i))
@@ -289,7 +292,7 @@ class JoinedFields:
         if (column := self._columns.get(name)) is not None:
             return column.pick(self._rows)
         column = column_of(self._source, name)
-        return column if column is None or self._in_order else column.pick(self._order)
+        return None if column is None else column.pick(self._order)
 
     def line(self, i: int, /) -> int:
         return lines_of(self._source)(self._at(i))
@@ -301,9 +304,9 @@ class JoinedFields:
         check_sample(self, i)
         return int(self._order[i])
 
-    def _part(self, samples: Samples, rows: Rows) -> _JoinedPart:
-        used, at = np.unique(rows, return_inverse=True)
-        return _JoinedPart(samples, {name: column.pick(used) for name, column in self._columns.items()}, at)
+    def _part(self, samples: Samples, at: Rows, rows: Rows) -> _JoinedPart:
+        used, rows = np.unique(rows, return_inverse=True)
+        return _JoinedPart(samples, at, {name: column.pick(used) for name, column in self._columns.items()}, rows)
 
 
 def join_path_fields(source: Source, text: str) -> Source:

@@ -23,7 +23,7 @@ from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import Rows as Rows
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm, are_texts, as_array
-from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, check_path, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
@@ -135,9 +135,7 @@ class Mapped:
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
 
     def value(self, i: int, /) -> NDArray[Any]:
-        found = os.stat(self.path)  # noqa: PTH116 - called for each sample
-        if (found.st_size, found.st_mtime_ns) != self.state:
-            raise changed(self.path, "it was written to")
+        check_path(self.path, self.state, self.path)
         return np.array(self.values[self.rows[i]])
 
     def pick(self, rows: Rows, /) -> Mapped:
