@@ -207,12 +207,20 @@ def _state(path: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
+def _head(file: Listing) -> bytes:
+    """The first bytes of a file. Raises OSError."""
+    if not file.head:  # also where they cannot be read
+        with file.path.open("rb") as opened:
+            opened.read(1)
+    return file.head
+
+
 def _open_npy(file: Listing, state: tuple[int, int]) -> Mapped:
-    path = file.path.absolute()
-    if file.head.startswith(b"PK"):
+    path, head = file.path.absolute(), _head(file)
+    if head.startswith(b"PK"):
         raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
     try:
-        dtype, shape, order, offset = header_of(file.head)
+        dtype, shape, order, offset = header_of(head)
     except DecodeError as error:
         raise UsageError(f"{plain(os.fsencode(path))} cannot be read as arrays: {error.detail}") from error
     return _mapped(
@@ -306,7 +314,7 @@ def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ND
 
 def _open_idx(file: Listing, state: tuple[int, int]) -> Mapped | Numbers:
     path = file.path.absolute()
-    with gzip.open(path) if path.suffix == ".gz" else io.BytesIO(file.head) as opened:
+    with gzip.open(path) if path.suffix == ".gz" else io.BytesIO(_head(file)) as opened:
         head = opened.read(4)
         if not _is_idx(head):
             raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
