@@ -152,8 +152,7 @@ class Source(Samples, Protocol):
 class Divisible(Samples, Protocol):
     """Samples of which parts can be taken."""
 
-    def part(self, start: int, stop: int, /) -> Self:
-        """See `Source.part`."""
+    def part(self, start: int, stop: int, /) -> Self: ...
 
 
 class BaseSource:
@@ -356,8 +355,7 @@ class Images(Protocol):
     def pick(self, rows: Rows, /) -> Self:
         """The images at `rows`, in their order, and nothing else."""
 
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None: ...
 
     def all_states(self) -> Rows:
         """(m, 2): first those of the images, see `Source.states`."""
