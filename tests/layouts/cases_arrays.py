@@ -40,7 +40,7 @@ def hdf5(name: str, **data: Any) -> Callable[[Path], None]:
     return make
 
 
-def _mnist(folder: str, end: str = "") -> Files:
+def mnist(folder: str, end: str = "") -> Files:
     made = {}
     for split in ("train", "t10k"):
         made[f"{folder}/{split}-images-idx3-ubyte{end}"] = idx(PIXELS[..., 0])
@@ -113,12 +113,12 @@ CASES = (
     Case("an .npz of labels alone", "set.npz", {"set.npz": npz(label=LABELS)}),
     Case("an .npz with names of classes", "set.npz", {"set.npz": npz(image=PIXELS, label=np.array(["b", "a", "b"]))}),
     Case("a file of IDX", "train-images-idx3-ubyte", {"train-images-idx3-ubyte": idx(PIXELS[..., 0])}),
-    Case("MNIST's folder", "MNIST", _mnist("MNIST/raw")),
-    Case("MNIST's raw folder", "MNIST/raw", _mnist("MNIST/raw")),
-    Case("MNIST's files, gzipped", "raw", _mnist("raw", ".gz")),
-    Case("FashionMNIST's folder", "FashionMNIST", _mnist("FashionMNIST/raw")),
-    Case("a folder above MNIST's", "data", _mnist("data/MNIST/raw")),
-    Case("one split of MNIST", "MNIST/train", _mnist("MNIST/raw")),
+    Case("MNIST's folder", "MNIST", mnist("MNIST/raw")),
+    Case("MNIST's raw folder", "MNIST/raw", mnist("MNIST/raw")),
+    Case("MNIST's files, gzipped", "raw", mnist("raw", ".gz")),
+    Case("FashionMNIST's folder", "FashionMNIST", mnist("FashionMNIST/raw")),
+    Case("a folder above MNIST's", "data", mnist("data/MNIST/raw")),
+    Case("one split of MNIST", "MNIST/train", mnist("MNIST/raw")),
     Case("HDF5 of images and labels", "set.h5", hdf5("set.h5", images=PIXELS, labels=LABELS)),
     Case("HDF5 of other suffixes", "set.hdf", hdf5("set.hdf", images=PIXELS)),
     Case("HDF5 of two sets of images", "set.h5", hdf5("set.h5", left=PIXELS, right=PIXELS)),

@@ -17,7 +17,7 @@ from typing import Any
 
 from cases import Answer, Case, in_this_process, inside, prepare
 from cases_archives import shards
-from cases_arrays import PIXELS, npy
+from cases_arrays import PIXELS, hdf5, mnist, npy
 from cases_detection import DATA_YAML, coco_folder, voc, yolo
 from cases_folders import CLASSES
 from cases_listings import csv
@@ -41,6 +41,8 @@ CASES = (
     Case("Pascal VOC", "VOC2012", voc("VOC2012")),
     Case("a checkout of the Hub", "hub", tables("hub/data/train-00000-of-00001.parquet"), needs=("pyarrow",)),
     Case("an .npy", "set/images.npy", {"set/images.npy": npy(PIXELS)}),
+    Case("one split of MNIST", "MNIST/train", mnist("MNIST/raw")),
+    Case("a folder of HDF5", "set", hdf5("set/images.h5", image=PIXELS)),
     Case("WebDataset behind a URL", "shards/{000..001}.tar", shards(), needs=_URL, served=True),
 )
 

@@ -25,13 +25,14 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources import ImageKind, Source, open_source
 from rawpack_packer.sources.array_files import labels_beside, of_split, split_of, splits_among
 from rawpack_packer.sources.hdf5 import file as hdf5_file
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.testing import SourceConformance
 
 
 @pytest.fixture
 def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """HDF5 files are looked at in this process, which changes nothing but the time."""
-    monkeypatch.setattr(hdf5_file.LookAt, "_call", lambda self, function, about: function(self._path, about))
+    monkeypatch.setattr(hdf5_file.LookAt, "_ask", lambda self, function, about: function(self._path, about))
 
 
 here = pytest.mark.usefixtures("looked_at_here")
@@ -144,9 +145,11 @@ def test_splits_that_names_share() -> None:
 )
 def test_labels_beside_images(tmp_path: Path, name: str, other: str) -> None:
     (tmp_path / other).touch()
-    assert labels_beside(tmp_path / name) == tmp_path / other
-    assert labels_beside(tmp_path / other) is None
-    assert labels_beside(tmp_path / "maximages_box.npy") is None
+    beside = labels_beside(Listing(tmp_path / name))
+    assert beside is not None
+    assert beside.path == tmp_path / other
+    assert labels_beside(Listing(tmp_path / other)) is None
+    assert labels_beside(Listing(tmp_path / "maximages_box.npy")) is None
 
 
 # ------------------------------------------------------------------------------------------ splits of one file

@@ -30,7 +30,7 @@ BYTES = h5py.vlen_dtype(np.uint8)
 @pytest.fixture
 def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at in this process: a child process takes a third of a second, and changes nothing."""
-    monkeypatch.setattr(hdf5_file.LookAt, "_call", lambda self, function, about: function(self._path, about))
+    monkeypatch.setattr(hdf5_file.LookAt, "_ask", lambda self, function, about: function(self._path, about))
 
 
 here = pytest.mark.usefixtures("looked_at_here")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
+import os
 import pickle
 import struct
 import zipfile
@@ -195,6 +197,19 @@ def test_each_of_very_many_channels_is_resized_as_one_alone(size: str, interpola
         packed(tmp_path / f"{name}.npy", tmp_path / name, "--size", size, "--interpolation", interpolation)
     found = Reader(tmp_path / "all")[1]["image"][..., 130].astype(int)
     assert np.abs(found - Reader(tmp_path / "one")[1]["image"][..., 0]).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["set.npy", "set-idx3-ubyte"])
+def test_a_file_that_cannot_be_read_says_why(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not that it is damaged."""
+
+    def refuse(self: Path, *_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+
+    (tmp_path / name).write_bytes(b"\0\0\x08\3")
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UsageError, match=rf"{name} cannot be read: \[Errno 13\] Permission denied"):
+        ArraySource(tmp_path / name)
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("u1", (4, 4, 2)), ("u1", (9,))])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ def is_npy(data: bytes) -> bool:
     return data.startswith(_MAGIC)
 
 
-def array_of(data: bytes) -> NDArray[Any]:
-    """The array of an .npy file. Its header may lie: nothing is allocated by it. Raises DecodeError."""
+def header_of(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], Literal["C", "F"], int]:
+    """dtype, shape and order of the array of an .npy file, and where it begins; by its first bytes. Raises
+    DecodeError."""
     file = io.BytesIO(data)
     try:
         read = {
@@ -28,12 +29,19 @@ def array_of(data: bytes) -> NDArray[Any]:
             (2, 0): np.lib.format.read_array_header_2_0,
         }[np.lib.format.read_magic(file)]
         shape, fortran, dtype = read(file)
-        if dtype.hasobject:
-            raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
-        if math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-            raise ValueError
-        return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
-    except DecodeError:
-        raise
     except Exception as error:  # numpy evaluates the header: Python's own parser raises what it likes
+        raise DecodeError("bad_field", "it is no .npy file, or damaged") from error
+    if dtype.hasobject:
+        raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
+    return dtype, shape, "F" if fortran else "C", file.tell()
+
+
+def array_of(data: bytes) -> NDArray[Any]:
+    """The array of an .npy file. Its header may lie: nothing is allocated by it. Raises DecodeError."""
+    dtype, shape, order, offset = header_of(data)
+    try:
+        if math.prod(shape) * dtype.itemsize != len(data) - offset:
+            raise ValueError
+        return np.frombuffer(data, dtype, offset=offset).reshape(shape, order=order)
+    except Exception as error:  # as of a shape or type that no array has
         raise DecodeError("bad_field", "it is no .npy file, or damaged") from error

@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from pathlib import PurePath
 
 import xxhash
 
@@ -36,7 +37,7 @@ _SHOWN = 12
 class ArraysAt:
     """A file of arrays that a path stands for."""
 
-    path: Path
+    file: Listing
     split: str = ""
     """The split whose arrays are meant; "" for all."""
     in_folder: bool = False
@@ -47,16 +48,33 @@ class ArraysAt:
         """What tells one split of a file from another, as a state in `Source.states`."""
         return [(0, xxhash.xxh3_64_intdigest(self.split.encode()) - (1 << 63))] if self.split else []
 
-    def left_beside(self, labels: Path | None, named: re.Pattern[str]) -> list[str]:
+    def left_beside(self, labels: Listing | None, named: re.Pattern[str]) -> list[str]:
         """A line that names what else is in the folder that was given, and may belong to these images."""
-        used, split = {self.path.name, labels.name if labels else ""}, split_of(self.path.name)[0]
+        own = self.file.path.name
+        used, split = {own, labels.path.name if labels else ""}, split_of(own)[0]
         left = [
             name
-            for name in sorted(one.name for one in self.path.parent.iterdir() if self.in_folder)
+            for name in sorted(self.file.above.names if self.in_folder else ())
             if (named.search(name) or _TABLES.search(name)) and split_of(name)[0] == split
             if not used & {name, name.removesuffix(".gz")}
         ]
-        return [f"not packed: {listed(left, _SHOWN)}, beside {plain(self.path.name)}"] if left else []
+        return [f"not packed: {listed(left, _SHOWN)}, beside {plain(own)}"] if left else []
+
+    def arrays(self, names: Iterable[str], images: Iterable[str], kind: str, *, named: bool) -> dict[str, str]:
+        """Name of an array, of a split without it -> its name in the file. images: the names of those that may be
+        images. named: whether the user says which of them is packed.
+
+        Raises DividedError where nobody says so, and images have several splits; UsageError where nothing belongs to
+        the split."""
+        every = [*names]
+        if not self.split:
+            if not named and (splits := splits_among(images)):
+                raise DividedError(os.fspath(self.file.path), splits, kind)
+            return {name: name for name in every}
+        if not (arrays := of_split(every, self.split)):
+            has, where = listed(every, _SHOWN) or "no arrays", plain(os.fsencode(self.file.path.absolute()))
+            raise UsageError(f"{where} has no split {plain(self.split)!r}: it has {has}")
+        return arrays
 
 
 def split_of(name: str) -> tuple[str, str]:
@@ -82,57 +100,48 @@ def splits_among(names: Iterable[str]) -> list[str]:
     return sorted(splits, key=split_order) if all(found) and len(splits) > 1 else []
 
 
-def arrays_of(names: Iterable[str], split: str, where: str) -> dict[str, str]:
-    """Name of an array, of a split without it -> its name in the file. where: the file. Raises UsageError where nothing
-    belongs to the split."""
-    every = [*names]
-    found = of_split(every, split) if split else {name: name for name in every}
-    if not found and split:
-        raise UsageError(f"{where} has no split {plain(split)!r}: it has {listed(every, _SHOWN) or 'no arrays'}")
-    return found
-
-
-def labels_beside(file: Path) -> Path | None:
+def labels_beside(file: Listing) -> Listing | None:
     """The file of labels that belongs to a file of images, by its name: to `train-images-idx3-ubyte`,
     `train-labels-idx1-ubyte`; to `x_train.npy`, `y_train.npy`."""
-    for word in _IMAGES.finditer(file.name):
+    own = file.path.name
+    for word in _IMAGES.finditer(own):
         for label in _LABELS:
-            name = (file.name[: word.start()] + label + file.name[word.end() :]).replace("idx3", "idx1")
+            name = (own[: word.start()] + label + own[word.end() :]).replace("idx3", "idx1")
             stem = name.removesuffix(".gz")
-            for each in (name, stem, f"{stem}.gz"):
-                if os.path.isfile(file.with_name(each)):  # noqa: PTH113 - False for a name that is too long
-                    return file.with_name(each)
+            for beside in (file.above / each for each in (name, stem, f"{stem}.gz")):
+                if beside.is_file:
+                    return beside
     return None
 
 
-def file_at(path: Path, named: re.Pattern[str], kind: str) -> ArraysAt:
+def file_at(path: str | os.PathLike[str], named: re.Pattern[str], kind: str) -> ArraysAt:
     """The file at a path of this kind of source. named: what files of it are called.
 
     Raises DividedError for a folder that holds several splits.
     """
-    is_folder = os.path.isdir(path)  # noqa: PTH112 - False for a name that is too long
-    folder, split = (path, "") if is_folder else (path.parent, path.name)
-    if not is_folder and os.path.lexists(path):
-        return ArraysAt(path)
-    if os.path.isfile(folder):  # noqa: PTH113
+    listing = Listing.of(path)
+    if listing.exists and not listing.is_dir:
+        return ArraysAt(listing)
+    folder, split = (listing, "") if listing.is_dir else (listing.above, listing.path.name)
+    if folder.is_file:
         return ArraysAt(folder, split)
-    files = files_in(Listing(folder), named)
+    files = files_in(folder, named)
     if "" in files:
-        own = split_of(files[""].name)[0]
+        own = split_of(files[""].path.name)[0]
         return ArraysAt(files[""], "" if own and same_split(own, split) else split, in_folder=True)
     if files and not split:
-        raise DividedError(os.fspath(path), [*files], kind)
-    known = of_split(files, split)
-    return ArraysAt(files[next(iter(known.values()))], in_folder=True) if known else ArraysAt(path)
+        raise DividedError(os.fspath(listing.path), [*files], kind)
+    fitting = [*of_split(files, split).values()]
+    return ArraysAt(files[fitting[0]], in_folder=True) if fitting else ArraysAt(listing)
 
 
-def files_in(listing: Listing, named: re.Pattern[str]) -> dict[str, Path]:
+def files_in(folder: Listing, named: re.Pattern[str]) -> dict[str, Listing]:
     """Split -> the file with its images, in a folder that holds files of arrays, and neither folders nor image files;
     "" -> the only one. Empty for any other folder. torchvision's are in a folder `raw`, alone or beside `processed`."""
-    folder, every = listing.path, listing.names
-    apart = {name for name, is_folder in every.items() if is_folder or Path(name).suffix.lower() in EXTENSIONS}
+    every = folder.names
+    apart = {name for name, is_folder in every.items() if is_folder or PurePath(name).suffix.lower() in EXTENSIONS}
     if apart:
-        return files_in(listing / "raw", named) if "raw" in apart <= {"raw", "processed"} else {}
+        return files_in(folder / "raw", named) if "raw" in apart <= {"raw", "processed"} else {}
     whole = [name for name in sorted(every) if name.removesuffix(".gz") == name or name[:-3] not in every]
     names = [name for name in whole if named.search(name)]
     images = [name for name in names if labels_beside(folder / name)] or names
@@ -143,16 +152,6 @@ def files_in(listing: Listing, named: re.Pattern[str]) -> dict[str, Path]:
     return {split: folder / files[0] for split, files in splits.items()} if one_each else {}
 
 
-def holds_arrays(listing: Listing) -> bool:
-    """Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
-    return _holds(listing, ARRAYS)
-
-
-def holds_hdf5(listing: Listing) -> bool:
-    """Whether a folder, or a split that a path names, is one of HDF5 files."""
-    return _holds(listing, HDF5)
-
-
 def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
     if listing.is_dir:
         return bool(files_in(listing, named))
@@ -161,6 +160,12 @@ def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
         return bool(named.search(path.parent.name))
     files = files_in(above, named) if path.name and "." not in path.name else {}
     return is_split(path.name) if "" in files else bool(of_split(files, path.name))
+
+
+holds_arrays = partial(_holds, named=ARRAYS)
+"""Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
+holds_hdf5 = partial(_holds, named=HDF5)
+"""Whether a folder, or a split that a path names, is one of HDF5 files."""
 
 
 def _without(name: str, match: re.Match[str]) -> str:

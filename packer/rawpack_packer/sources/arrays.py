@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import gzip
+import io
+import math
 import os
 import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
+from rawpack_packer.images.npy import header_of, is_npy
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.zip import directory, disagreement
-from rawpack_packer.sources.array_files import (
-    ARRAYS,
-    ArraysAt,
-    arrays_of,
-    file_at,
-    labels_beside,
-    split_of,
-    splits_among,
-)
+from rawpack_packer.sources.array_files import ARRAYS, ArraysAt, file_at, labels_beside, split_of
 from rawpack_packer.sources.axes import turned
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
-from rawpack_packer.sources.folder import DividedError
+from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.inflation import most_of
 from rawpack_packer.sources.look.listing import Listing
@@ -55,7 +50,6 @@ LABEL_NAMES = ("label", "labels", "y", "Y")
 """Names of the arrays of an `.npz` that hold these; the first that occurs."""
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
-_NPY = b"\x93NUMPY"
 _IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 _CLASSES = {
     "fashionmnist": (
@@ -91,10 +85,11 @@ class ArraySource(TableSource):
         Raises UsageError if `path` is not such a file, if its arrays differ in length, or if the axes have to be said;
         DividedError if it has several splits.
         """
-        at = file_at(Path(path), ARRAYS, "arrays")
-        file, root = at.path.absolute(), plain(os.fsencode(Path(path).absolute()))
+        at = file_at(path, ARRAYS, "arrays")
+        file, root = at.file.path.absolute(), plain(os.fsencode(Path(path).absolute()))
         said = SaidOfArrays(**options)
-        arrays, image, states, problems = _read(at, said, root)
+        with parsing(root, str(file), "arrays"):
+            arrays, image, states, problems = _read(at, said, root)
         chosen, image = _choice_and_images(arrays, image, said, root)
         shape, dtype = image.values.shape, np.dtype(image.values.dtype)
         alone = not chosen.fields and chosen.label is None
@@ -121,7 +116,9 @@ class ArraySource(TableSource):
             root=root,
         )
         columns: dict[str, Column] = {
-            name: texts_of(one.tolist(), f"{root}: {plain(name)}") if _is_text(one) else Numbers(_native(one))
+            name: texts_of(one.tolist(), f"{root}: {plain(name)}")
+            if _is_text(one)
+            else Numbers(one.astype(one.dtype.newbyteorder("="), copy=False))
             for name, one in held.items()
         }
         columns |= {name: ImageArrays(Numbers(held[name]), chw) for name, chw in first.items() if chw}
@@ -139,39 +136,32 @@ def _read(
 ) -> tuple[dict[str, NDArray[Any]], Mapped | Numbers | None, list[tuple[int, int]], list[str]]:
     """The arrays of an `.npz`, or the labels beside a file of images; the images, if they are the file; the state of
     each file; a line for each array and file that is left out. Raises UsageError."""
-    file = at.path.absolute()
-    try:
-        states = [_state(file)]
-        if file.suffix == ".npz":
-            arrays, left_out = _read_npz(at, said, root)
-            return arrays, None, states + at.states, left_out + at.left_beside(None, ARRAYS)
-        if at.split:
-            raise UsageError(f"{root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
-        if said.names_image:
-            raise UsageError(
-                f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
-                f"{opt.array(':chw')} alone says that the channels of its images come first"
-            )
-        is_npy = file.suffix == ".npy"
-        images, beside = _open_npy(file, states[0]) if is_npy else _open_idx(file, states[0]), labels_beside(file)
-        left_out = at.left_beside(beside, ARRAYS)
-        if beside is None:
-            return {}, images, states, left_out
-        states.append(_state(beside))
-        labels = (_open_npy if is_npy else _open_idx)(beside, states[1]).values
-        if labels.shape[:1] != images.values.shape[:1]:
-            count = len(images.values) if images.values.ndim else 0
-            raise UsageError(
-                f"{root} has {count} images, and {plain(os.fsencode(beside))} next to it has labels of "
-                f"shape {labels.shape}: rename it if they do not belong together"
-            )
-        return {LABEL: np.asarray(labels)}, images, states, left_out
-    except UsageError:
-        raise
-    except OSError as error:
-        raise UsageError(f"{root} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        raise UsageError(f"{root} is not an intact file of arrays: {error}") from error
+    file = at.file.path.absolute()
+    states = [_state(file)]
+    if file.suffix == ".npz":
+        arrays, left_out = _read_npz(at, said, root)
+        return arrays, None, states + at.states, left_out + at.left_beside(None, ARRAYS)
+    if at.split:
+        raise UsageError(f"{root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
+    if said.names_image:
+        raise UsageError(
+            f"{opt.array} names the arrays of an .npz or HDF5 file, and {root} is neither: leave the name out; "
+            f"{opt.array(':chw')} alone says that the channels of its images come first"
+        )
+    opener = _open_npy if file.suffix == ".npy" else _open_idx
+    images, beside = opener(at.file, states[0]), labels_beside(at.file)
+    left_out = at.left_beside(beside, ARRAYS)
+    if beside is None:
+        return {}, images, states, left_out
+    states.append(_state(beside.path))
+    labels = opener(beside, states[1]).values
+    if labels.shape[:1] != images.values.shape[:1]:
+        count = len(images.values) if images.values.ndim else 0
+        raise UsageError(
+            f"{root} has {count} images, and {plain(os.fsencode(beside.path.absolute()))} next to it has labels of "
+            f"shape {labels.shape}: rename it if they do not belong together"
+        )
+    return {LABEL: np.asarray(labels)}, images, states, left_out
 
 
 def _choice_and_images(
@@ -212,48 +202,39 @@ def _is_text(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "U"
 
 
-def _native(array: NDArray[Any]) -> NDArray[Any]:
-    """An array in this machine's byte order."""
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
 def _state(path: Path) -> tuple[int, int]:
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
 
-def _open_npy(path: Path, state: tuple[int, int]) -> Mapped:
-    with _parsing(path):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if not isinstance(array, np.memmap):
-        array.close()
+def _head(file: Listing) -> bytes:
+    """The first bytes of a file. Raises OSError."""
+    if not file.head:  # also where they cannot be read
+        with file.path.open("rb") as opened:
+            opened.read(1)
+    return file.head
+
+
+def _open_npy(file: Listing, state: tuple[int, int]) -> Mapped:
+    path, head = file.path.absolute(), _head(file)
+    if head.startswith(b"PK"):
         raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
-    if state[0] != array.offset + array.nbytes:
-        has = f"{path} has {state[0]} bytes; {array.dtype} {array.shape} has {array.offset + array.nbytes}"
-        raise UsageError(f"{has}: an .npy is one array, so write others to files of their own")
-    order: Literal["C", "F"] = "C" if array.flags.c_contiguous else "F"
-    return _mapped(path, array.dtype, array.shape, array.offset, order, state)
-
-
-@contextmanager
-def _parsing(path: Path) -> Iterator[None]:
-    """While in this block, numpy and zipfile read a file that others wrote: whatever they raise means that it is
-    damaged. Python's own parser is one of them."""
     try:
-        yield
-    except (UsageError, OSError):
-        raise
-    except Exception as error:
-        raise UsageError(f"{plain(os.fsencode(path))} is not an intact file of arrays: {error}") from error
+        dtype, shape, order, offset = header_of(head)
+    except DecodeError as error:
+        raise UsageError(f"{plain(os.fsencode(path))} cannot be read as arrays: {error.detail}") from error
+    return _mapped(
+        path, state, dtype, shape, offset, order, ": an .npy is one array, so write others to files of their own"
+    )
 
 
 def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
     """The arrays of an `.npz`, or of a split of it, by their names; and a line for each that is part of no split.
 
     Raises DividedError where there are several splits, and nobody says which arrays are packed."""
-    path = at.path.absolute()
-    with path.open("rb") as opened, _parsing(path):
-        if opened.read(len(_NPY)) == _NPY:
+    path = at.file.path.absolute()
+    with path.open("rb") as opened:
+        if is_npy(opened.read(8)):
             raise UsageError(f"{path} is an .npy, by its first bytes: rename it to {path.stem}.npy")
         infos, problem = directory(opened)
         if problem is not None:
@@ -262,11 +243,9 @@ def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, ND
             if (differs := disagreement(opened.fileno(), info)) is not None:
                 raise ValueError(differs)
         members = {info.filename.removesuffix(".npy"): info for info in infos}
-        named = at.split or said.names_image or said.columns.image is not None
         images = [name for name in members if split_of(name)[1].rpartition("/")[2] in IMAGE_NAMES]
-        if not named and (splits := splits_among(images)):
-            raise DividedError(os.fspath(at.path), splits, "arrays")
-        wanted = arrays_of(members, at.split, plain(os.fsencode(path)))
+        named = said.names_image or said.columns.image is not None
+        wanted = at.arrays(members, images, "arrays", named=named)
         apart = [name for name in members if at.split and not split_of(name)[0] and name not in wanted.values()]
         with zipfile.ZipFile(opened) as file:
             arrays = {name: _read_member(file, members[of_file], path) for name, of_file in wanted.items()}
@@ -322,7 +301,7 @@ def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ND
         )
     with file.open(info) as member:
         assert isinstance(member, zipfile.ZipExtFile)
-        if member.peek(len(_NPY))[: len(_NPY)] != _NPY:
+        if not is_npy(member.peek(8)):
             raise UsageError(f"{path}: {info.filename!r} in it is not an array: take it out")
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         if array.dtype.kind == "S":
@@ -333,42 +312,41 @@ def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ND
     return array
 
 
-def _open_idx(path: Path, state: tuple[int, int]) -> Mapped | Numbers:
-    with _opened_idx(path) as file:
-        head = file.read(4)
+def _open_idx(file: Listing, state: tuple[int, int]) -> Mapped | Numbers:
+    path = file.path.absolute()
+    with gzip.open(path) if path.suffix == ".gz" else io.BytesIO(_head(file)) as opened:
+        head = opened.read(4)
         if not _is_idx(head):
             raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
-        dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(file.read(4 * head[3]), ">u4").tolist())
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(opened.read(4 * head[3]), ">u4").tolist())
+        size = math.prod(shape) * dtype.itemsize
         if size > state[0] * _MAX_INFLATION:
             raise UsageError(f"{path} promises {dtype.name} {shape}, which cannot fit in its {state[0]} bytes")
-        if isinstance(file, gzip.GzipFile):
-            data = file.read(size + 1)
-            if len(data) != size:
-                found = f"more than {size}" if len(data) > size else len(data)
-                raise UsageError(f"{path} contains {found} bytes; {dtype.name} {shape} has {size}")
-            return Numbers(np.frombuffer(data, dtype).reshape(shape))
-    offset = 4 + 4 * head[3]
-    if state[0] != offset + size:
-        raise UsageError(f"{path} has {state[0]} bytes; {dtype.name} {shape} has {offset + size}")
-    return _mapped(path, dtype, shape, offset, "C", state)
+        if not isinstance(opened, gzip.GzipFile):
+            return _mapped(path, state, dtype, shape, opened.tell())
+        data = opened.read(size + 1)
+    if len(data) != size:
+        length = f"more than {size}" if len(data) > size else len(data)
+        raise UsageError(f"{path} contains {length} bytes; {dtype.name} {shape} has {size}")
+    return Numbers(np.frombuffer(data, dtype).reshape(shape))
 
 
 def _mapped(
     path: Path,
+    state: tuple[int, int],
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
     offset: int,
-    order: Literal["C", "F"],
-    state: tuple[int, int],
+    order: Literal["C", "F"] = "C",
+    cure: str = "",
 ) -> Mapped:
-    """All rows of an array in a file."""
-    rows = range(shape[0] if shape else 0)
-    return Mapped(str(path), dtype.str, shape, offset, order, state, rows)
-
-
-def _opened_idx(path: Path) -> gzip.GzipFile | BinaryIO:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    """All rows of an array that fills its file from `offset` on. Raises UsageError where it does not. cure: what to do
+    where more follows."""
+    has, size = state[0], offset + math.prod(shape) * dtype.itemsize
+    if has != size:
+        cut = "" if has > size else " cannot be read as arrays: it"
+        raise UsageError(f"{path}{cut} has {has} bytes; {dtype.name} {shape} has {size}{cure if has > size else ''}")
+    return Mapped(str(path), dtype.str, shape, offset, order, state, range(shape[0] if shape else 0))
 
 
 def _is_idx(head: bytes) -> bool:

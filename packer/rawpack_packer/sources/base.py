@@ -116,7 +116,7 @@ class Samples(Protocol):
     def __getitem__(self, i: int, /) -> Item:
         """Read sample i.
 
-        Raises DecodeError, with one of `rejects.REASONS`, where this sample cannot be read: the caller rejects it and
+        Raises DecodeError, with one of `journal.REASONS`, where this sample cannot be read: the caller rejects it and
         continues. The detail names no absolute path, so that rejects are equal wherever the source is.
         Raises PackError where packing cannot continue: the source changed, its disk is gone, this process has no
         descriptors left.
@@ -152,8 +152,7 @@ class Source(Samples, Protocol):
 class Divisible(Samples, Protocol):
     """Samples of which parts can be taken."""
 
-    def part(self, start: int, stop: int, /) -> Self:
-        """See `Source.part`."""
+    def part(self, start: int, stop: int, /) -> Self: ...
 
 
 class BaseSource:
@@ -170,11 +169,9 @@ class BaseSource:
         return self._all[i]
 
     def key(self, i: int, /) -> str:
-        """See `Samples.key`."""
         return self._all.key(i)
 
     def part(self, start: int, stop: int, /) -> Samples:
-        """See `Source.part`."""
         return self._all.part(start, stop)
 
 
@@ -287,14 +284,6 @@ class HasVideos(Protocol):
 
 
 @runtime_checkable
-class HasProbes(Protocol):
-    """A source that does not know the states of what it reads, so that reading some samples again shows changes."""
-
-    def probes(self, rows: Rows, /) -> Rows:
-        """A few of the samples at `rows`, both ascending; none where states tell all changes after all."""
-
-
-@runtime_checkable
 class HasColumns(Protocol):
     """A source that has the values of fields in memory before samples are read."""
 
@@ -366,15 +355,13 @@ class Images(Protocol):
     def pick(self, rows: Rows, /) -> Self:
         """The images at `rows`, in their order, and nothing else."""
 
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None: ...
 
     def all_states(self) -> Rows:
         """(m, 2): first those of the images, see `Source.states`."""
 
 
 def labels_of(source: Source) -> Rows | None:
-    """See `HasLabels`."""
     found = source.labels() if isinstance(source, HasLabels) else None
     return None if found is None else np.asarray(found, np.int64)
 
@@ -385,38 +372,26 @@ def group_of(source: Source, i: int) -> str:
 
 
 def unread_of(source: Source) -> Rows:
-    """See `HasUnread`."""
     return np.asarray(source.unread() if isinstance(source, HasUnread) else (), np.int64)
 
 
 def at_hand_of(source: Source) -> Rows | None:
-    """See `HasFetched`."""
     return source.at_hand() if isinstance(source, HasFetched) else None
 
 
-def probes_of(source: Source) -> Rows:
-    """See `HasProbes`: some of all samples."""
-    every = np.arange(len(source), dtype=np.int64)
-    return source.probes(every) if isinstance(source, HasProbes) else every[:0]
-
-
 def containers_of(source: Source) -> Containers | None:
-    """See `HasContainers`."""
     return source.containers() if isinstance(source, HasContainers) else None
 
 
 def videos_of(source: Source) -> Videos | None:
-    """See `HasVideos`."""
     return source.videos() if isinstance(source, HasVideos) else None
 
 
 def column_of(source: Source, name: str) -> Column | None:
-    """See `HasColumns`."""
     return source.column(name) if isinstance(source, HasColumns) else None
 
 
 def lines_of(source: Source) -> Callable[[int], int]:
-    """See `HasColumns.line`."""
     return source.line if isinstance(source, HasColumns) else lambda i: 0
 
 
@@ -426,7 +401,6 @@ def paths_of(source: Source) -> Callable[[int], str]:
 
 
 def image_file_of(samples: object, i: int) -> tuple[str, int, int] | None:
-    """See `HasImageFiles`."""
     # Called for each sample, and comparing an object with a protocol takes longer than asking for a file.
     find: Callable[[int], tuple[str, int, int] | None] | None = getattr(samples, "image_file", None)
     return None if find is None else find(i)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.sources.archives.tar import BadArchiveError, tar_members
-from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import read_file
 from rawpack_packer.sources.look.listing import Listing
@@ -33,7 +33,6 @@ _PIXELS = _CHANNELS * _SIDE * _SIDE
 _MOST_BYTES = 1 << 29
 """Of one file. The largest of the originals has 155 MB."""
 _ARCHIVE = re.compile(r"cifar-(100|10)-(python|binary)\.tar\.gz")
-Rows = NDArray[np.int64]
 State = tuple[int, int]
 
 

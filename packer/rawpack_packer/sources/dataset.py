@@ -24,7 +24,7 @@ from rawpack_packer.sources.base import (
     numbered,
     unseen,
 )
-from rawpack_packer.sources.dataset_features import typed_columns
+from rawpack_packer.sources.dataset_columns import typed_columns, with_objects
 from rawpack_packer.sources.dataset_forms import (
     SLICEABLE,
     ColumnDataset,
@@ -45,7 +45,6 @@ from rawpack_packer.sources.dataset_look import (
     looked_at,
     of_one_hot,
 )
-from rawpack_packer.sources.dataset_objects import with_objects
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
@@ -59,7 +58,6 @@ from rawpack_packer.text import composed, plain
 
 _HASHED_ROWS = 1 << 12
 """Longer arrays are told from others by this many of their rows."""
-_PROBED = 3
 
 
 class Dataset(Protocol):
@@ -176,8 +174,6 @@ class DatasetSource(BaseSource):
         or whose files were looked for. root: its name in messages. Raises UsageError for what is no dataset."""
         label, onehot = one_hot_name(label_column)
         looked, keys = looked_at(dataset, called_as(names, label), keys, root, fields or {}, progress)
-        self.in_order = isinstance(looked.dataset, InOrder)
-        """Whether samples can only be iterated, which one process must do."""
         declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
         of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
         shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
@@ -187,7 +183,7 @@ class DatasetSource(BaseSource):
         looked = replace(looked, dataset=objects.dataset)
         first = looked.first(opt.label_column(str(label_column)) if onehot else None)
         of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
-        declared = {**of_features, **({} if objects.found else target_kinds(first)), **objects.declared}
+        declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
         shown |= {*of_features}
         check_first(first, declared, looked.root)
         images = looked.images(first["image"], image, colors, sized)
@@ -219,7 +215,7 @@ class DatasetSource(BaseSource):
                 *looked.notes,
                 *hints(kinds, {*declared} - shown, images.kind),
                 *objects.problems,
-                *typed.left_out,
+                *typed.problems,
             ),
         )
         how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
@@ -235,7 +231,6 @@ class DatasetSource(BaseSource):
         return self._targets
 
     def group(self, i: int, /) -> str:
-        """See `HasGroups`."""
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def column(self, name: str, /) -> Column | None:
@@ -256,17 +251,19 @@ class DatasetSource(BaseSource):
         return column_of_values(values)
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return 0
 
     def states(self) -> NDArray[np.int64]:
         """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
-        Empty for other datasets, which do not say what they read: see `probes`."""
+        Empty for other datasets, which do not say what they read."""
         return self._states
 
-    def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """See `HasProbes`."""
-        return _to_probe(self._dataset, rows, in_order=self.in_order)
+    @property
+    def may_vary(self) -> bool:
+        """Whether a sample may be another when it is read again: neither from an array in memory, nor from a stream,
+        nor by iterating over all."""
+        dataset = self._dataset
+        return not isinstance(dataset, Spooled | InOrder) and not all(map(_is_plain, _columns(dataset)))
 
     @cached_property
     def _states(self) -> NDArray[np.int64]:
@@ -333,16 +330,6 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         raise DecodeError("bad_field", f"{name} is {plain(type(value).__name__)}, which no number or array can hold")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
-
-
-def _to_probe(dataset: Any, rows: NDArray[np.int64], *, in_order: bool) -> NDArray[np.int64]:
-    """A few of these samples, from all over the dataset; none where states tell of all of it. in_order: whether
-    samples can only be iterated, so that the first are the cheapest."""
-    if isinstance(dataset, Spooled) or all(map(_is_plain, _columns(dataset))):
-        return rows[:0]
-    if in_order:
-        return rows[:_PROBED]
-    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _PROBED), dtype=np.int64))]
 
 
 def _columns(dataset: Any) -> list[Any]:

@@ -60,10 +60,6 @@ class ColumnDataset:
         values = {name: column[i] for name, column in self.columns.items()}
         return ColumnDataset(values) if isinstance(i, slice) else values
 
-    def column(self, name: str) -> Any:
-        """The values of all samples."""
-        return self.columns[name]
-
     @property
     def targets(self) -> Any:
         """The labels, if there are any."""

@@ -110,7 +110,7 @@ class DatasetLook:
                 raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
         first, tried = self._readable(), min(self.count, _TRIED)
         if first.get(LABEL, "") is None:
-            labels = (_label_of(self.dataset[i], self.names) for i in range(tried))
+            labels = ((self.sample(i) or {}).get(LABEL) for i in range(tried))
             first[LABEL] = next((one for one in labels if one is not None), None)
         if onehot is not None:
             first[LABEL] = _first_one_hot(first, onehot, self.root)
@@ -143,7 +143,7 @@ class DatasetLook:
         """The images, or those of a further field, to be looked at; without those that cannot be read."""
         every: Sequence[int] | None = None
         if isinstance(self.dataset, list | tuple | np.ndarray | ColumnDataset):
-            rows = self.dataset.column(name) if isinstance(self.dataset, ColumnDataset) else self.dataset
+            rows = self.dataset.columns[name] if isinstance(self.dataset, ColumnDataset) else self.dataset
             alike = getattr(getattr(rows, "dtype", None), "kind", "O") != "O"
             every = range(0 if alike else self.count)
         some = np.unique(np.linspace(0, self.count - 1, _TRIED, dtype=np.int64)).tolist()
@@ -221,7 +221,7 @@ class DatasetLook:
         dataset, values = self.dataset, list[Any]()
         targets, features = getattr(dataset, "targets", None), getattr(dataset, "features", None)
         if isinstance(dataset, ColumnDataset):
-            values = list(dataset.column(LABEL))
+            values = list(dataset.columns[LABEL])
         elif isinstance(targets, list | tuple) and len(targets) == self.count and are_texts(list(targets)):
             values = list(targets)
         elif classes and type(dataset) not in (list, tuple):
@@ -267,7 +267,7 @@ def looked_at(
             dataset.columns = checked_numbers(dataset.columns, fields)
             dataset.fields = lists_of_lengths(dataset.columns, fields)
             if keys is None:
-                keys, notes = keys_of(dataset.column("image")) if named is None else named_keys(named)
+                keys, notes = keys_of(dataset.columns["image"]) if named is None else named_keys(named)
     check_not_columns(dataset)
     count = length_of(dataset)
     root = root or f"<{called} of {count} samples>"
@@ -316,13 +316,6 @@ def classes_named(
     if given is None and all(isinstance(name, str) for name in of_dataset or ()):
         given = of_dataset
     return classes_of(given) if countable and given else None
-
-
-def _label_of(sample: Any, names: Names | None) -> Any:
-    try:
-        return as_dict(sample, names).get(LABEL)
-    except DecodeError:
-        return None
 
 
 def of_one_hot(value: Any) -> int:

@@ -168,16 +168,13 @@ class FolderSource(BaseSource):
         )
 
     def labels(self) -> NDArray[np.int64] | None:
-        """See `HasLabels`."""
         given = self._all.further.get(LABEL)
         return given.values if isinstance(given, Numbers) else self._all.file_labels()
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
-        """See `CanPick`."""
         return self._all.pick(rows)
 
     def unread(self) -> NDArray[np.int64]:
-        """See `HasUnread`."""
         return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
 
     def states(self) -> NDArray[np.int64]:

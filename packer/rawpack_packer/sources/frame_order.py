@@ -3,40 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rawpack_packer.sources.base import Item, Samples, image_file_of
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.table.columns import Column
 from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.sources.video import FRAME, VIDEO
-
-Rows = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Reordered:
-    """Some samples in another order."""
-
-    samples: Samples
-    at: Rows
-    """(n,): where each sample is in `samples`."""
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self.samples[int(self.at[i])]
-
-    def key(self, i: int, /) -> str:
-        return self.samples.key(int(self.at[i]))
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
-        return image_file_of(self.samples, int(self.at[i]))
 
 
 def by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, unread: set[int]) -> Rows | None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     Containers,
     Item,
+    Rows,
     Samples,
     Source,
     check_part,
@@ -37,14 +37,12 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.frame_order import Reordered, by_frame
+from rawpack_packer.sources.frame_order import by_frame
 from rawpack_packer.sources.listing.lines import fault
-from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, number_labels
+from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.video import FRAME, Videos
 from rawpack_packer.sources.view import picked
-
-Rows = NDArray[np.int64]
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
 """The type of a whole number, perhaps with the number of its digits."""
@@ -81,17 +79,6 @@ class PathPattern:
                 found[field] = value if dtype == "str" else int(value) if dtype == "int64" else float(value)
         whole = [value for value in found.values() if isinstance(value, int)]
         return None if any(not -(1 << 63) <= value < 1 << 63 for value in whole) else found
-
-
-@dataclass(frozen=True, eq=False)
-class FoundFields:
-    """The fields that a pattern found in paths."""
-
-    kinds: Mapping[str, FieldKind]
-    columns: Mapping[str, Column]
-    """A value for each path."""
-    classes: tuple[str, ...] | None
-    """Those of a `label` that is a text, sorted."""
 
 
 def path_pattern(text: str) -> PathPattern:
@@ -131,30 +118,31 @@ def path_pattern(text: str) -> PathPattern:
     return PathPattern(text, dtypes, tuple(re.compile("".join(part), re.DOTALL) for part in parts))
 
 
-def found_in(paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str) -> FoundFields:
-    """The fields in paths, each with its line in a listing, or 0. where: the source, printable.
+def _columns_of(
+    paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str
+) -> tuple[dict[str, Column], tuple[str, ...] | None]:
+    """The fields in paths, each with its line in a listing, or 0; and the classes of a `label` that is a text, sorted.
+    where: the source, printable.
 
     Raises BadListingError with the first path that does not match.
     """
     values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
     for line, path in paths:
-        found = pattern.match(path)
-        if found is None:
+        fields = pattern.match(path)
+        if fields is None:
             raise fault(where, line, 0, "", f"{path} does not match {opt.key_pattern(repr(pattern.text))}")
-        for name, value in found.items():
+        for name, value in fields.items():
             values[name].append(value)
-    kinds = {name: FieldKind(dtype) for name, dtype in pattern.dtypes.items()}
-    columns: dict[str, Column] = {}
-    classes = None
+    columns, classes = dict[str, Column](), None
     for name, dtype in pattern.dtypes.items():
         if dtype != "str":
             columns[name] = Numbers(np.array(values[name], dtype))
-        elif name == "label":
+        elif name == LABEL:
             labels = number_labels(values[name], where=where)
-            columns[name], kinds[name], classes = Numbers(labels.numbers), FieldKind("int64"), labels.names
+            columns[name], classes = Numbers(labels.numbers), labels.names
         else:
             columns[name] = texts_of(values[name])
-    return FoundFields(kinds, columns, classes)
+    return columns, classes
 
 
 @dataclass(frozen=True)
@@ -201,44 +189,58 @@ def path_template(text: str, names: Sequence[str]) -> PathTemplate:
 @dataclass(frozen=True, eq=False)
 class _JoinedPart:
     samples: Samples
+    at: Rows
+    """(n,): where each sample is in `samples`."""
     columns: Mapping[str, Column]
     rows: Rows
     """(n,): the row in `columns` of each sample."""
 
     def __len__(self) -> int:
-        return len(self.samples)
+        return len(self.at)
 
     def __getitem__(self, i: int, /) -> Item:
-        item, row = self.samples[i], int(self.rows[i])
+        check_sample(self, i)
+        item, row = self.samples[int(self.at[i])], int(self.rows[i])
         fields = {**item.fields, **{name: column.value(row) for name, column in self.columns.items()}}
         return Item(item.key, item.image, fields, item.planes, item.file_bytes)
 
     def key(self, i: int, /) -> str:
-        return self.samples.key(i)
+        check_sample(self, i)
+        return self.samples.key(int(self.at[i]))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
-        return image_file_of(self.samples, i)
+        return image_file_of(self.samples, int(self.at[i]))
 
 
 class JoinedFields:
     """A source with the fields that a pattern found in the paths of its samples. A field `label` replaces that of the
     source and its classes."""
 
-    def __init__(self, source: Source, found: FoundFields, rows: Rows, pattern: str, order: Rows | None = None) -> None:
-        """rows: (n,), the row in `found.columns` of each sample of the source. pattern: as the user wrote it. order:
-        (n,), the number in the source of each sample; None where they are in its order."""
-        self._source, self._found, self._order = source, found, order
-        self._rows = rows if order is None else rows[order]
-        digest = xxhash.xxh3_64_intdigest(pattern.encode("utf-8", "surrogateescape"))
+    def __init__(
+        self,
+        source: Source,
+        pattern: PathPattern,
+        columns: Mapping[str, Column],
+        classes: tuple[str, ...] | None,
+        rows: Rows,
+        order: Rows | None = None,
+    ) -> None:
+        """columns: a value of each field for each path. classes: those of a `label` that is a text. rows: (n,), the row
+        in `columns` of each sample of the source. order: (n,), the number in the source of each sample; None where they
+        are in its order."""
+        self._source, self._columns, self._in_order = source, columns, order is None
+        self._order = np.arange(len(source)) if order is None else order
+        self._rows = rows[self._order]
+        digest = xxhash.xxh3_64_intdigest(pattern.text.encode("utf-8", "surrogateescape"))
         self._state = np.array([[UNKNOWN[0], digest - (1 << 63)]])
         info = source.info
-        if "label" in found.kinds:
+        if LABEL in columns:
             counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
-            info = replace(info, classes=found.classes, empty_classes=(), counts=counts, flat=False)
-        kinds = {name: kind for name, kind in info.fields.items() if name not in found.kinds}
-        options = {**info.options, "--key-pattern": pattern}
-        self.info = replace(info, fields={**kinds, **found.kinds}, options=options)
+            info = replace(info, classes=classes, empty_classes=(), counts=counts, flat=False)
+        kinds = {name: kind for name, kind in info.fields.items() if name not in columns}
+        for name, dtype in pattern.dtypes.items():
+            kinds[name] = FieldKind("int64" if name == LABEL and dtype == "str" else dtype)
+        self.info = replace(info, fields=kinds, options={**info.options, "--key-pattern": pattern.text})
 
     def __len__(self) -> int:
         return len(self._source)
@@ -247,83 +249,64 @@ class JoinedFields:
         return self.part(i, i + 1)[0]
 
     def key(self, i: int, /) -> str:
-        """See `Samples.key`."""
         return self._source.key(self._at(i))
 
     def part(self, start: int, stop: int, /) -> Samples:
-        """See `Source.part`."""
         check_part(self, start, stop)
-        if self._order is not None:
-            return self.pick(np.arange(start, stop))
-        return self._part(self._source.part(start, stop), self._rows[start:stop])
+        rows = np.arange(start, stop)
+        if not self._in_order:
+            return self.pick(rows)
+        return self._part(self._source.part(start, stop), rows - start, self._rows[rows])
 
     def pick(self, rows: Rows, /) -> Samples:
-        """See `CanPick`."""
-        if self._order is None:
-            return self._part(picked(self._source, rows), self._rows[rows])
         in_order, at = np.unique(self._order[rows], return_inverse=True)
-        return self._part(Reordered(picked(self._source, in_order), at), self._rows[rows])
+        return self._part(picked(self._source, in_order), at, self._rows[rows])
 
     def states(self) -> Rows:
-        """See `Source.states`."""
         states = self._source.states()
-        if self._order is not None and len(states) >= len(self):
+        if len(states) >= len(self):
             states = np.concatenate([states[self._order], states[len(self) :]])
         return np.concatenate([states, self._state])
 
     def labels(self) -> Rows | None:
-        """See `HasLabels`."""
-        label = self._found.columns.get("label")
+        label = self._columns.get(LABEL)
         if label is None:
-            return self._ordered(labels_of(self._source))
+            labels = labels_of(self._source)
+            return None if labels is None else labels[self._order]
         return label.values[self._rows] if self.info.classes is not None and isinstance(label, Numbers) else None
 
     def unread(self) -> Rows:
-        """See `HasUnread`."""
-        unread = unread_of(self._source)
-        return unread if self._order is None else np.flatnonzero(np.isin(self._order, unread))
+        return np.flatnonzero(np.isin(self._order, unread_of(self._source)))
 
     def containers(self) -> Containers | None:
-        """See `HasContainers`."""
-        return None if self._order is not None else containers_of(self._source)
+        return containers_of(self._source) if self._in_order else None
 
     def videos(self) -> Videos | None:
-        """See `HasVideos`."""
         videos = videos_of(self._source)
-        return videos if videos is None or self._order is None else videos.at(self._order)
+        return None if videos is None else videos.at(self._order)
 
     def group(self, i: int, /) -> str:
-        """See `HasGroups`."""
         return group_of(self._source, self._at(i))
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`."""
-        found = self._found.columns.get(name)
-        if found is not None:
-            return found.pick(self._rows)
+        if (column := self._columns.get(name)) is not None:
+            return column.pick(self._rows)
         column = column_of(self._source, name)
-        return column if column is None or self._order is None else column.pick(self._order)
+        return None if column is None else column.pick(self._order)
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return lines_of(self._source)(self._at(i))
 
     def path(self, i: int, /) -> str:
-        """See `HasPaths`."""
         return paths_of(self._source)(self._at(i))
 
     def _at(self, i: int) -> int:
-        if self._order is None:
-            return i
         check_sample(self, i)
         return int(self._order[i])
 
-    def _ordered(self, values: Rows | None) -> Rows | None:
-        return values if values is None or self._order is None else values[self._order]
-
-    def _part(self, samples: Samples, rows: Rows) -> _JoinedPart:
-        used, at = np.unique(rows, return_inverse=True)
-        return _JoinedPart(samples, {name: column.pick(used) for name, column in self._found.columns.items()}, at)
+    def _part(self, samples: Samples, at: Rows, rows: Rows) -> _JoinedPart:
+        used, rows = np.unique(rows, return_inverse=True)
+        return _JoinedPart(samples, at, {name: column.pick(used) for name, column in self._columns.items()}, rows)
 
 
 def join_path_fields(source: Source, text: str) -> Source:
@@ -350,9 +333,9 @@ def join_path_fields(source: Source, text: str) -> Source:
             paths.append((line_of(i), path))
             last = path
         rows[i] = len(paths) - 1
-    found = found_in(paths, pattern, source.info.root)
-    order = by_frame(found.columns, [path for _, path in paths], rows, unread) if FRAME in found.columns else None
-    return JoinedFields(source, found, rows, text, order)
+    columns, classes = _columns_of(paths, pattern, source.info.root)
+    order = by_frame(columns, [path for _, path in paths], rows, unread) if FRAME in columns else None
+    return JoinedFields(source, pattern, columns, classes, rows, order)
 
 
 def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str, str]:

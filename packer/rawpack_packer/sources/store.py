@@ -29,6 +29,7 @@ from rawpack.store.store import Store
 from rawpack_packer.sources.base import (
     BaseSource,
     Item,
+    Rows,
     Scanning,
     SourceInfo,
     check_part,
@@ -54,7 +55,6 @@ from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_i
 from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import again, plain
 
-Rows = NDArray[np.int64]
 _BLOCK = 1 << 16
 _OPEN_STORES = 8
 """Stores that a worker keeps open for its next part."""
@@ -226,7 +226,6 @@ class StoreSource(BaseSource):
         return np.empty((0, 2), np.int64)
 
     def pick(self, rows: Rows, /) -> StorePart:
-        """See `CanPick`."""
         return self._all.pick(rows)
 
     def all_keys(self) -> Iterator[str]:

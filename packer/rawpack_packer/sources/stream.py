@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -77,8 +76,6 @@ class Spooled:
 
     def __getitem__(self, i: int) -> dict[str, Any]:
         """Raises DecodeError for what could not be taken, PackError where the files are not as they were written."""
-        if not 0 <= i < self.count:
-            raise IndexError(i)
         try:
             with (self.folder / _INDEX).open("rb") as index, (self.folder / _SAMPLES).open("rb") as samples:
                 index.seek(max(i - 1, 0) * _ENTRY.itemsize)
@@ -262,9 +259,7 @@ class _Adding:
     def __enter__(self) -> _Adding:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._samples, self._index:
             self._sync()
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from rawpack_packer.sources.base import (
     CanPick,
     Containers,
-    HasProbes,
     Item,
+    Rows,
     Samples,
     Source,
     at_hand_of,
@@ -32,8 +32,6 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, empty_classes
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +70,6 @@ class ViewPart:
         return piece.key(at) if self.first is None else numbered(self.first + i)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return image_file_of(*self._at(i))
 
     def _at(self, i: int) -> tuple[Samples, int]:
@@ -131,7 +128,6 @@ class View:
         return self._source.key(int(self._rows[i])) if self._first is None else numbered(self._first + i)
 
     def labels(self) -> Rows | None:
-        """See `HasLabels`."""
         labels = labels_of(self._source)
         if labels is None or not len(labels):
             return labels
@@ -139,27 +135,17 @@ class View:
         return labels if self._classes is None else renumbered(labels, self._classes)
 
     def unread(self) -> Rows:
-        """See `HasUnread`."""
         return np.flatnonzero(np.isin(self._rows, unread_of(self._source)))
 
     def containers(self) -> Containers | None:
-        """See `HasContainers`."""
         found = containers_of(self._source)
         return None if found is None else found.holding(self._rows)
 
     def at_hand(self) -> Rows | None:
-        """See `HasFetched`."""
         found = at_hand_of(self._source)
         return None if found is None else np.flatnonzero(np.isin(self._rows, found))
 
-    def probes(self, rows: Rows, /) -> Rows:
-        """See `HasProbes`."""
-        if not isinstance(self._source, HasProbes):
-            return rows[:0]
-        return np.searchsorted(self._rows, self._source.probes(self._rows[rows])).astype(np.int64)
-
     def group(self, i: int, /) -> str:
-        """See `HasGroups`."""
         check_sample(self, i)
         return group_of(self._source, int(self._rows[i]))
 
@@ -172,7 +158,6 @@ class View:
         return replace(part, classes=self._classes, first=first, videos=videos)
 
     def states(self) -> Rows:
-        """See `Source.states`."""
         states = self._source.states()
         samples = len(self._source)
         if len(states) < samples:

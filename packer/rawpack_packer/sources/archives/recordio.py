@@ -179,7 +179,6 @@ class RecordImages(Spans):
         return partial(_read_split, offset=int(self.offset[i]), size=found[0], before=found[1])
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         path = self.archives.paths[int(self.archive[i])]
         size, _ = self.split.get(i, (int(self.states[i, 0]), 0))
         return path, int(self.offset[i]), size

@@ -141,7 +141,6 @@ class ArchiveSource(FolderSource):
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
 
     def at_hand(self) -> NDArray[np.int64] | None:
-        """See `HasFetched`."""
         return at_hand(self._all.members)
 
     def splits(self) -> list[str]:

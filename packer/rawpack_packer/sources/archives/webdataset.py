@@ -127,11 +127,9 @@ class WebDatasetSource(TableSource):
             self.info = replace(self.info, counts=counts)
 
     def at_hand(self) -> Rows | None:
-        """See `HasFetched`."""
         return at_hand(self._all.images)
 
     def unread(self) -> Rows:
-        """See `HasUnread`."""
         return self._unread
 
 

@@ -69,7 +69,6 @@ class ZipSpans(Spans):
         return path, offset, int(self.packed[i, 0]) + _LOCAL.size
 
     def pick(self, rows: Rows, /) -> Self:
-        """See `Spans.pick`."""
         return replace(super().pick(rows), packed=self.packed[rows])
 
 

@@ -57,7 +57,6 @@ class BoxSource(TableSource):
         super().__init__(replace(info, empty_classes=empty, counts=counts), files.paths, files, columns, states)
 
     def unread(self) -> Rows:
-        """See `HasUnread`."""
         return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,39 +96,31 @@ class DataSet:
         return f"{plain(self.name)} {self.dtype} {self.shape}"
 
 
-class LookAt:
-    """An HDF5 file that is looked at in a child process."""
+class LookAt(IsolatedCalls):
+    """An HDF5 file that is looked at in a child process. Each method raises UsageError."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(_TIMEOUT_S, plain(str(path)))
         self._path = path
 
-    def __enter__(self) -> Self:
-        self._child = IsolatedCalls(_TIMEOUT_S, plain(str(self._path)))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._child.close()
-
     def data_sets(self, names: Sequence[str] = ()) -> list[DataSet]:
-        """All data sets, each under its first name, and under such of these names as there are. Raises UsageError."""
-        return self._call(data_sets, names)
+        """All data sets, each under its first name, and under such of these names as there are."""
+        return self._ask(data_sets, names)
 
     def values(self, one: DataSet) -> NDArray[Any] | list[str]:
-        """All values of a data set of whole numbers, int64, or texts; or its rows of several numbers. Raises
-        UsageError."""
-        return self._call(all_values, one)
+        """All values of a data set of whole numbers, int64, or texts; or its rows of several numbers."""
+        return self._ask(all_values, one)
 
     def row(self, one: DataSet, i: int) -> bytes:
-        """Row i of a data set of image files. Raises UsageError."""
-        return self._call(row_of, (one, i))
+        """Row i of a data set of image files."""
+        return self._ask(row_of, (one, i))
 
-    def _call(self, function: Callable[[Path, Any], T], argument: Any) -> T:
+    def _ask(self, function: Callable[[Path, Any], T], argument: Any) -> T:
         try:
-            return self._child.call(function, self._path, argument)
+            return self.call(function, self._path, argument)
         except ChildDiedError as died:
-            where = plain(str(self._path))
             raise UsageError(
-                f"{where} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
+                f"{self._what} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
             ) from died
 
 
@@ -275,16 +267,6 @@ def open_data_set(file: h5py.File, name: str) -> h5py.Dataset:
         access.set_chunk_cache(12421, max(_band(opened), _SMALL_CACHE), 1.0)
         opened = h5py.h5d.open(file.id, h5py.h5i.get_name(opened), access)
     return h5py.Dataset(opened)
-
-
-def chunk_rows(opened: h5py.Dataset) -> int:
-    """Rows that are compressed together, 1 where none are."""
-    return opened.chunks[0] if opened.chunks else 1
-
-
-def row_bytes(opened: h5py.Dataset) -> int:
-    """Bytes of one row in memory, without what a value of variable length points at."""
-    return int(math.prod(opened.shape[1:])) * int(opened.dtype.itemsize)
 
 
 def _object(file: h5py.File, path: str, hops: int) -> Any:

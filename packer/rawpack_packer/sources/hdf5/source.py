@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import is_no_fault_of_data, is_of_system, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.array_files import HDF5, ArraysAt, arrays_of, file_at, labels_beside, splits_among
+from rawpack_packer.sources.array_files import HDF5, ArraysAt, file_at, labels_beside
 from rawpack_packer.sources.axes import Axes, channels_last, turned
-from rawpack_packer.sources.base import Column, Scanning, unseen
+from rawpack_packer.sources.base import Column, Rows, Scanning, unseen
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNREADABLE, changed, check_path, fault_of
-from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
     OPAQUE,
@@ -30,13 +29,12 @@ from rawpack_packer.sources.hdf5.file import (
     VLEN,
     DataSet,
     LookAt,
-    chunk_rows,
     open_data_set,
     open_file,
-    row_bytes,
     texts_in,
 )
 from rawpack_packer.sources.inferred import first_pixels
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import SaidOfArrays
 from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of
@@ -50,7 +48,6 @@ _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
 _VLEN_ROWS = 32
 """Rows of a block where the size of a row is not known."""
-Rows = NDArray[np.int64]
 
 
 class Hdf5Source(TableSource):
@@ -72,12 +69,12 @@ class Hdf5Source(TableSource):
         Raises UsageError where the file is damaged or hostile, or where something has to be named; DividedError where
         there are several splits.
         """
-        at = file_at(Path(path), HDF5, "hdf5")
-        files = named_files(at.path.absolute())
+        at = file_at(path, HDF5, "hdf5")
+        files = named_files(at.file.path.absolute())
         said, file = SaidOfArrays(**options), files.paths[0]
         of, root = Hdf5File(file, files.state(0)), plain(os.fsencode(Path(path).absolute()))
         with LookAt(Path(file)) as look:
-            found = _found(look, at, said, plain(file))
+            found = _found(look, at, said)
             if not said.names() and _are_images(found):
                 self._of_single_images(found, of, said, root, at)
             else:
@@ -107,9 +104,9 @@ class Hdf5Source(TableSource):
         if isinstance(label, np.ndarray):
             label = said.label_values(label, root)
         if label is None and LABEL not in kinds and not said.names_image:
-            beside, label, problems = _labels_in(Path(of.path), image.shape[0])
+            beside, label, problems = _labels_in(labels_beside(at.file), image.shape[0])
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root, problems)
-        left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(Path(of.path)), HDF5))
+        left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(at.file), HDF5))
         info = said.info(
             "hdf5",
             of.path,
@@ -148,15 +145,14 @@ class Hdf5Source(TableSource):
         super().__init__(info, texts_of(sorted(found)), images, {}, states, labels=labels)
 
 
-def _found(look: LookAt, at: ArraysAt, said: SaidOfArrays, where: str) -> dict[str, DataSet]:
+def _found(look: LookAt, at: ArraysAt, said: SaidOfArrays) -> dict[str, DataSet]:
     """The data sets of a file, or of a split of it, by their names. Raises DividedError where there are several splits,
     and nobody says which data sets are packed."""
     every = {one.name: one for one in look.data_sets(said.names("/"))}
     rows = [name for name, one in every.items() if one.is_image and not said.are_pixels(name)]
-    named = at.split or said.names_image or said.columns.image is not None
-    if not named and (splits := splits_among(rows or [name for name, one in every.items() if one.is_one_image])):
-        raise DividedError(os.fspath(at.path), splits, "hdf5")
-    return {name: every[of_file] for name, of_file in arrays_of(every, at.split, where).items()}
+    images = rows or [name for name, one in every.items() if one.is_one_image]
+    arrays = at.arrays(every, images, "hdf5", named=said.names_image or said.columns.image is not None)
+    return {name: every[of_file] for name, of_file in arrays.items()}
 
 
 def _are_images(found: Mapping[str, DataSet]) -> bool:
@@ -165,14 +161,16 @@ def _are_images(found: Mapping[str, DataSet]) -> bool:
     return all(groups) and len({*groups}) < len(groups) and all(one.is_one_image for one in found.values())
 
 
-def _labels_in(file: Path, count: int) -> tuple[Hdf5File | None, NDArray[np.int64] | list[str] | None, list[str]]:
+def _labels_in(
+    beside: Listing | None, count: int
+) -> tuple[Hdf5File | None, NDArray[np.int64] | list[str] | None, list[str]]:
     """The file of labels beside a file of images, and its labels; or why they are not packed. Raises UsageError where
     it cannot be read."""
-    beside = labels_beside(file)
     if beside is None:
         return None, None, []
-    found = Hdf5File(str(beside), named_files(beside).state(0))
-    with LookAt(beside) as look:
+    path = beside.path.absolute()
+    found = Hdf5File(str(path), named_files(path).state(0))
+    with LookAt(path) as look:
         sets = look.data_sets()
         fitting = [one for one in sets if one.is_label and one.shape[:1] == (count,)]
         if len(fitting) == 1:
@@ -375,26 +373,15 @@ class _Rows:
         The file is opened anew each time: HDF5 takes what a failed read left in its buffers for the file's bytes, and
         returns zeros, or nothing, without an error.
         """
-        with self._faults(what):
-            try:
-                return read(False)
-            except Exception:
-                self._close()
-            try:
-                return read(True)
-            except Exception:
-                self._close()
-                raise
-
-    @contextmanager
-    def _faults(self, what: str) -> Iterator[None]:
-        """Raise DecodeError, which names what is read, where the block cannot read it."""
         try:
-            yield
-        except DecodeError:
-            raise
+            return read(False)
+        except Exception:
+            self._close()
+        try:
+            return read(True)
         except Exception as error:  # h5py raises many types for broken files
-            if is_no_fault_of_data(error):
+            self._close()
+            if isinstance(error, DecodeError) or is_no_fault_of_data(error):
                 raise
             if isinstance(error, OSError):
                 stop_if_of_any_file(error, self.of.name)
@@ -418,8 +405,11 @@ class _Rows:
             raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
         if data_set.holds not in (NUMBERS, TEXT):
             return opened, _VLEN_ROWS
-        count = min(max(_BLOCK_BYTES // max(row_bytes(opened), 1), 1), _BLOCK_ROWS)
-        chunk = chunk_rows(opened)
+        row_bytes = (
+            math.prod(opened.shape[1:]) * opened.dtype.itemsize
+        )  # without what values of variable length point at
+        count = min(max(_BLOCK_BYTES // max(row_bytes, 1), 1), _BLOCK_ROWS)
+        chunk = opened.chunks[0] if opened.chunks else 1  # rows that are compressed together
         return opened, count // chunk * chunk or count
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Scanning
+from rawpack_packer.sources.base import Rows, Scanning
 from rawpack_packer.sources.lerobot.meta import Episode
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
@@ -22,7 +22,6 @@ from rawpack_packer.sources.video.index import LOST, VideoIndex
 from rawpack_packer.sources.video.scan import make_indexes
 from rawpack_packer.sources.video.source import TakenFrames, VideoPart
 
-Rows = NDArray[np.int64]
 TOLERANCE_S = 1e-4
 """By which LeRobot lets times differ, unless it is told otherwise."""
 

@@ -17,7 +17,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Column, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Column, Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
@@ -47,7 +47,6 @@ from rawpack_packer.text import listed, plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
-Rows = NDArray[np.int64]
 _EPISODE, _FRAME, _TIME, _TASK = "episode_index", "frame_index", "timestamp", "task_index"
 _TEXT = "task"
 """What LeRobot adds to each row: the text of its task."""
@@ -132,7 +131,6 @@ class LeRobotSource(TableSource):
         return _name(int(self._episodes[i]))
 
     def videos(self) -> Videos:
-        """See `HasVideos`."""
         return Videos(self._episodes, [*map(_name, self._episodes.tolist())])
 
     def states(self) -> Rows:

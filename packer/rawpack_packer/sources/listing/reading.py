@@ -165,7 +165,6 @@ class ListingSource(TableSource):
         self.columns = self._all.columns
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return int(self.lines[i])
 
     def labels(self) -> NDArray[np.int64] | None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading
-from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
@@ -44,7 +44,6 @@ Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 _CHANNELS, _HEIGHT, _WIDTH, _PLANES, _NUMBER, _FLOATS, _ENCODED = range(1, 8)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,6 @@ class LmdbImages:
         return LmdbImages(self.values.pick(rows), self.layout)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return self.values.image_file(i)
 
     def all_states(self) -> Rows:

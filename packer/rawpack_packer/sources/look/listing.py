@@ -42,7 +42,9 @@ class Listing:
     def __truediv__(self, name: str) -> Listing:
         """The path in this one, parts of `name` divided by "/"."""
         if name not in self._inner:
-            self._inner[name] = Listing(self.path / name)
+            self._inner[name] = inner = Listing(self.path / name)
+            if "/" not in name:
+                inner.above = self
         return self._inner[name]
 
     @cached_property

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import NO_FILE, Column, Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
@@ -66,7 +65,6 @@ from rawpack_packer.text import listed, plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
-Rows = NDArray[np.int64]
 _OF_DOWNLOADS = ("status", "error_message")
 """Columns by which img2dataset says whether a row has an image."""
 

@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Column as Column
+from rawpack_packer.sources.base import Rows as Rows
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm, are_texts, as_array
-from rawpack_packer.sources.files import MAX_FILE_BYTES, changed, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, check_path, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
-Rows = NDArray[np.int64]
 NO_FILE = -3
 _UNCHECKED = 1 << 20
 """Bytes that are read without a look at how many there are."""
@@ -135,9 +135,7 @@ class Mapped:
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
 
     def value(self, i: int, /) -> NDArray[Any]:
-        found = os.stat(self.path)  # noqa: PTH116 - called for each sample
-        if (found.st_size, found.st_mtime_ns) != self.state:
-            raise changed(self.path, "it was written to")
+        check_path(self.path, self.state, self.path)
         return np.array(self.values[self.rows[i]])
 
     def pick(self, rows: Rows, /) -> Mapped:
@@ -216,7 +214,6 @@ class Files:
         return os.path.join(self.root, self.paths.value(i))  # noqa: PTH118 - faster, and called for each image
 
     def image_file(self, i: int, /) -> tuple[str, int, int]:
-        """See `HasImageFiles`."""
         return self.path(i), 0, int(self.states[i, 0])
 
     def all_states(self) -> Rows:
@@ -320,7 +317,6 @@ class Spans:
         return partial(read_range, offset=int(self.offset[i]), size=size if most is None else min(size, most))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return self.archives.paths[int(self.archive[i])], int(self.offset[i]), int(self.states[i, 0])
 
     def pick(self, rows: Rows, /) -> Self:

@@ -17,6 +17,7 @@ from rawpack_packer.sources.base import (
     Column,
     Images,
     Item,
+    Rows,
     SourceInfo,
     check_part,
     check_sample,
@@ -28,7 +29,6 @@ from rawpack_packer.sources.table.choose import EMPTY, LABEL, LABEL_KIND, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
 from rawpack_packer.text import plain
 
-Rows = NDArray[np.int64]
 NO_STATES: Rows = np.empty((0, 2), np.int64)
 
 
@@ -78,16 +78,13 @@ class TablePart:
         return self.keys.value(i)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return image_file_of(self.images, i)
 
     def part(self, start: int, stop: int, /) -> TablePart:
-        """See `Source.part`."""
         check_part(self, start, stop)
         return self.pick(np.arange(start, stop))
 
     def pick(self, rows: Rows, /) -> TablePart:
-        """See `CanPick`."""
         columns = {name: column.pick(rows) for name, column in self.columns.items()}
         return TablePart(self.keys.pick(rows), self.images.pick(rows), columns)
 
@@ -121,19 +118,15 @@ class TableSource(BaseSource):
         self.info, self._all, self._more = info, TablePart(keys, images, columns), states
 
     def pick(self, rows: Rows, /) -> TablePart:
-        """See `CanPick`."""
         return self._all.pick(rows)
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`."""
         return self._all.columns.get(name)
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return 0
 
     def path(self, i: int, /) -> str:
-        """See `HasPaths`."""
         images = self._all.images
         return images.paths.value(i) if isinstance(images, Files) else self.key(i)
 

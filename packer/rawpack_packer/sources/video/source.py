@@ -221,14 +221,12 @@ class FrameSource(VideoPart):
         return VideoPart(videos, {name: column.pick(rows) for name, column in self._columns.items()})
 
     def labels(self) -> NDArray[np.int64] | None:
-        """See `HasLabels`."""
         label = self._columns.get("label")
         if self.info.classes is None or not isinstance(label, Numbers):
             return None
         return label.values[self._video_of()]
 
     def unread(self) -> NDArray[np.int64]:
-        """See `HasUnread`."""
         return np.asarray(self._ends[:-1][np.array([taken.unread for taken in self._videos], bool)], np.int64)
 
     def containers(self) -> Containers:
@@ -248,7 +246,6 @@ class FrameSource(VideoPart):
         return None if column is None else column.pick(self._video_of())
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return 0 if self._lines is None else int(self._lines[self._find(i)[0]])
 
     def path(self, i: int, /) -> str:
