@@ -926,18 +926,20 @@ def test_an_iterable_that_ends_early(tmp_path: Path) -> None:
         rawpack_packer.pack(Stream(8, told=10), tmp_path / "s", workers=0, strict=True)
 
 
-@pytest.mark.parametrize("kind", ["columns", "array", "labels"])
+@pytest.mark.parametrize("kind", ["columns", "array", "labels", "texts"])
 def test_other_arrays_are_not_taken_for_those_of_a_finished_store(kind: str, tmp_path: Path) -> None:
-    """A call with other arrays of the same shape is refused; it does not return the store of the first ones."""
+    """A call with other arrays of the same shape, or other texts beside them, is refused; it does not return the store
+    of the first ones."""
     images = np.random.default_rng(0).integers(0, 256, (9, 8, 10, 3), np.uint8)
     first, other = {
         "columns": ({"image": images, "label": np.zeros(9, int)}, {"image": 255 - images, "label": np.zeros(9, int)}),
         "array": (images, images[::-1]),
         "labels": ({"image": images, "label": np.zeros(9, int)}, {"image": images, "label": np.ones(9, int)}),
+        "texts": ({"image": images, "caption": ["old"] * 9}, {"image": images, "caption": ["new"] * 9}),
     }[kind]
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
     rawpack_packer.pack(first, tmp_path / "store", workers=0)
-    with pytest.raises(UsageError, match="the source differs"):
+    with pytest.raises(UsageError, match=r"the source differs|another sample 00000000 than now"):
         rawpack_packer.pack(other, tmp_path / "store", workers=0)
 
 
@@ -961,6 +963,34 @@ def stopped(store: Path, dataset: Stopping) -> None:
     """Pack a dataset up to the sample that it cannot read."""
     with pytest.raises(PackError, match="rejected"):
         rawpack_packer.pack(dataset, store, workers=0, shard_size=1)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_dataset_whose_code_changed_does_not_resume(finished: bool, wrapped: bool, tmp_path: Path) -> None:
+    """The call is refused and says so, rather than keep the samples of the older code, also of the splits of a draw."""
+    store = tmp_path / "store"
+
+    def pack(dataset: Stopping, **options: Any) -> Any:
+        if wrapped:
+            return rawpack_packer.pack_splits(dataset, store, holdout={"val": 0.2}, workers=0, shard_size=1, **options)
+        return rawpack_packer.pack(dataset, store, workers=0, shard_size=1, **options)
+
+    if finished:
+        pack(Stopping())
+    else:
+        with pytest.raises(PackError, match="rejected"):
+            pack(Stopping(stop=50))
+    with pytest.raises(UsageError, match=r"dataset returned another sample \d{8} than now: its code or its data"):
+        pack(Stopping(shift=1, stop=60 if finished else 50))
+    if finished:
+        pack(Stopping())
+    else:
+        pack(Stopping(stop=50), max_rejects=10)
+    pack(Stopping(shift=1), restart=True)
+    for folder in (store / "train", store / "val") if wrapped else (store,):
+        (batch,) = Reader(folder).batches(60, workers=0)
+        assert batch["image"][:, 0, 0, 0].tolist() == [int(number) + 1 for number in batch["number"]]
 
 
 class Augmented:
@@ -998,3 +1028,13 @@ def test_a_random_dataset_resumes(tmp_path: Path) -> None:
     assert len(Reader(tmp_path / "store")) == 50
     finished = rawpack_packer.pack(again, tmp_path / "store", workers=0, shard_size=1, max_rejects=10)
     assert (finished.already, finished.digest) == (True, done.digest)
+
+
+def test_an_append_of_a_dataset_compares_too(tmp_path: Path) -> None:
+    """An append that stopped does not resume with another code."""
+    rawpack_packer.pack(Stopping(), tmp_path / "store", workers=0, shard_size=1)
+    keys = [f"more {i}" for i in range(60)]
+    with pytest.raises(PackError, match="rejected"):
+        rawpack_packer.append(Stopping(stop=50), tmp_path / "store", keys=keys, workers=0)
+    with pytest.raises(UsageError, match="returned another sample more 0 than now"):
+        rawpack_packer.append(Stopping(shift=1, stop=50), tmp_path / "store", keys=keys, workers=0)

@@ -49,6 +49,8 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     options: dict[str, str]
     """See `SourceInfo.options`."""
+    probes: dict[str, str] = {}
+    """See `differences.probed`."""
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
@@ -104,7 +106,7 @@ def finished_job(path: Path, manifest: Manifest) -> JobNote:
             samples = int(read_provenance(path, 2)[0]["first"])
         return JobNote(
             recipe=manifest.recipe, fields=manifest.fields, classes=manifest.classes, digest=str(source["digest"]),
-            samples=samples, options=dict(source["options"]),
+            samples=samples, options=dict(source["options"]), probes=dict(source.get("probes", {})),
         )  # fmt: skip
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(

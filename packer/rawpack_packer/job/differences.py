@@ -25,7 +25,7 @@ from rawpack_packer.options.option import as_text
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe import in_these_words
 from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import differing_field
+from rawpack_packer.sources.base import differing_field, probes_of
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.text import plain
 
@@ -119,6 +119,8 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
             what = f"the source differs: {text.count(len(source), source.info.noun)} now, {noted.samples:,} then"
         elif noted.digest != job.digest:
             what = "the source differs: its files, their times or their order"
+        elif key := changed_sample(noted.probes, source):
+            what = f"its dataset returned another sample {plain(key)} than now: its code or its data changed"
         else:
             return
     if is_append:
@@ -197,9 +199,30 @@ def _sized(found: Sequence[Manifest]) -> str:
     return f"{text.count(samples, 'sample')}, {text.size(size)}"
 
 
+_READ_AGAIN = 8
+"""How often a sample that differs is read to see whether it differs each time: a flip is made half of the time."""
+
+
+def probed(source: Source) -> dict[str, str]:
+    """Key -> digest of a few samples; empty for a source that knows the states of what it reads."""
+    return {source.key(i): _digest(source, i) for i in probes_of(source).tolist()}
+
+
+def changed_sample(before: Mapping[str, str], source: Source) -> str:
+    """The key of a sample that the dataset returned otherwise to an earlier run, of those that this run took digests
+    of; "" for none, and where a sample differs each time that it is read, so that nothing can be said."""
+    for i in probes_of(source).tolist() if before else []:
+        key, digest = source.key(i), _digest(source, i)
+        if before.get(key, digest) != digest:
+            return "" if any(_digest(source, i) != digest for _ in range(_READ_AGAIN)) else key
+    return ""
+
+
 def unsteady(source: Source) -> str:
     """What is wrong with a dataset that returns another sample each time that it is asked for one: the first, the
-    middle and the last are read twice. "" for none."""
+    middle and the last are read twice. "" for none, and for what knows the states of what it reads."""
+    if not len(probes_of(source)):
+        return ""
     count = len(source)
     rows = sorted({0, (count - 1) // 2, count // 2, count - 1})
     first, again = ([_digest(source, i) for i in rows] for _ in range(2))

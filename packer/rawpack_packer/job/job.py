@@ -27,6 +27,7 @@ from rawpack_packer.destination.lock import Lock
 from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
+from rawpack_packer.job.differences import probed
 from rawpack_packer.job.estimate import START_S, check_space, estimate
 from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.job.options import RunOptions
@@ -138,7 +139,7 @@ class Job:
         return kind(
             recipe=self.recipe.as_manifest(), fields=dict(self.fields), classes=self.source.info.classes,
             digest=self.digest, samples=len(self.source), options=dict(self.source.info.options),
-            **more,
+            probes=probed(self.source), **more,
         )  # fmt: skip
 
     def clear(self) -> None:
@@ -224,7 +225,7 @@ class Job:
                     return done
                 if run_options.restart:
                     self.clear()
-                self._begin()
+                probes = self._begin()
                 keep_found(path / WORK / SPOOL)
                 started = datetime.now(UTC)
                 totals = Totals(Duplicates(path / WORK / "identical"), classes=source.info.classes is not None)
@@ -238,7 +239,7 @@ class Job:
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(parts.kept()) from None
                 processes = run_options.processes if run_options.engine is None else 0
-                manifest = commit_store(self, totals, self._provenance(started, processes, totals.bytes_in))
+                manifest = commit_store(self, totals, self._provenance(started, processes, probes, totals.bytes_in))
         finally:
             run_options.progress.end()
         sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
@@ -258,8 +259,8 @@ class Job:
             class_sizes=(min(sizes), max(sizes)) if sizes and not self.adds else None,
         )
 
-    def _begin(self) -> None:
-        """Note a new job in its destination. Raises UsageError where another job was begun."""
+    def _begin(self) -> Mapping[str, str]:
+        """Note a new job in its destination. Returns its probes. Raises UsageError where another job was begun."""
         begun = self.begun
         if begun is None:
             # Leftovers of a --restart that was killed, or of an append whose note is gone.
@@ -269,8 +270,11 @@ class Job:
             files.sync_folder(self.destination)
         else:
             differences.check_same(self, begun)
+        return begun.probes
 
-    def _provenance(self, started: datetime, processes: int, bytes_in: int) -> dict[str, Any]:
+    def _provenance(
+        self, started: datetime, processes: int, probes: Mapping[str, str], bytes_in: int
+    ) -> dict[str, Any]:
         """When, where and from what the store was packed: all that may differ between two runs."""
         info = self.as_given.info
         source = {
@@ -280,7 +284,7 @@ class Job:
         source |= {"asked": self.asked} if self.asked and not len(unread_of(self.source)) else {}
         facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
         facts |= {"first": self.before.seen} if self.adds else {}
-        return {"source": source, **facts}
+        return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}
 
 
 def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:

@@ -115,7 +115,7 @@ def open_given(
         given = {**given, "limit": limit}
         return _taken(source, given, run_options, place, of_dataset, split=split, adds=recipe is None)
     dataset = of_dataset(source, **given)
-    if dataset.may_vary and (differs := unsteady(dataset)):
+    if not dataset.in_order and (differs := unsteady(dataset)):
         if run_options.strict:
             raise UsageError(f"{differs}; or leave out {opt.strict} to pack it as it is")
         warn(differs)

@@ -284,6 +284,14 @@ class HasVideos(Protocol):
 
 
 @runtime_checkable
+class HasProbes(Protocol):
+    """A source that does not know the states of what it reads, so that reading some samples again shows changes."""
+
+    def probes(self, rows: Rows, /) -> Rows:
+        """A few of the samples at `rows`, both ascending; none where states tell all changes after all."""
+
+
+@runtime_checkable
 class HasColumns(Protocol):
     """A source that has the values of fields in memory before samples are read."""
 
@@ -377,6 +385,12 @@ def unread_of(source: Source) -> Rows:
 
 def at_hand_of(source: Source) -> Rows | None:
     return source.at_hand() if isinstance(source, HasFetched) else None
+
+
+def probes_of(source: Source) -> Rows:
+    """See `HasProbes`: some of all samples."""
+    every = np.arange(len(source), dtype=np.int64)
+    return source.probes(every) if isinstance(source, HasProbes) else every[:0]
 
 
 def containers_of(source: Source) -> Containers | None:

@@ -58,6 +58,7 @@ from rawpack_packer.text import composed, plain
 
 _HASHED_ROWS = 1 << 12
 """Longer arrays are told from others by this many of their rows."""
+_PROBED = 3
 
 
 class Dataset(Protocol):
@@ -174,6 +175,8 @@ class DatasetSource(BaseSource):
         or whose files were looked for. root: its name in messages. Raises UsageError for what is no dataset."""
         label, onehot = one_hot_name(label_column)
         looked, keys = looked_at(dataset, called_as(names, label), keys, root, fields or {}, progress)
+        self.in_order = isinstance(looked.dataset, InOrder)
+        """Whether samples can only be iterated, which one process must do."""
         declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
         of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
         shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
@@ -255,15 +258,11 @@ class DatasetSource(BaseSource):
 
     def states(self) -> NDArray[np.int64]:
         """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
-        Empty for other datasets, which do not say what they read."""
+        Empty for other datasets, which do not say what they read: see `probes`."""
         return self._states
 
-    @property
-    def may_vary(self) -> bool:
-        """Whether a sample may be another when it is read again: neither from an array in memory, nor from a stream,
-        nor by iterating over all."""
-        dataset = self._dataset
-        return not isinstance(dataset, Spooled | InOrder) and not all(map(_is_plain, _columns(dataset)))
+    def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
+        return _to_probe(self._dataset, rows, in_order=self.in_order)
 
     @cached_property
     def _states(self) -> NDArray[np.int64]:
@@ -330,6 +329,16 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         raise DecodeError("bad_field", f"{name} is {plain(type(value).__name__)}, which no number or array can hold")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
+
+
+def _to_probe(dataset: Any, rows: NDArray[np.int64], *, in_order: bool) -> NDArray[np.int64]:
+    """A few of these samples, from all over the dataset; none where states tell of all of it. in_order: whether
+    samples can only be iterated, so that the first are the cheapest."""
+    if isinstance(dataset, Spooled) or all(map(_is_plain, _columns(dataset))):
+        return rows[:0]
+    if in_order:
+        return rows[:_PROBED]
+    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _PROBED), dtype=np.int64))]
 
 
 def _columns(dataset: Any) -> list[Any]:

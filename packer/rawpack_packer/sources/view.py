@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rawpack_packer.sources.base import (
     CanPick,
     Containers,
+    HasProbes,
     Item,
     Rows,
     Samples,
@@ -144,6 +145,11 @@ class View:
     def at_hand(self) -> Rows | None:
         found = at_hand_of(self._source)
         return None if found is None else np.flatnonzero(np.isin(self._rows, found))
+
+    def probes(self, rows: Rows, /) -> Rows:
+        if not isinstance(self._source, HasProbes):
+            return rows[:0]
+        return np.searchsorted(self._rows, self._source.probes(self._rows[rows])).astype(np.int64)
 
     def group(self, i: int, /) -> str:
         check_sample(self, i)

@@ -19,6 +19,7 @@ from rawpack_packer.sources.base import (
     HasGroups,
     HasImageFiles,
     HasLabels,
+    HasProbes,
     HasUnread,
     HasVideos,
     image_file_of,
@@ -190,7 +191,7 @@ class SourceConformance:
     # ------------------------------------------------------------------------------------------ optional
 
     def test_what_is_optional_agrees_with_the_samples(self, tmp_path: Path) -> None:
-        """Labels, groups, unread samples, videos, image files and picks of the source match its samples."""
+        """Labels, groups, unread samples, probes, videos, image files and picks of the source match its samples."""
         source = self.open(tmp_path)
         count, whole = len(source), _all(source)
         if isinstance(source, HasLabels) and (labels := labels_of(source)) is not None:
@@ -203,6 +204,11 @@ class SourceConformance:
         if isinstance(source, HasUnread):
             for i in unread_of(source).tolist():
                 assert isinstance(whole[i], DecodeError), f"sample {i} is in unread() and can be read"
+        if isinstance(source, HasProbes):
+            odd = np.arange(count, dtype=np.int64)[1::2]
+            probes = source.probes(odd)
+            assert np.isin(probes, odd).all(), "probes() has other rows than it was asked for"
+            assert (np.diff(probes) > 0).all(), "probes() does not ascend"
         if isinstance(source, HasVideos) and (videos := videos_of(source)) is not None:
             assert len(videos.numbers) == count, f"videos() has {len(videos.numbers)} numbers, for {count} samples"
         if isinstance(source, CanPick):
