@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.lines import BadListingError
-    from rawpack_packer.sources.registry import KINDS, SourceKind, has_split, open_source, plugins, stop_above_splits
+    from rawpack_packer.sources.look.kind import SourceKind
+    from rawpack_packer.sources.registry import KINDS, is_there, kinds_at, open_source, stop_above_splits
     from rawpack_packer.sources.store import StoreSource
 
 __all__ = [
@@ -33,9 +34,9 @@ __all__ = [
     "SourceInfo",
     "SourceKind",
     "StoreSource",
-    "has_split",
+    "is_there",
+    "kinds_at",
     "open_source",
-    "plugins",
     "stop_above_splits",
     "unread_of",
 ]
@@ -45,8 +46,9 @@ _LAZY = {
     "BadListingError": "listing.lines",
     "DatasetSource": "dataset",
     "DividedError": "folder",
+    "SourceKind": "look.kind",
     "StoreSource": "store",
-    **dict.fromkeys(("KINDS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"),
+    **dict.fromkeys(("KINDS", "is_there", "kinds_at", "open_source", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

@@ -120,9 +120,9 @@ class RecordIOSource(TableSource):
 
 
 def is_recordio(listing: Listing) -> bool:
-    """Whether a path, which may be a range or a glob, names RecordIO files; or a folder of such files."""
+    """Whether a folder is one of RecordIO files."""
     try:
-        return bool(_records_in(listing)) if listing.is_dir else listing.path.suffix.lower() == ".rec"
+        return bool(_records_in(listing))
     except OSError:
         return False
 
