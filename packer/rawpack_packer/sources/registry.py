@@ -162,8 +162,7 @@ _ROWS = (
         reads="RecordIO files of MXNet and InsightFace: .rec",
         options=("classes",),
         signs=[
-            Signs(file=r"\.rec$", several=r"\.rec$"),
-            Signs(holds=r"\.rec$", decides="archives.recordio:is_recordio"),
+            Signs(file=r"\.rec$", several=r"\.rec$"), Signs(holds=r"\.rec$", decides="archives.recordio:records_in"),
         ],
         remote=True,
     ),

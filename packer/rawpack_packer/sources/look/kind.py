@@ -10,6 +10,7 @@ from enum import IntEnum
 from importlib import import_module
 from typing import Any
 
+from rawpack.errors import UsageError
 from rawpack_packer.sources.look.listing import Listing
 
 Named = str | Callable[..., Any]
@@ -59,11 +60,18 @@ class Signs:
     inside: bool = False
     """Whether a path that is not there may name a split, or what is in a file."""
     decides: Named = ""
-    """Returns whether a `Listing` is of this kind. Without it, what fits is."""
+    """Returns whether a `Listing` is of this kind, or anything that is true or false. Without it, what fits is."""
 
     def __call__(self, listing: Listing) -> bool:
-        """Whether a path shows them."""
-        return self._fits(listing) and (not self.decides or bool(loaded(self.decides)(listing)))
+        """Whether a path shows them, or would if what shows them were intact: whoever opens it says what is wrong."""
+        if not self._fits(listing):
+            return False
+        try:
+            return not self.decides or bool(loaded(self.decides)(listing))
+        except (OSError, UsageError) as error:
+            if listing.is_url:
+                raise
+            return isinstance(error, UsageError)
 
     def _fits(self, listing: Listing) -> bool:
         if not (self.file or self.several or self.contains or self.holds or self.inside):

@@ -36,7 +36,7 @@ class Listing:
         self._spool = spool
         self.is_url = is_url(self._given)
         self.path = Path(_address(self._given) if self.is_url else path)
-        """Of a URL, the file that it names, without its query and without the folder in an archive."""
+        """Where it lies. For a URL, the address of the file, without a query and without the folder in an archive."""
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
         self._inner = dict[str, Listing]()

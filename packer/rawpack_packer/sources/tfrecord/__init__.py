@@ -70,10 +70,7 @@ def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
 def is_tfrecord(listing: Listing) -> bool:
     """Whether a path is that of a TFRecord file, of a folder of such files, or of a split of such a folder."""
     if not (listing.is_file or listing.is_url):
-        try:
-            return bool(_splits(listing))
-        except UsageError:  # whoever opens it reports this
-            return True
+        return bool(_splits(listing))
     name = _named(listing.path.name)
     if name is None or (name["suffix"] or "").lower().startswith(".tf"):
         return name is not None
