@@ -93,7 +93,8 @@ def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path:
     patterns = ("set*/x.tar", "set[1]/[ab].tar", "set{1..2}/x.tar", "set1/x.tar::set1/y.tar")
     assert all(Listing(tmp_path / name).is_pattern for name in patterns)
     assert not any(Listing(tmp_path / name).is_pattern for name in ("set[1]", "set[1]/train", "set[1]/a.tar", "set1"))
-    assert not Listing("https://host/{000..001}.tar").is_pattern
+    assert Listing("https://host/{000..001}.tar?token=*").is_pattern
+    assert not Listing("https://host/0.tar?token=*").is_pattern
     assert Listing(tmp_path / "set*/x.tar").first.path == tmp_path / "set1/x.tar"
     nothing = Listing(tmp_path / "none*.tar")
     assert nothing.first is nothing

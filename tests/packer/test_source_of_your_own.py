@@ -20,8 +20,8 @@ from running import run_here
 
 from rawpack import DecodeError, Reader
 from rawpack.errors import UsageError
-from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, SourceKind, open_source, registry
-from rawpack_packer.sources.look.kind import Signs
+from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry
+from rawpack_packer.sources.look.kind import Signs, SourceKind
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")

@@ -35,7 +35,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
-from rawpack_packer.sources import Source, is_there
+from rawpack_packer.sources import AnnotatedError, Source, is_there, stop_above_splits
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.look.listing import Listing
@@ -209,7 +209,10 @@ def splits_job(
     elif names is not None:
         root = os.fspath(source)
         if source_options.get("kind") is None and source_options.get("labels_file") is None:
-            opening.check_above(root, names, os.fspath(destination))
+            try:
+                stop_above_splits(root, names)
+            except AnnotatedError as error:
+                raise error.asked(os.fspath(destination)) from None
         sources = open_divided(root, names, lambda path: opened(path, Path(path).name))
     else:
         whole = opened(source)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.lines import BadListingError
-    from rawpack_packer.sources.look.kind import SourceKind
     from rawpack_packer.sources.registry import KINDS, is_there, kinds_at, open_source, stop_above_splits
     from rawpack_packer.sources.store import StoreSource
 
@@ -32,7 +31,6 @@ __all__ = [
     "Source",
     "SourceChangedError",
     "SourceInfo",
-    "SourceKind",
     "StoreSource",
     "is_there",
     "kinds_at",
@@ -46,7 +44,6 @@ _LAZY = {
     "BadListingError": "listing.lines",
     "DatasetSource": "dataset",
     "DividedError": "folder",
-    "SourceKind": "look.kind",
     "StoreSource": "store",
     **dict.fromkeys(("KINDS", "is_there", "kinds_at", "open_source", "stop_above_splits"), "registry"),
 }

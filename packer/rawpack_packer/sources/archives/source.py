@@ -25,7 +25,7 @@ from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, noted, refuse
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import DividedError, FolderSource, split_names, wanted_images
+from rawpack_packer.sources.folder import DividedError, FolderSource, is_split, split_order, wanted_images
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Spans
@@ -55,7 +55,7 @@ def is_archive(listing: Listing) -> bool:
         return True
     if listing.path.suffix.lower() in _OF_OTHERS:
         return False
-    if listing.is_pattern:
+    if listing.is_pattern and not listing.is_url:
         return listing.first is not listing and is_archive(listing.first)
     return listing.head.startswith(MARKS) or is_tar(listing.head[:BLOCK])
 
@@ -128,8 +128,8 @@ class ArchiveSource(FolderSource):
         filled = [name for name in info.classes or () if name not in info.empty_classes]
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
-        if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):
-            raise DividedError(os.fspath(path), splits, "archive")
+        if detected and info.counts["unlabelled"] == 0 and len(filled) > 1 and all(map(is_split, filled)):
+            raise DividedError(os.fspath(path), sorted(filled, key=split_order), "archive")
 
     def at_hand(self) -> NDArray[np.int64] | None:
         """See `HasFetched`."""

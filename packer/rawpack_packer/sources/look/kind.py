@@ -79,9 +79,10 @@ class Signs:
         if listing.is_dir:
             inner = any(re.search(self.holds, name, re.IGNORECASE) for name in listing.names) if self.holds else False
             return inner or any(map(listing.holds, self.contains))
-        if listing.is_file or listing.is_url or listing.is_pattern:
-            pattern = self.several if listing.is_pattern else self.file
-            return pattern != "" and re.search(pattern, str(listing.path), re.IGNORECASE) is not None
+        names = [self.file] if listing.is_file or listing.is_url else []
+        names += [self.several] if listing.is_pattern else []
+        if names:
+            return any(name and re.search(name, str(listing.path), re.IGNORECASE) for name in names)
         return self.inside and not listing.exists
 
 

@@ -89,10 +89,10 @@ class Listing:
         """Whether it names several files, by a range, a glob or `::`."""
         from rawpack_packer.sources.table.named_files import is_pattern
 
+        if self.is_url:
+            return is_pattern(str(self.path))
         # In a folder or file whose own name looks like a pattern, only a last part that does so too is one.
-        if self.is_url or not is_pattern(self._given):
-            return False
-        return is_pattern(self.path.name) or not self.above.exists
+        return is_pattern(self._given) and (is_pattern(self.path.name) or not self.above.exists)
 
     @cached_property
     def first(self) -> Listing:
