@@ -788,12 +788,14 @@ def test_two_plugins_that_claim_a_path_are_asked_about(tmp_path: Path) -> None:
 
 def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     """Whose fault it is stands in the error."""
-    entry = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
-    with (
-        mock.patch.object(registry, "entry_points", return_value=[entry]),
-        pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
-    ):
-        open_source(tmp_path, "broken")
+    broken = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
+    numbers = EntryPoint("numbers", "test_source_dataset:from_plugin", "rawpack.sources")
+    for path, kind in ((tmp_path, "broken"), (tmp_path, None), (tmp_path / "a.numbers", None)):
+        with (
+            mock.patch.object(registry, "entry_points", return_value=[numbers, broken]),
+            pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
+        ):
+            open_source(path, kind)
 
 
 class Swapped:

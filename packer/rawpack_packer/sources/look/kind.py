@@ -69,7 +69,7 @@ class Signs:
         try:
             return not self.decides or bool(loaded(self.decides)(listing))
         except (OSError, UsageError) as error:
-            if listing.is_url:
+            if listing.is_url or self.strength is Strength.PLUGIN:
                 raise
             return isinstance(error, UsageError)
 
