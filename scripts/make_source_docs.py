@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from made import ROOT, write
 
-from rawpack_packer.sources import KINDS, SourceKind
+from rawpack_packer.sources import KINDS
+from rawpack_packer.sources.look.kind import SourceKind
 
 PAGE = ROOT / "docs" / "reference" / "sources.md"
 

@@ -181,7 +181,7 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
         (["pack", "--recursive", "a", "b"], "there is no option --recursive. Try"),
         (
             ["pack", "--columns", "a", ".", "../b"],
-            "takes no option --columns: it belongs to mds, litdata,",
+            "takes no option --columns: it belongs to lerobot, litdata, mds,",
         ),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
         (

@@ -82,3 +82,48 @@ def test_the_head_of_a_file_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a").unlink()
     assert listing.head == listing.contents() == b"123"
     assert Listing(tmp_path).head == Listing(tmp_path).contents() == b""
+
+
+def test_a_pattern_differs_from_a_path_in_a_folder_that_looks_like_one(tmp_path: Path) -> None:
+    (tmp_path / "set[1]").mkdir()
+    for name in ("b.tar", "a.tar"):
+        (tmp_path / "set[1]" / name).touch()
+    (tmp_path / "set1").mkdir()
+    (tmp_path / "set1/x.tar").touch()
+    patterns = ("set*/x.tar", "set[1]/[ab].tar", "set{1..2}/x.tar", "set1/x.tar::set1/y.tar")
+    assert all(Listing(tmp_path / name).is_pattern for name in patterns)
+    assert not any(Listing(tmp_path / name).is_pattern for name in ("set[1]", "set[1]/train", "set[1]/a.tar", "set1"))
+    assert Listing("https://host/{000..001}.tar?token=*").is_pattern
+    assert not Listing("https://host/0.tar?token=*").is_pattern
+    assert Listing(tmp_path / "set*/x.tar").first.path == tmp_path / "set1/x.tar"
+    nothing = Listing(tmp_path / "none*.tar")
+    assert nothing.first is nothing
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        ("https://host/a/photos.tar?token=x.zip", "photos.tar"),
+        ("https://host/photos.zip/train", "photos.zip"),
+        ("s3://bucket/{000..009}.tar", "{000..009}.tar"),
+        ("https://host/download?id=3", "download"),
+    ],
+)
+def test_a_url_has_the_path_of_its_file(url: str, file: str) -> None:
+    """Without its query, and without the folder in an archive; nothing of it is on this disk."""
+    listing = Listing(url)
+    assert (listing.is_url, listing.path.name, os.fspath(listing)) == (True, file, url)
+    assert not any([listing.exists, listing.is_file, listing.is_dir, listing.names, listing.contents()])
+
+
+def test_a_path_in_a_folder_shares_what_was_read_of_it(tmp_path: Path, scanned: list[str]) -> None:
+    (tmp_path / "x.txt").touch()
+    whole = Listing(tmp_path)
+    assert whole.names == {"x.txt": False}
+    for name in ("train", "val"):
+        assert (whole / name).above.names == whole.names
+    assert (whole / "a/b").above.path == tmp_path / "a"
+    assert scanned == [tmp_path.name]
+    assert whole.holds("x.txt")
+    assert (whole / "train").holds("../x.txt")
+    assert not whole.holds("y.txt")

@@ -275,7 +275,7 @@ def test_a_kind_without_paths_takes_no_pattern(tmp_path: Path) -> None:
     pack(faces(tmp_path / "in"), tmp_path / "s", "--size", 8)
     ran = run_here("pack", "--key-pattern", PATTERN, tmp_path / "s", tmp_path / "t")
     assert ran.code == 2
-    assert "takes no option --key-pattern: it belongs to folder, webdataset, video, listing, archive sources" in ran.err
+    assert "takes no option --key-pattern: it belongs to archive, folder, listing, video, webdataset sources" in ran.err
 
 
 @pytest.mark.parametrize(

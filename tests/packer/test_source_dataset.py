@@ -774,14 +774,28 @@ def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
             open_source(file, "tape")
 
 
+def test_two_plugins_that_claim_a_path_are_asked_about(tmp_path: Path) -> None:
+    """Whichever is installed first; and a plugin does not take the place of a kind of rawpack's own."""
+    entries = [EntryPoint(name, "test_source_dataset:from_plugin", "rawpack.sources") for name in ("b", "a", "folder")]
+    file = tmp_path / "a.numbers"
+    file.write_text("3")
+    with mock.patch.object(registry, "entry_points", return_value=entries):
+        with pytest.raises(UsageError, match=r"may be of kind a or b: --source a or --source b says which"):
+            open_source(file)
+        with pytest.raises(UsageError, match=r"is a file, not a folder"):
+            open_source(file, "folder")
+
+
 def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     """Whose fault it is stands in the error."""
-    entry = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
-    with (
-        mock.patch.object(registry, "entry_points", return_value=[entry]),
-        pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
-    ):
-        open_source(tmp_path, "broken")
+    broken = EntryPoint("broken", "no_such_module_here:thing", "rawpack.sources")
+    numbers = EntryPoint("numbers", "test_source_dataset:from_plugin", "rawpack.sources")
+    for path, kind in ((tmp_path, "broken"), (tmp_path, None), (tmp_path / "a.numbers", None)):
+        with (
+            mock.patch.object(registry, "entry_points", return_value=[numbers, broken]),
+            pytest.raises(UsageError, match=r"'broken' of no_such_module_here:thing cannot be loaded"),
+        ):
+            open_source(path, kind)
 
 
 class Swapped:

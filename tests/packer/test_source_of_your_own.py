@@ -1,11 +1,13 @@
-"""A source added exactly by the row of CONTRIBUTING.md's table: one module and one row in `KINDS`."""
+"""A source added exactly as CONTRIBUTING.md says: one module and one row in `KINDS`; and the kind that it shows."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,15 +15,18 @@ from unittest import mock
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 from running import run_here
 
 from rawpack import DecodeError, Reader
+from rawpack.errors import UsageError
 from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry
-from rawpack_packer.sources.look.signs import Signs
+from rawpack_packer.sources.look.kind import Signs, SourceKind
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
 _HEIGHT, _WIDTH = 6, 9
+_PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
 
 
 class TapeSource:
@@ -80,7 +85,7 @@ def write_tape(path: Path) -> Path:
     return path
 
 
-TAPE = Signs(named=r"\.tape$")
+TAPE = SourceKind(name="tape", reads="tapes", open=TapeSource, options=("speed",), signs=[Signs(file=r"\.tape$")])
 
 
 class TestTape(SourceConformance):
@@ -91,37 +96,75 @@ class TestTape(SourceConformance):
         return [(f"frame {i}", None if i == 6 else frame) for i, frame in enumerate(FRAMES)]
 
 
-@pytest.fixture
-def added() -> Iterator[None]:
-    """What CONTRIBUTING.md's row asks: a module in `sources/`, and a row in `KINDS`."""
-    row = next(
-        line
-        for line in (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text().splitlines()
-        if line.startswith("| a source |")
-    )
-    assert re.findall(r"`([^`]+)`", row)[:3] == ["packer/rawpack_packer/sources/<name>.py", "Source", "KINDS"]
-    module = types.ModuleType("rawpack_packer.sources.tape")
-    vars(module)["TapeSource"] = TapeSource
-    with (
-        mock.patch.dict(sys.modules, {module.__name__: module}),
-        mock.patch.dict(registry.KINDS, {"tape": registry.SourceKind("tapes", TapeSource, ("speed",), TAPE)}),
-    ):
+@contextmanager
+def _registered(kind: SourceKind) -> Iterator[None]:
+    with mock.patch.dict(registry.KINDS, {kind.name: kind}):
         yield
 
 
-def test_a_source_is_one_module_and_one_row(added: None, tmp_path: Path) -> None:
+def test_a_source_is_one_class_and_one_row(tmp_path: Path) -> None:
     """A class with `Source`'s members, named in KINDS, is opened by its kind or from what its path is, takes its
     options, and is packed by the command; a sample that it cannot read is a reject with its reason."""
     tape = write_tape(tmp_path / "a.tape")
-    assert open_source(tape).info.kind == "tape"
-    assert len(open_source(tape, "tape", speed=2)) == 4
-    ran = run_here("pack", "-q", "--source", "tape", "--workers", 0, "--max-rejects", 1, tape, tmp_path / "store")
+    with _registered(TAPE):
+        assert open_source(tape).info.kind == "tape"
+        assert len(open_source(tape, "tape", speed=2)) == 4
+        ran = run_here("pack", "-q", "--source", "tape", "--workers", 0, "--max-rejects", 1, tape, tmp_path / "store")
     assert (ran.code, ran.err) == (0, ""), ran
     reader = Reader(tmp_path / "store")
     kept = [i for i in range(8) if i != 6]
     assert [reader[n]["at"] for n in range(7)] == kept
     np.testing.assert_array_equal([reader[n]["image"] for n in range(7)], FRAMES[kept])
     assert '"reason":"damaged"' in (tmp_path / "store" / "rejects.jsonl").read_text().replace(" ", "")
+
+
+@pytest.fixture
+def labelled() -> Iterator[None]:
+    """The kind that CONTRIBUTING.md shows, registered as it says."""
+    code, row = re.findall(
+        r"^```python notest\n(.*?)^```", _PAGE.partition("### A kind of source\n")[2].partition("\n## ")[0], re.M | re.S
+    )
+    assert len(code.splitlines()) <= 40
+    module = types.ModuleType("rawpack_packer.sources.labelled")
+    with mock.patch.dict(sys.modules, {module.__name__: module}):
+        exec(compile(code, "CONTRIBUTING.md", "exec"), vars(module))
+        with _registered(eval(row, vars(registry))):
+            yield
+
+
+def _write_labelled(folder: Path) -> dict[str, str]:
+    classes = {"b.png": "dog", "a.png": "cat", "c.png": "dog"}
+    if not (folder / "labels.json").exists():
+        for number, name in enumerate(sorted(classes)):
+            Image.new("RGB", (8, 8), (50 * number, 0, 0)).save(folder / name)
+        (folder / "labels.json").write_text(json.dumps(classes))
+    return dict(sorted(classes.items()))
+
+
+@pytest.mark.usefixtures("labelled")
+class TestKindOfThePage(SourceConformance):
+    def open(self, folder: Path) -> Source:
+        _write_labelled(folder)
+        return open_source(folder)
+
+    def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
+        return [(name, (folder / name).read_bytes()) for name in _write_labelled(folder)]
+
+    def change(self, folder: Path) -> bool:
+        with (folder / "a.png").open("ab") as file:
+            file.write(b"more")
+        return True
+
+    def test_is_packed(self, tmp_path: Path) -> None:
+        """By the command, which detects its kind; and what is wrong is refused with the file that it is in."""
+        classes = _write_labelled(tmp_path)
+        ran = run_here("pack", "-q", "--workers", 0, tmp_path, tmp_path.with_name("store"))
+        assert (ran.code, ran.err) == (0, ""), ran
+        reader = Reader(tmp_path.with_name("store"))
+        assert [reader.classes[reader[n]["label"]] for n in range(3)] == [*classes.values()]
+        (tmp_path / "labels.json").write_text("[]")
+        with pytest.raises(UsageError, match=r"labels\.json is not an object of file names and classes"):
+            open_source(tmp_path)
 
 
 def test_conformance_finds_what_is_wrong(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_images_win_over_videos_beside_them(tmp_path: Path) -> None:
     assert (source.info.kind, len(source), source.info.counts["videos"]) == ("folder", 1, 1)
     videos = open_source(tmp_path / "source", "video")
     assert (len(videos), videos.info.counts["images"]) == (3, 1)
-    with pytest.raises(UsageError, match="takes no option --fps: it belongs to video, listing"):
+    with pytest.raises(UsageError, match="takes no option --fps: it belongs to listing, video"):
         open_source(tmp_path / "source", fps="5")
 
 

@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import is_url
 from rawpack_packer import text
-from rawpack_packer.sources import KINDS, FieldKind, Source, open_source
+from rawpack_packer.sources import KINDS, FieldKind, Source, kinds_at, open_source
 from rawpack_packer.sources.folder import EXTENSIONS, holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
-from rawpack_packer.sources.listing.lines import SUFFIXES
 from rawpack_packer.sources.lmdb.source import LmdbSource
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.store import is_store
 from rawpack_packer.text import Block, Shown
 
 _NAMES = {
@@ -35,28 +32,24 @@ _SUGGESTED = 4
 
 def _kind_of(listing: Listing) -> str | None:
     """The kind of source that a path is described as; None for a store and for anything else."""
-    if listing.is_dir and KINDS["store"].folder(listing):
-        return None
-    for name in _NAMES if listing.exists else ():
-        if KINDS[name].accepts(listing):
-            return name
-    return None
+    kinds = kinds_at(listing) if listing.exists else []
+    return None if "store" in kinds else next((kind for kind in kinds if kind in _NAMES), None)
 
 
 def what_is_at(path: str) -> Literal["store", "samples", "nothing", "unknown"]:
     """What a path looks like, by a short look: for hints, not for decisions. Nothing is what an empty folder holds."""
-    where, listing = Path(path), Listing(path)
+    listing = Listing(path)
+    if not listing.exists:
+        return "unknown" if listing.is_url else "nothing"
+    kinds = kinds_at(listing)
+    if "store" in kinds:
+        return "store"
+    if listing.is_dir and not kinds and not listing.names:
+        return "unknown" if listing.error else "nothing"
     try:
-        if where.is_file():
-            are_samples = any(KINDS[name].accepts(listing) for name in ("arrays", "video"))
-            return "samples" if are_samples or where.suffix.lower() in SUFFIXES else "unknown"
-        if is_store(where):
-            return "store"
-        if where.is_dir() and any(where.iterdir()):
-            return "samples" if holds_image(listing) else "unknown"
-    except (OSError, UsageError):
+        return "samples" if kinds or (listing.is_dir and holds_image(listing)) else "unknown"
+    except UsageError:
         return "unknown"
-    return "unknown" if is_url(path) else "nothing"
 
 
 def folder_of_images(paths: Sequence[str]) -> str:
@@ -93,7 +86,8 @@ class SourceDescription(Shown, dict[str, Any]):
 
 def describe_source(path: str) -> SourceDescription | None:
     """What is at a path, as `rawpack inspect --json` prints it; None where it has no `_kind_of`. Raises UsageError."""
-    kind = _kind_of(Listing(path))
+    listing = Listing(path)
+    kind = _kind_of(listing)
     if kind is None:
         return None
     about = SourceDescription(path=path, kind=kind)
@@ -109,7 +103,7 @@ def describe_source(path: str) -> SourceDescription | None:
             raise
         about |= {"samples": None, "problem": str(error), "pack": _suggested(path, data_sets)}
         return about
-    splits = KINDS[kind].splits(Listing(path))
+    splits = KINDS[kind].splits_of(listing)
     about["pack"] = [_command(path, *(["--splits", ",".join(splits)] if splits else []))]
     return about
 

@@ -34,7 +34,6 @@ from rawpack_packer.sources import (
     DividedError,
     Source,
     open_source,
-    stop_above_splits,
     unread_of,
 )
 from rawpack_packer.sources.base import Scanning, unseen
@@ -184,14 +183,6 @@ def _limited(source: Source, limit: Any) -> Source:
     chosen = rows[np.arange(number) * len(rows) // number]
     options = {**source.info.options, "--limit": str(number)}
     return View(source, np.union1d(chosen, unread), options=options)
-
-
-def check_above(root: str, names: Sequence[str], destination: str) -> None:
-    """Raise AnnotatedError where the folder of splits holds what describes their images, and they would lose it."""
-    try:
-        stop_above_splits(root, names)
-    except AnnotatedError as error:
-        raise error.asked(destination) from None
 
 
 def spool_of(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None = None) -> Spool:

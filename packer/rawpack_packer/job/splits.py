@@ -35,9 +35,10 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
-from rawpack_packer.sources import Source, has_split
+from rawpack_packer.sources import AnnotatedError, Source, is_there, stop_above_splits
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.files import missing as no_source
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import in_split
 from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.sources.view import View
@@ -76,24 +77,23 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
 
     Raises UsageError where one is missing, or only some have classes, or for a URL of what is no archive.
     """
-    from rawpack_packer.sources.archives.source import split_path
-    from rawpack_packer.sources.table.named_files import is_pattern
-
     if is_url(root):
+        from rawpack_packer.sources.archives.source import split_path
+
         if not all(split_path(join(root, name))[1] for name in names):
             raise UsageError(
                 f"{plain(shown_url(root))}: {opt.splits} of what is behind a URL needs a .tar or .zip archive; pack "
                 "each split by a command of its own"
             )
         return one_numbering({name: open_one(join(root, name)) for name in names})
-    if not (os.path.lexists(root) or split_path(root)[1] or is_pattern(root)):
+    whole = Listing(root)
+    if not (whole.is_pattern or is_there(whole)):
         raise no_source(root)
-    missing = [name for name in names if not has_split(root, name)]
-    if missing and not Path(root).is_dir():
+    missing = [name for name in names if not is_there(whole / name)]
+    if missing and not whole.is_dir:
         raise UsageError(f"{plain(root)} is not a folder; {opt.splits} names folders in it")
     if missing:
-        there = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-        shown = listed(there, _SHOWN)
+        shown = listed(sorted(name for name, is_dir in whole.names.items() if is_dir), _SHOWN)
         raise UsageError(
             f"there is no {missing[0]!r} in {plain(root)} for {opt.splits}: it contains {shown or 'no folder'}"
         )
@@ -209,7 +209,10 @@ def splits_job(
     elif names is not None:
         root = os.fspath(source)
         if source_options.get("kind") is None and source_options.get("labels_file") is None:
-            opening.check_above(root, names, os.fspath(destination))
+            try:
+                stop_above_splits(root, names)
+            except AnnotatedError as error:
+                raise error.asked(os.fspath(destination)) from None
         sources = open_divided(root, names, lambda path: opened(path, Path(path).name))
     else:
         whole = opened(source)

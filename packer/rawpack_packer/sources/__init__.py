@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.dataset import DatasetSource
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.lines import BadListingError
-    from rawpack_packer.sources.registry import KINDS, SourceKind, has_split, open_source, plugins, stop_above_splits
+    from rawpack_packer.sources.registry import KINDS, is_there, kinds_at, open_source, stop_above_splits
     from rawpack_packer.sources.store import StoreSource
 
 __all__ = [
@@ -31,11 +31,10 @@ __all__ = [
     "Source",
     "SourceChangedError",
     "SourceInfo",
-    "SourceKind",
     "StoreSource",
-    "has_split",
+    "is_there",
+    "kinds_at",
     "open_source",
-    "plugins",
     "stop_above_splits",
     "unread_of",
 ]
@@ -46,7 +45,7 @@ _LAZY = {
     "DatasetSource": "dataset",
     "DividedError": "folder",
     "StoreSource": "store",
-    **dict.fromkeys(("KINDS", "SourceKind", "has_split", "open_source", "plugins", "stop_above_splits"), "registry"),
+    **dict.fromkeys(("KINDS", "is_there", "kinds_at", "open_source", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""
 

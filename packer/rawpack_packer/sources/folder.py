@@ -308,11 +308,6 @@ def splits_in(listing: Listing) -> list[str]:
     return [name for name in splits if _has_samples(listing / name, unknown=True)]
 
 
-def split_names(folders: Sequence[str]) -> list[str]:
-    """The names of splits, train first, if all of several folders, each with samples, are splits; otherwise empty."""
-    return sorted(folders, key=split_order) if len(folders) > 1 and all(map(is_split, folders)) else []
-
-
 def _rank(name: str) -> int | None:
     plain = name.lower()
     return _RANKS.get(plain, _RANKS.get(_END.sub("", plain)))

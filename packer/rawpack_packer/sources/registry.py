@@ -8,231 +8,220 @@ source or any map-style dataset. If it has an attribute `accepts`, a function of
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import is_url, refuse_url
+from rawpack.remote.url import refuse_url
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import (
-    DividedError,
-    NoImageError,
-    holds_image,
-    splits_in,
-)
+from rawpack_packer.sources.folder import DividedError, NoImageError, holds_image
+from rawpack_packer.sources.look.kind import Signs, SourceKind, Strength, loaded, surest
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.look.signs import NO_SIGNS, Signs, Strength, loaded, surest
 from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.sources.parquet import lists_paths
+from rawpack_packer.sources.table.named_files import source_name
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.opened import Pass
     from rawpack_packer.sources.table.remote_files import Spool
 
-_NAMED = re.compile(
-    r"\.(tar|zip|tgz|tbz2?|tar\.gz|tar\.bz2|rec|parquet|arrow|tfrecords?|tfrec)(\.gz|-[\d{}.*]+-of-\d+)*([?#].*)?$",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Ends of URLs that say what they are."""
 GROUP = "rawpack.sources"
-_CONTENT = Strength.CONTENT
 _TABLE = ("fields", "key_column", "classes", "image_column", "label_column", "columns")
+_ARRAYS = ("array", "fields", "classes", "image_column", "label_column", "key_column")
 _INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
+_ANY = "."
 
-
-@dataclass(frozen=True)
-class SourceKind:
-    """One kind of source. What is loaded later is named by "module:name" below this package."""
-
-    reads: str
-    """What it reads, in a few words."""
-    opener: str | Callable[..., Source]
-    """Opens a path: `open(listing, progress=..., **options)`."""
-    options: tuple[str, ...] = ()
-    """What it takes besides the path, by keyword; None is as if left out. The command writes `max_frames` as
-    `--max-frames`."""
-    file: Signs = NO_SIGNS
-    """What shows that a file is of this kind, mostly its name."""
-    folder: Signs = NO_SIGNS
-    """What shows that a folder is of this kind, or a path that names no file."""
-    first_bytes: Signs = NO_SIGNS
-    """What shows it of a file whose name does not."""
-    with_subfolders: bool = False
-    """Whether it takes a folder with all that is below it, which may be splits."""
-    stops_at_annotations: bool = False
-    """Whether it loses what describes the images beside them, and so stops there unless it was asked for: then it is
-    opened with `detected=`."""
-    remote: bool = False
-    """Whether it takes URLs too: then it is opened with `spool=`."""
-    divides: str = ""
-    """A function of the `Listing` that returns the names of the splits at its path, if they are not known by their
-    folders; empty where it is not divided."""
-    extra: str = ""
-    """The extra that it needs."""
-    extra_for: str = ""
-    """What needs the extra, in a few words; empty if everything does."""
-
-    def open(self, listing: Listing, **options: Any) -> Source:
-        opener = loaded(self.opener) if isinstance(self.opener, str) else self.opener
-        source: Source = opener(listing, **options)
-        return source
-
-    def signs(self, listing: Listing) -> tuple[Signs, ...]:
-        """What shows that a path is of this kind: one of these."""
-        return (self.file, self.first_bytes) if listing.is_file else (self.folder,)
-
-    def accepts(self, listing: Listing) -> bool:
-        """Whether a path shows that it is of this kind."""
-        return any(signs(listing) for signs in self.signs(listing))
-
-    def splits(self, listing: Listing) -> list[str]:
-        """The names of the splits at a path of this kind."""
-        return list(loaded(self.divides)(listing)) if self.divides else []
-
-
-KINDS: dict[str, SourceKind] = {
-    "arrays": SourceKind(
-        "arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's", "arrays:ArraySource",
-        ("array", "fields", "classes", "image_column", "label_column", "key_column"),
-        Signs(named=r"(?-i:\.np[yz])$"),
-        Signs(contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays"),
-        first_bytes=Signs(Strength.BYTES, decides="arrays:is_idx"),
-    ),
-    "cifar": SourceKind(
-        "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
-        file=Signs(_CONTENT, r"cifar-10|/(train|test)$", decides="cifar:is_cifar"),
-        folder=Signs(
-            _CONTENT, "/(train|test)$", ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
-            decides="cifar:is_cifar",
-        ),
-        divides="cifar:splits_of",
-    ),
-    **{
-        kind: SourceKind(
-            reads, f"chunks:open_{kind}", _TABLE, Signs(_CONTENT, r"(^|/)index\.json$", decides=f"chunks:is_{kind}"),
-            Signs(_CONTENT, contains=_INDEXES, decides=f"chunks:is_{kind}"), divides="chunks:splits_of", remote=True,
-            extra="parquet", extra_for="compressed shards",
-        )
-        for kind, reads in (
-            ("mds", "MDS of MosaicML Streaming: a folder of shards with an index.json"),
-            ("litdata", "chunks of litdata: a folder with an index.json"),
-        )
-    },
-    "lerobot": SourceKind(
-        "LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions", "lerobot:open_lerobot",
-        ("image_column", "columns", "episodes"),
-        Signs(_CONTENT, r"(^|/)meta/info\.json$", decides="lerobot:is_lerobot"),
-        Signs(_CONTENT, contains=("meta/info.json",), absent=True, decides="lerobot:is_lerobot"),
-        divides="lerobot:splits_of", remote=True, extra="lerobot",
-    ),
-    "coco": SourceKind(
-        "COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions", "detection.coco:CocoSource",
-        ("images", "fields"), Signs(Strength.SOME, r"\.json$", decides="detection.coco:is_coco"),
-    ),
-    "cvat": SourceKind(
-        "CVAT's annotations.xml of images: boxes, polygons, points, skeletons", "detection.cvat:CvatSource",
-        ("images", "classes"), Signs(_CONTENT, r"\.xml$", decides="detection.cvat:is_cvat"),
-        Signs(_CONTENT, contains=("annotations.xml",), decides="detection.cvat:is_cvat"),
-    ),
-    "folder": SourceKind(
-        "a folder of images, with a subfolder for each class", "folder:FolderSource",
-        ("images", "fields", "labels_file", "label_column", "skip_unreadable", "key_pattern"), with_subfolders=True,
-        stops_at_annotations=True,
-    ),
-    "hdf5": SourceKind(
-        "data sets of an HDF5 file: .h5, .hdf5; a folder of such files", "hdf5.source:Hdf5Source",
-        ("array", "fields", "classes", "image_column", "label_column", "key_column"),
-        Signs(named=r"\.(h5|hdf5|hdf|he5)$"),
-        Signs(holds=r"\.(h5|hdf5|hdf|he5)$", absent=True, decides="array_files:holds_hdf5"),
-    ),
-    "webdataset": SourceKind(
-        "WebDataset shards: .tar, .tar.gz", "archives.webdataset:WebDatasetSource",
-        ("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
-        folder=Signs(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards"),
-        remote=True, extra="archives", extra_for="compressed shards",
-    ),
-    "parquet": SourceKind(
-        "Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
-        "parquet:open_parquet", _TABLE,
-        Signs(named=r"\.(parquet|arrow)$", decides="parquet:is_table"),
-        Signs(Strength.SOME, decides="parquet:has_tables"),
-        divides="parquet:splits_of", remote=True, extra="parquet",
-    ),
-    "recordio": SourceKind(
-        "RecordIO files of MXNet and InsightFace: .rec", "archives.recordio:RecordIOSource", ("classes",),
-        Signs(named=r"\.rec$"), Signs(named=r"\.rec$", holds=r"\.rec$", decides="archives.recordio:is_recordio"),
-        remote=True,
-    ),
-    "tfrecord": SourceKind(
-        "TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
-        "tfrecord:open_tfrecord", ("fields", "key_column", "classes", "image_column", "label_column", "columns"),
-        Signs(decides="tfrecord:is_tfrecord"), Signs(decides="tfrecord:is_tfrecord"),
-        divides="tfrecord:splits_of", remote=True, extra="tfrecord",
-    ),
-    "store": SourceKind("a rawpack store", "store:StoreSource", folder=Signs(_CONTENT, contains=("store.json",))),
-    "labelme": SourceKind(
-        "images with labelme's JSON files next to them", "detection.labelme:LabelmeSource",
-        ("classes", "skip_unreadable"),
-    ),
-    "lmdb": SourceKind(
-        "LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe", "lmdb.source:LmdbSource",
-        file=Signs(named=r"\.(lmdb|mdb)$"), folder=Signs(_CONTENT, contains=("data.mdb",)),
-    ),
-    "video": SourceKind(
-        "a video, or a folder of videos with a subfolder for each class", "video.source:VideoSource",
-        (*_VIDEO, "skip_unreadable", "key_pattern"), Signs(decides="video:is_called_video"),
-        first_bytes=Signs(Strength.BYTES, decides="video:is_video"), with_subfolders=True, extra="video",
-    ),
-    "voc": SourceKind(
-        "Pascal VOC's folders: VOC2012", "detection.voc:VocSource", ("fields", "classes", "skip_unreadable"),
-        folder=Signs(Strength.FOLDERS, contains=("JPEGImages",), absent=True, decides="detection.voc:is_voc"),
-        divides="detection.voc:voc_splits",
-    ),
-    "yolo": SourceKind(
-        "images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
-        "detection.yolo:YoloSource", ("classes", "images", "labels_dir", "skip_unreadable"),
-        Signs(named=r"\.ya?ml$"),
-        Signs(
-            Strength.PLAIN_FOLDERS,
-            contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"), absent=True,
-            decides="detection.yolo:is_yolo",
-        ),
-        with_subfolders=True, divides="detection.ultralytics:yolo_splits", extra="yolo",
-        extra_for="names of classes in data.yaml",
-    ),
-    "listing": SourceKind(
-        "a table of paths and fields: .csv, .tsv, .jsonl, .parquet, a list in .json; a plain .txt list; a folder with "
-        "a metadata.csv; a folder of .parquet; img2dataset's folders of files",
-        "video.source:open_listing",
-        ("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
-        Signs(Strength.TABLE, r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
-        Signs(
-            Strength.TABLE,
-            contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
-            holds=r"\.parquet$", absent=True, decides="listing.metadata:lists_images",
-        ),
-        divides="listing.metadata:splits_of",
-    ),
-    "archive": SourceKind(
-        "an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
-        "archives.source:ArchiveSource", ("labels_file", "label_column", "skip_unreadable", "key_pattern"),
-        Signs(Strength.ARCHIVE, decides="archives.source:is_archive"),
-        Signs(Strength.ARCHIVE, absent=True, decides="archives.source:names_archives"),
+_ROWS = (
+    SourceKind(
+        name="archive", open="archives.source:ArchiveSource",
+        reads="an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
+        options=("labels_file", "label_column", "skip_unreadable", "key_pattern"),
+        signs=[Signs(
+            strength=Strength.ARCHIVE, file=_ANY, several=_ANY, inside=True, decides="archives.source:is_archive",
+        )],
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),
-}  # fmt: skip
-"""Name of a kind -> its row. A path that no other kind accepts is a folder of images, or of videos."""
+    SourceKind(
+        name="arrays", open="arrays:ArraySource",
+        reads="arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's",
+        options=_ARRAYS,
+        signs=[
+            Signs(file=r"(?-i:\.np[yz])$"),
+            Signs(contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", inside=True, decides="array_files:holds_arrays"),
+            Signs(strength=Strength.BYTES, file=_ANY, decides="arrays:is_idx"),
+        ],
+    ),
+    SourceKind(
+        name="cifar", open="cifar:CifarSource",
+        reads="CIFAR-10 and CIFAR-100, their Python or binary version",
+        signs=[Signs(
+            strength=Strength.CONTENT, file="cifar-10|/(train|test)$", inside=True, decides="cifar:is_cifar",
+            contains=("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
+        )],
+        splits="cifar:splits_of",
+    ),
+    SourceKind(
+        name="coco", open="detection.coco:CocoSource",
+        reads="COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions",
+        options=("images", "fields"),
+        signs=[Signs(strength=Strength.SOME, file=r"\.json$", decides="detection.coco:is_coco")],
+    ),
+    SourceKind(
+        name="cvat", open="detection.cvat:CvatSource",
+        reads="CVAT's annotations.xml of images: boxes, polygons, points, skeletons",
+        options=("images", "classes"),
+        signs=[Signs(
+            strength=Strength.CONTENT, file=r"\.xml$", contains=("annotations.xml",),
+            decides="detection.cvat:is_cvat",
+        )],
+    ),
+    SourceKind(
+        name="folder", open="folder:FolderSource",
+        reads="a folder of images, with a subfolder for each class",
+        options=("images", "fields", "labels_file", "label_column", "skip_unreadable", "key_pattern"),
+        splits="folder:splits_in",
+        stops_at_annotations=True,
+    ),
+    SourceKind(
+        name="hdf5", open="hdf5.source:Hdf5Source",
+        reads="data sets of an HDF5 file: .h5, .hdf5; a folder of such files",
+        options=_ARRAYS,
+        signs=[
+            Signs(file=r"\.(h5|hdf5|hdf|he5)$"),
+            Signs(holds=r"\.(h5|hdf5|hdf|he5)$", inside=True, decides="array_files:holds_hdf5"),
+        ],
+    ),
+    SourceKind(
+        name="labelme", open="detection.labelme:LabelmeSource",
+        reads="images with labelme's JSON files next to them",
+        options=("classes", "skip_unreadable"),
+    ),
+    SourceKind(
+        name="lerobot", open="lerobot:open_lerobot",
+        reads="LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions",
+        options=("image_column", "columns", "episodes"),
+        signs=[Signs(
+            strength=Strength.CONTENT, file=r"(^|/)meta/info\.json$", contains=("meta/info.json",), inside=True,
+            decides="lerobot:is_lerobot",
+        )],
+        splits="lerobot:splits_of", remote=True, extra="lerobot",
+    ),
+    SourceKind(
+        name="listing", open="video.source:open_listing",
+        reads="a table of paths and fields: .csv, .tsv, .jsonl, .parquet, a list in .json; a plain .txt list; a folder "
+        "with a metadata.csv; a folder of .parquet; img2dataset's folders of files",
+        options=("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
+        signs=[
+            Signs(strength=Strength.TABLE, file=r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
+            Signs(
+                strength=Strength.TABLE, holds=r"\.parquet$", inside=True, decides="listing.metadata:lists_images",
+                contains=tuple(f"{up}metadata.{end}" for up in ("", "../") for end in ("csv", "jsonl", "parquet")),
+            ),
+        ],
+        splits="listing.metadata:splits_of",
+    ),
+    *(
+        SourceKind(
+            name=name, open=f"chunks:open_{name}", reads=reads, options=_TABLE,
+            signs=[Signs(
+                strength=Strength.CONTENT, file=r"(^|/)index\.json$", contains=_INDEXES, decides=f"chunks:is_{name}",
+            )],
+            splits="chunks:splits_of", remote=True, extra="parquet", extra_for="compressed shards",
+        )
+        for name, reads in (
+            ("litdata", "chunks of litdata: a folder with an index.json"),
+            ("mds", "MDS of MosaicML Streaming: a folder of shards with an index.json"),
+        )
+    ),
+    SourceKind(
+        name="lmdb", open="lmdb.source:LmdbSource",
+        reads="LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe",
+        signs=[Signs(file=r"\.(lmdb|mdb)$"), Signs(strength=Strength.CONTENT, contains=("data.mdb",))],
+    ),
+    SourceKind(
+        name="parquet", open="parquet:open_parquet",
+        reads="Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
+        options=_TABLE,
+        signs=[
+            Signs(file=r"\.(parquet|arrow)$", decides="parquet:is_table"),
+            Signs(strength=Strength.SOME, holds=_ANY, inside=True, decides="parquet:has_tables"),
+        ],
+        splits="parquet:splits_of", remote=True, extra="parquet",
+    ),
+    SourceKind(
+        name="recordio", open="archives.recordio:RecordIOSource",
+        reads="RecordIO files of MXNet and InsightFace: .rec",
+        options=("classes",),
+        signs=[
+            Signs(file=r"\.rec$", several=r"\.rec$"), Signs(holds=r"\.rec$", decides="archives.recordio:records_in"),
+        ],
+        remote=True,
+    ),
+    SourceKind(
+        name="store", reads="a rawpack store", open="store:StoreSource",
+        signs=[Signs(strength=Strength.CONTENT, contains=("store.json",))],
+    ),
+    SourceKind(
+        name="tfrecord", open="tfrecord:open_tfrecord",
+        reads="TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
+        options=_TABLE,
+        signs=[
+            Signs(several=r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$"),
+            Signs(file=r"rec|-of-\d", holds=_ANY, inside=True, decides="tfrecord:is_tfrecord"),
+        ],
+        splits="tfrecord:splits_of", remote=True, extra="tfrecord",
+    ),
+    SourceKind(
+        name="video", open="video.source:VideoSource",
+        reads="a video, or a folder of videos with a subfolder for each class",
+        options=(*_VIDEO, "skip_unreadable", "key_pattern"),
+        signs=[
+            Signs(file=_ANY, decides="video:is_called_video"),
+            Signs(strength=Strength.BYTES, file=_ANY, decides="video:is_video"),
+        ],
+        splits="folder:splits_in", extra="video",
+    ),
+    SourceKind(
+        name="voc", open="detection.voc:VocSource",
+        reads="Pascal VOC's folders: VOC2012",
+        options=("fields", "classes", "skip_unreadable"),
+        signs=[Signs(
+            strength=Strength.FOLDERS, contains=("JPEGImages",), inside=True, decides="detection.voc:is_voc",
+        )],
+        splits="detection.voc:voc_splits",
+    ),
+    SourceKind(
+        name="webdataset", open="archives.webdataset:WebDatasetSource",
+        reads="WebDataset shards: .tar, .tar.gz",
+        options=("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
+        signs=[Signs(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards")],
+        remote=True, extra="archives", extra_for="compressed shards",
+    ),
+    SourceKind(
+        name="yolo", open="detection.yolo:YoloSource",
+        reads="images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
+        options=("classes", "images", "labels_dir", "skip_unreadable"),
+        signs=[
+            Signs(file=r"\.ya?ml$"),
+            Signs(
+                strength=Strength.PLAIN_FOLDERS, inside=True, decides="detection.yolo:is_yolo",
+                contains=("labels", "train/labels", "val/labels", "valid/labels", "test/labels"),
+            ),
+        ],
+        splits="detection.ultralytics:yolo_splits", extra="yolo", extra_for="names of classes in data.yaml",
+    ),
+)  # fmt: skip
+KINDS: dict[str, SourceKind] = {kind.name: kind for kind in _ROWS}
+"""Name of a kind -> its row. A path that no kind claims is a folder of images, or of videos."""
 
 
 def open_source(
@@ -249,214 +238,184 @@ def open_source(
         are refused. progress: called now and then with
         the number of entries of the source that were looked at.
     options: of that kind; None, False and () are as if left out.
-    Raises UsageError, one line that names the path and the cure, for what is no source, and for another kind's options;
-    DividedError, a UsageError, where `kind` is None and the folder is divided into splits; AnnotatedError where it is
-    None and the folder holds annotations that would be lost.
+    Raises UsageError, one line that names the path and the cure, for what is not a source, and for another kind's
+    options; DividedError, a UsageError, where `kind` is None and the folder is divided into splits; AnnotatedError
+    where it is None and the folder holds annotations that would be lost.
     """
-    given = {
+    options = {
         name: value
         for name, value in options.items()
         if value is not None and value is not False and not (isinstance(value, tuple) and not value)
     }
-    pattern = given.get("key_pattern")
+    pattern = options.get("key_pattern")
     if pattern is not None:
         from rawpack_packer.sources.path_fields import join_path_fields, path_pattern
 
         path_pattern(pattern)  # a wrong one is refused before anything is read
-    added, listing = plugins(), Listing(path)
-    opened = partial(_open, listing, added=added, given=given, spool=spool, progress=progress)
-    if kind is None:
-        source = _found(listing, added, given, spool, opened)
-    elif kind in KINDS and kind != "store" and not _is_there(listing, KINDS[kind]):
+    opening = _SourceOpening(Listing(path, spool), options, spool, progress)
+    if kind in KINDS and kind != "store" and not opening.is_there(kind):
         raise missing(os.fspath(path))
-    else:
-        source = opened(kind)
+    source = opening.detect() if kind is None else opening.open(kind)
     return source if pattern is None else join_path_fields(source, pattern)
 
 
-def _found(
-    listing: Listing,
-    added: dict[str, EntryPoint],
-    given: dict[str, Any],
-    spool: Spool | None,
-    opened: Callable[..., Source],
-) -> Source:
-    """The source at a path of which nobody says what it is."""
-    kind, where, begun = _kind_of(listing, added, given, spool), os.fspath(listing), None
-    if kind in ("archive", "webdataset"):
-        from rawpack_packer.sources.archives.webdataset import begin
-
-        may_be = kind
-        kind, begun = begin(listing, given.get("fields", ()), spool)
-        kind = "archive" if "labels_file" in given else kind
-        if kind != may_be == "webdataset":  # a folder of archives that are no shards
-            kind, begun = _kind_of(listing, added, given, spool, but=may_be), None
-    if given and kind == "folder" and not _is_there(listing, KINDS[kind]) and "\0" not in where:
-        raise missing(where)  # rather than that a folder takes none of these options
-    if kind in KINDS and KINDS[kind].with_subfolders and where and (names := splits_in(listing)):
-        images = kind != "folder" or holds_image(listing)
-        if kind == "folder" and images and "labels_file" not in given:
-            refuse_above(listing, names)
-        raise DividedError(where, names, kind if images else "video")
-    tables = kind == "parquet"
-    kind = "listing" if tables and lists_paths(listing) else kind
-    if kind in KINDS and (names := KINDS[kind].splits(listing)):
-        raise DividedError(where, names, kind)
-    if tables and listing.is_dir:
-        refuse_tables(listing)
-    try:
-        source = opened(kind, detected=True, begun=begun)
-    except NoImageError as error:
-        if error.videos:
-            return opened("video")
-        if not error.archives:
-            from rawpack_packer.sources.advice import refuse_folder
-
-            refuse_folder(listing.path, error)
-        raise
-    except OtherKindError as error:
-        return opened(error.kind)
-    if kind == "archive" and (names := source.splits()):  # type: ignore[attr-defined] # it is an ArchiveSource
-        raise DividedError(where, names, kind)
-    return source
+def kinds_at(listing: Listing) -> list[str]:
+    """The kinds of which a local path shows the strongest signs; several if these are of one strength."""
+    return next(surest(KINDS.values(), listing), [])
 
 
-def _is_there(listing: Listing, kind: SourceKind) -> bool:
-    """Whether a path names something: what it is the path of, several files, or what is in a file or folder."""
-    text = os.fspath(listing)
-    # Whoever opens an empty path says so.
-    if not text or os.path.lexists(text) or is_url(text):
-        return True
-    from rawpack_packer.sources.table.named_files import is_pattern
-
-    return is_pattern(text) or kind.folder(listing)
-
-
-def has_split(root: str, name: str) -> bool:
-    """Whether `root/name` names a split: a folder, or what the archive, the tables or the data.yaml at `root` have by
-    that name."""
-    whole = Listing(root)
-    inner = whole / name
-    # What an archive or a data.yaml lacks is reported when it is opened.
-    divided = KINDS["archive"].file(whole) or (whole.is_file and KINDS["yolo"].file(whole))
-    kinds = ("parquet", "lerobot", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
-    return inner.exists or divided or any(KINDS[kind].folder(inner) for kind in kinds)
+def is_there(listing: Listing) -> bool:
+    """Whether a path is that of something, or of a split or a folder in something."""
+    return listing.exists or bool(kinds_at(listing))
 
 
 def stop_above_splits(root: str, names: Sequence[str]) -> None:
     """Raise AnnotatedError where splits are plain folders of images, and the folder that they are in holds what
     describes the images."""
     folders = [Listing(root) / name for name in names]
-    if all(folder.is_dir for folder in folders) and not all(
-        any(kind.folder(folder) for kind in KINDS.values()) for folder in folders
-    ):
+    if all(folder.is_dir for folder in folders) and not all(map(kinds_at, folders)):
         refuse_above(root, names)
 
 
-def _open(
-    listing: Listing,
-    kind: str,
-    *,
-    added: dict[str, EntryPoint],
-    given: dict[str, Any],
-    spool: Spool | None,
-    progress: Scanning,
-    detected: bool = False,
-    begun: Pass | None = None,
-) -> Source:
-    """detected: whether the kind was found, rather than named by the user. begun: what has found it in archives."""
-    if kind not in KINDS and kind not in added:
-        raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted({*KINDS, *added}))}")
-    options = {name: value for name, value in given.items() if name != "key_pattern"}
-    if kind == "video" and KINDS["listing"].file(listing) and listing.is_file:
-        kind, options["videos"] = "listing", True
-    row = KINDS.get(kind)
-    spooled = row is not None and row.remote and spool is not None
-    if row is not None and not spooled:
-        refuse_url(listing)
-    for name in given:
-        if row is None or name not in row.options:
-            homes = [home for home, known in KINDS.items() if name in known.options]
-            belongs = f"it belongs to {', '.join(homes)} sources" if homes else "it applies to datasets in memory"
+@dataclass(frozen=True)
+class _SourceOpening:
+    """A path that is opened with the options that the user gave."""
+
+    listing: Listing
+    options: dict[str, Any]
+    spool: Spool | None
+    progress: Scanning
+
+    @cached_property
+    def kinds(self) -> dict[str, SourceKind]:
+        """All kinds, also those that other packages add, none of which takes the place of one of these."""
+        return {entry.name: _row_of(entry) for entry in entry_points(group=GROUP)} | KINDS
+
+    def is_there(self, kind: str) -> bool:
+        """Whether the path names something, as far as this kind may know. Whoever opens an empty one says so."""
+        listing, empty = self.listing, not os.fspath(self.listing)
+        return empty or listing.exists or listing.is_url or listing.is_pattern or KINDS[kind].claims(listing)
+
+    def detect(self) -> Source:
+        """The source at a path of which nobody says what it is."""
+        kind, begun = self.kind()
+        listing = self.listing
+        if self.options and kind == "folder" and not self.is_there(kind) and "\0" not in os.fspath(listing):
+            raise missing(os.fspath(listing))  # rather than that a folder takes none of these options
+        tables = kind == "parquet"
+        kind = "listing" if tables and lists_paths(listing) else kind
+        if names := self.kinds[kind].splits_of(listing):
+            if kind == "folder" and not holds_image(listing):
+                kind = "video"
+            elif kind == "folder" and "labels_file" not in self.options:
+                refuse_above(listing, names)
+            raise DividedError(os.fspath(listing), names, kind)
+        if tables and listing.is_dir:
+            refuse_tables(listing)
+        try:
+            return self.open(kind, detected=True, begun=begun)
+        except NoImageError as error:
+            if error.videos:
+                return self.open("video")
+            if not error.archives:
+                from rawpack_packer.sources.advice import refuse_folder
+
+                refuse_folder(listing.path, error)
+            raise
+        except OtherKindError as error:
+            return self.open(error.kind)
+
+    def kind(self) -> tuple[str, Pass | None]:
+        """The kind of a path that shows the strongest signs; and, of archives, the pass through their first members
+        that has shown it."""
+        listing, asked = self.listing, self.kinds
+        if listing.is_url:
+            local = self.spool is None
+            asked = {name: row for name, row in asked.items() if name not in KINDS or (row.remote and not local)}
+        elif "labels_dir" in self.options and listing.is_dir:
+            return "yolo", None
+        for names in surest(asked.values(), listing):
+            if len(names) > 1:
+                where, cure = plain(os.fspath(listing)), " or ".join(map(opt.kind, names))
+                raise UsageError(f"{where} may be of kind {' or '.join(names)}: {cure} says which")
+            kind = names[0]
+            if kind not in ("archive", "webdataset"):
+                return kind, None
+            from rawpack_packer.sources.archives.webdataset import begin
+
+            by_members, begun = begin(listing, self.options.get("fields", ()), self.spool)
+            by_members = "archive" if "labels_file" in self.options else by_members
+            if kind == "archive" or by_members == kind:
+                return by_members, begun
+        return self._kind_without_signs(), None
+
+    def _kind_without_signs(self) -> str:
+        listing = self.listing
+        if listing.is_url:
+            if self.spool is None:
+                refuse_url(listing)
+            remote = sorted(name for name, kind in KINDS.items() if kind.remote)
             raise UsageError(
-                f"{plain(os.fspath(listing))}, opened as a source of kind {kind}, takes no option "
-                f"{getattr(opt, name)}: {belongs}"
+                f"{source_name(listing)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
+                f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
             )
-    if "images" in options and kind != "folder":
-        options["images"] = one_folder(options["images"])
-    if row is not None:
-        options |= {"spool": spool} if spooled else {}
+        if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
+            from rawpack_packer.sources.advice import refuse_file
+
+            refuse_file(listing.path, sorted(self.kinds))
+        # Without options, the scan for images shows whether there are any: see `detect`.
+        asked = any(OPTIONS[name].heading == "Video" for name in self.options)
+        return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"
+
+    def open(self, kind: str, *, detected: bool = False, begun: Pass | None = None) -> Source:
+        """detected: whether the kind was detected, rather than named by the user. begun: what has shown it in
+        archives."""
+        if kind not in self.kinds:
+            raise UsageError(f"there is no source of kind {kind!r}: it is one of {', '.join(sorted(self.kinds))}")
+        listing, options = self.listing, {n: value for n, value in self.options.items() if n != "key_pattern"}
+        if kind == "video" and listing.is_file and KINDS["listing"].claims(listing):
+            kind, options["videos"] = "listing", True
+        row = self.kinds[kind]
+        spooled = row.remote and self.spool is not None
+        if not spooled and kind in KINDS:
+            refuse_url(listing)
+        for name in self.options:
+            if name not in row.options:
+                homes = sorted(home.name for home in KINDS.values() if name in home.options)
+                belongs = f"it belongs to {', '.join(homes)} sources" if homes else "it applies to datasets in memory"
+                raise UsageError(
+                    f"{plain(os.fspath(listing))}, opened as a source of kind {kind}, takes no option "
+                    f"{getattr(opt, name)}: {belongs}"
+                )
+        if "images" in options and kind != "folder":
+            options["images"] = one_folder(options["images"])
+        options |= {"spool": self.spool} if spooled else {}
         options |= {"detected": True} if detected and row.stops_at_annotations else {}
-        options |= {"begun": begun} if begun is not None and kind in ("archive", "webdataset") else {}
-        return row.open(listing, progress=progress, **options)
-    opened = _loaded(added[kind])(os.fspath(listing))
-    if isinstance(opened, Source):
-        return opened
-    from rawpack_packer.sources.dataset import DatasetSource
-
-    return DatasetSource(opened)
+        options |= {"begun": begun} if begun is not None else {}
+        source: Source = loaded(row.open)(listing, progress=self.progress, **options)
+        return source
 
 
-def plugins() -> dict[str, EntryPoint]:
-    """The kinds that other packages add; nothing is loaded."""
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _row_of(entry: EntryPoint) -> SourceKind:
+    """The row of a kind that another package adds."""
 
+    def load() -> Any:
+        try:
+            return entry.load()
+        except Exception as error:
+            raise UsageError(f"the source {entry.name!r} of {entry.value} cannot be loaded: {error}") from error
 
-def _kind_of(
-    listing: Listing,
-    added: dict[str, EntryPoint],
-    given: dict[str, Any],
-    spool: Spool | None,
-    but: str = "",
-) -> str:
-    """The kind of a path; of archives, whose members decide, see `begin`. but: a kind that it is not."""
-    for name, entry in added.items():
-        accepts = getattr(_loaded(entry), "accepts", None)
-        if accepts is not None and accepts(os.fspath(listing)):
-            return name
-    if is_url(listing) and spool is not None:
-        return _kind_of_url(os.fspath(listing), spool)
-    refuse_url(listing)
-    if "labels_dir" in given and listing.is_dir:
-        return "yolo"
-    kinds = surest({name: kind.signs(listing) for name, kind in KINDS.items() if name != but}, listing)
-    if len(kinds) > 1:
-        where, cure = plain(os.fspath(listing)), " or ".join(map(opt.kind, kinds))
-        raise UsageError(f"{where} may be of kind {' or '.join(kinds)}: {cure} says which")
-    if kinds:
-        return kinds[0]
-    if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
-        from rawpack_packer.sources.advice import refuse_file
+    def accepts(listing: Listing) -> bool:
+        function = getattr(load(), "accepts", None)
+        return function is not None and function(os.fspath(listing))
 
-        refuse_file(listing.path, sorted({*KINDS, *added}))
-    # Without options, the scan for images shows whether there are any: see `open_source`.
-    asked = any(OPTIONS[name].heading == "Video" for name in given)
-    return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"
+    def open_plugin(listing: Listing, *, progress: Scanning) -> Source:
+        opened = load()(os.fspath(listing))
+        if isinstance(opened, Source):
+            return opened
+        from rawpack_packer.sources.dataset import DatasetSource
 
+        return DatasetSource(opened)
 
-def _kind_of_url(url: str, spool: Spool) -> str:
-    """The kind of what is behind a URL, by its name, or by what an index says."""
-    from rawpack_packer.sources.archives.source import split_path
-    from rawpack_packer.sources.chunks import INDEX, kind_of_index, read_index
-    from rawpack_packer.sources.table.named_files import source_name
-
-    ends = _NAMED.search(split_path(url)[0])
-    if url.partition("?")[0].endswith("/meta/info.json"):
-        return "lerobot"
-    if url.partition("?")[0].endswith(f"/{INDEX}") and (kind := kind_of_index(read_index(url, spool))):
-        return kind
-    if ends is None:
-        remote = sorted(name for name, kind in KINDS.items() if kind.remote)
-        raise UsageError(
-            f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
-            f"{'|'.join(remote)}. `rawpack warm` fetches a store; copy other files here first"
-        )
-    kinds = {"rec": "recordio", "parquet": "parquet", "arrow": "parquet"}
-    return "tfrecord" if ends[1].lower().startswith("tf") else kinds.get(ends[1].lower(), "archive")
-
-
-def _loaded(entry: EntryPoint) -> Any:
-    try:
-        return entry.load()
-    except Exception as error:
-        raise UsageError(f"the source {entry.name!r} of {entry.value} cannot be loaded: {error}") from error
+    signs = Signs(strength=Strength.PLUGIN, decides=accepts)
+    return SourceKind(name=entry.name, reads=f"what {entry.value} reads", open=open_plugin, signs=(signs,))

@@ -50,6 +50,7 @@ from rawpack_packer.sources.compatible_stores import (
 )
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
@@ -59,11 +60,6 @@ _BLOCK = 1 << 16
 _OPEN_STORES = 8
 """Stores that a worker keeps open for its next part."""
 _ALL_DAMAGE = "`rawpack inspect --verify` lists all damage to that store"
-
-
-def is_store(path: Path) -> bool:
-    """Whether a folder is a store, by its manifest."""
-    return os.path.isfile(path / NAME)  # noqa: PTH113 - False, and no error, where nothing can be looked into
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +290,7 @@ def _opened(path: str, digest: str) -> Store:
 
 def _verified_store(path: Path) -> Store:
     """The store at `path`, its columns verified against their checksums."""
-    splits = [] if is_store(path) or not path.is_dir() else split_names(path)
+    splits = [] if (Listing(path) / NAME).is_file or not path.is_dir() else split_names(path)
     if splits:
         raise UsageError(f"{path} is a set of splits: name one of them, {', '.join(str(path / s) for s in splits)}")
     store = Store(path)

@@ -119,24 +119,17 @@ class RecordIOSource(TableSource):
         super().__init__(info, texts_of(keys), found.images(files), columns, labels=labels)
 
 
-def is_recordio(listing: Listing) -> bool:
-    """Whether a path, which may be a range or a glob, names RecordIO files; or a folder of such files."""
-    try:
-        return bool(_records_in(listing)) if listing.is_dir else listing.path.suffix.lower() == ".rec"
-    except OSError:
-        return False
-
-
 def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
     """The one RecordIO file in a folder. Raises UsageError."""
-    found = _records_in(Listing(folder))
+    found = records_in(Listing(folder))
     if len(found) != 1:
         names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
         raise UsageError(f"{where} contains {names or 'no .rec, or other data too'}: name the .rec to pack")
     return found[0]
 
 
-def _records_in(listing: Listing) -> list[str]:
+def records_in(listing: Listing) -> list[str]:
+    """The files of a folder that holds nothing else, but for what describes them. Raises OSError."""
     return files_in(listing, (".rec",), _BESIDE)
 
 

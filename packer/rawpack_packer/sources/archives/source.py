@@ -25,11 +25,11 @@ from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, noted, refuse
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
+from rawpack_packer.sources.folder import DividedError, FolderSource, is_split, split_order, wanted_images
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Spans
-from rawpack_packer.sources.table.named_files import expanded, is_pattern, named_files
+from rawpack_packer.sources.table.named_files import is_pattern, named_files
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
@@ -46,28 +46,18 @@ _SHOWN = 20
 
 
 def is_archive(listing: Listing) -> bool:
-    """Whether a file is an archive by its name or its first bytes."""
+    """Whether a path is that of an archive by its name or its first bytes; of several, or of a folder in such."""
+    if not (listing.is_file or listing.is_url):
+        archives, inside = split_path(os.fspath(listing.path))
+        if inside or not listing.is_pattern:
+            return inside != "" and is_archive(Listing(archives))
     if listing.path.name.lower().endswith(EXTENSIONS):
         return True
     if listing.path.suffix.lower() in _OF_OTHERS:
         return False
+    if listing.is_pattern and not listing.is_url:
+        return listing.first is not listing and is_archive(listing.first)
     return listing.head.startswith(MARKS) or is_tar(listing.head[:BLOCK])
-
-
-def names_archives(listing: Listing) -> bool:
-    """Whether a path that is no file names several archives, or a folder in one or several."""
-    archives, inside = split_path(os.fspath(listing.path))
-    if is_pattern(archives):
-        names = archives.split("::")
-        return all(one.lower().endswith(EXTENSIONS) for one in names) or _is_there(archives)
-    return inside != "" and is_archive(Listing(archives))
-
-
-def _is_there(pattern: str) -> bool:
-    """Whether the first file that a pattern stands for is an archive."""
-    with suppress(UsageError):
-        return is_archive(Listing(expanded(pattern)[0]))
-    return False
 
 
 class ArchiveSource(FolderSource):
@@ -136,16 +126,13 @@ class ArchiveSource(FolderSource):
             packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
             refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
         filled = [name for name in info.classes or () if name not in info.empty_classes]
-        self._splits = split_names(filled) if info.counts["unlabelled"] == 0 else []
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
+        if detected and info.counts["unlabelled"] == 0 and len(filled) > 1 and all(map(is_split, filled)):
+            raise DividedError(os.fspath(path), sorted(filled, key=split_order), "archive")
 
     def at_hand(self) -> NDArray[np.int64] | None:
         return at_hand(self._all.members)
-
-    def splits(self) -> list[str]:
-        """See `divided.split_names`."""
-        return self._splits
 
 
 class _Index:

@@ -147,10 +147,7 @@ def holds_shards(listing: Listing) -> bool:
     that has the images."""
     from rawpack_packer.sources.parquet import holds_images
 
-    try:
-        return listing.is_dir and bool(_shards_in(listing)) and not holds_images(listing)
-    except OSError:
-        return False
+    return bool(_shards_in(listing)) and not holds_images(listing)
 
 
 def _named(fields: Fields) -> tuple[dict[str, NamedMember], NamedMember | None]:

@@ -92,6 +92,6 @@ def kind_of_index(data: bytes) -> str:
 def _holds(listing: Listing, kind: str) -> bool:
     own = listing if listing.path.name == INDEX else listing / INDEX
     for index in [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]:
-        if index.is_file:
+        if index.is_file or index.is_url:
             return kind_of_index(index.contents()) == kind
     return False

@@ -79,12 +79,12 @@ def is_data_yaml(path: Path) -> bool:
 
 
 def yolo_splits(listing: Listing) -> list[str]:
-    """The splits of a `data.yaml`, or of a folder with `images/train` and `images/val`; empty where there are
+    """The splits of a `data.yaml`, or of a folder with `train` and `val` in it or in `images`; empty where there are
     fewer than two that differ."""
     if is_data_yaml(listing.path):
         places = read_yaml(listing.path).found()[1]
         return list(places) if len({tuple(one) for one in places.values()}) > 1 else []
-    return splits_in(listing / "images") if (listing / "labels").is_dir else []
+    return splits_in(listing) or (splits_in(listing / "images") if (listing / "labels").is_dir else [])
 
 
 def read_yaml(path: Path) -> DataYaml:

@@ -64,6 +64,7 @@ def _is_split(listing: Listing) -> bool:
 
 
 def _signs_in(listing: Listing) -> _InfoSigns | None:
+    data = listing.contents()
     with suppress(ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return msgspec.json.decode(listing.contents(), type=_InfoSigns)
+        return msgspec.json.decode(data, type=_InfoSigns)
     return None

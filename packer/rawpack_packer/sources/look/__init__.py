@@ -3,5 +3,5 @@
 | file | holds |
 |---|---|
 | `listing.py` | a path with its names and first bytes, and those of the paths in it and above it |
-| `signs.py` | what shows that a path is of a kind, and how surely |
+| `kind.py` | a row of the table of kinds: what shows that a path is of it, and how surely |
 """

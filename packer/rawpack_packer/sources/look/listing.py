@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rawpack.errors import UsageError
+from rawpack.remote.url import is_url
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.remote_files import Spool
 
 MOST_NAMES = 10_000
 """Names of a folder that are kept: one whose first names are others is not of a kind that has such files."""
@@ -15,15 +23,20 @@ HEAD = 1 << 18
 
 
 class Listing:
-    """A path, whether or not anything lies there: a file, a folder, several files by a pattern, or a split in either.
+    """A path, whether or not anything lies there: a file, a folder, several files by a pattern, a split in either, or a
+    URL.
 
     What cannot be looked into has no names and no bytes: whoever opens it says why. Paths in it and the one above are
     listings too, so that all who ask about a folder share what was read. It may be used as the path itself.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], spool: Spool | None = None) -> None:
+        """spool: what fetches a file behind a URL."""
         self._given = os.fspath(path)
-        self.path = Path(path)
+        self._spool = spool
+        self.is_url = is_url(self._given)
+        self.path = Path(_address(self._given) if self.is_url else path)
+        """Where it lies. For a URL, the address of the file, without a query and without the folder in an archive."""
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
         self._inner = dict[str, Listing]()
@@ -43,7 +56,7 @@ class Listing:
         """The path in this one, parts of `name` divided by "/"."""
         if name not in self._inner:
             self._inner[name] = inner = Listing(self.path / name)
-            if "/" not in name:
+            if "/" not in name and inner.path.parent == self.path:
                 inner.above = self
         return self._inner[name]
 
@@ -70,6 +83,30 @@ class Listing:
     def exists(self) -> bool:
         """Whether anything lies there, if only a broken link."""
         return os.path.lexists(self.path)
+
+    @cached_property
+    def is_pattern(self) -> bool:
+        """Whether it names several files, by a range, a glob or `::`."""
+        from rawpack_packer.sources.table.named_files import is_pattern
+
+        if self.is_url:
+            return is_pattern(str(self.path))
+        # In a folder or file whose own name looks like a pattern, only a last part that does so too is one.
+        return is_pattern(self._given) and (is_pattern(self.path.name) or not self.above.exists)
+
+    @cached_property
+    def first(self) -> Listing:
+        """The first file that a pattern names; where it names none, the path itself, whose opener says so."""
+        from rawpack_packer.sources.table.named_files import expanded
+
+        with suppress(UsageError):
+            return Listing(expanded(self._given)[0])
+        return self
+
+    def holds(self, name: str) -> bool:
+        """Whether anything of this name is in a folder, parts divided by "/"; "../" stands for the folder above."""
+        path = self.path.absolute().parent / name[3:] if name.startswith("../") else self.path / name
+        return os.path.exists(path)  # noqa: PTH110 - False where nothing can be looked into
 
     @cached_property
     def names(self) -> Mapping[str, bool]:
@@ -104,18 +141,33 @@ class Listing:
         return b""
 
     def contents(self) -> bytes:
-        """All bytes of a file, read again if these are more than its head; none of anything else."""
+        """All bytes of a file, also behind a URL, read again if these are more than its head; none of anything
+        else."""
+        if self.is_url:
+            return self._fetched
         if len(self.head) < HEAD:
             return self.head
         with suppress(OSError):
             return self.path.read_bytes()
         return b""
 
+    @cached_property
+    def _fetched(self) -> bytes:
+        from rawpack_packer.sources.chunks import read_index
+
+        return b"" if self._spool is None else read_index(self._given, self._spool)
+
     def _scan(self) -> Iterator[tuple[str, bool]]:
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if not entry.name.startswith("."):
                     yield entry.name, _is_dir(entry)
+
+
+def _address(url: str) -> str:
+    from rawpack_packer.sources.archives.source import split_path
+
+    return re.split("[?#]", split_path(url)[0], maxsplit=1)[0]
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

@@ -70,10 +70,7 @@ class _Info(msgspec.Struct):
 
 def has_tables(listing: Listing) -> bool:
     """Whether a folder holds such files, of samples or of paths; or a path names a split of such a folder."""
-    try:
-        return bool(_splits(listing)) and not tables_of_files(listing)
-    except UsageError:  # whoever opens it reports this
-        return True
+    return bool(_splits(listing)) and not tables_of_files(listing)
 
 
 def tables_of_files(listing: Listing) -> list[Path]:

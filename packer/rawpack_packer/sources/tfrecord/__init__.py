@@ -35,7 +35,6 @@ from rawpack_packer.sources.table.named_files import (
     NamedFiles,
     files_at,
     files_in,
-    is_pattern,
     named_files,
     natural,
     source_name,
@@ -50,7 +49,6 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _OF = re.compile(r"(?<=-)(\d{4,6})-of-(\d{4,6})")
-_PATTERN = re.compile(r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$", re.IGNORECASE)
 _BESIDE = frozenset({".json", ".txt", ".md", ".pbtxt", ".idx", ".index", ".csv", ".yaml", ".yml", ""})
 """Suffixes of other files in a folder of TFRecord files."""
 _MOST_FOLDERS = 20
@@ -70,19 +68,14 @@ def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
 
 
 def is_tfrecord(listing: Listing) -> bool:
-    """Whether a path is that of TFRecord files: of one, of several by a range or a glob, of a folder of them, or of a
-    split of such a folder."""
-    path = listing.path
-    if not listing.is_file:
-        try:
-            return bool(_splits(listing)) or (is_pattern(str(path)) and bool(_PATTERN.search(path.name)))
-        except UsageError:  # whoever opens it reports this
-            return True
-    name = _named(path.name)
+    """Whether a path is that of a TFRecord file, of a folder of such files, or of a split of such a folder."""
+    if not (listing.is_file or listing.is_url):
+        return bool(_splits(listing))
+    name = _named(listing.path.name)
     if name is None or (name["suffix"] or "").lower().startswith(".tf"):
         return name is not None
     size = listing.head[:_LENGTH]  # other files may be called .record
-    return len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= path.stat().st_size
+    return len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= listing.path.stat().st_size
 
 
 def splits_of(listing: Listing) -> list[str]:
