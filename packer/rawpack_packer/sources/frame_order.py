@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import Item, Samples, image_file_of
-from rawpack_packer.sources.table.columns import Column
+from rawpack_packer.sources.table.columns import Column, Rows
 from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.sources.video import FRAME, VIDEO
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +32,6 @@ class Reordered:
         return self.samples.key(int(self.at[i]))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return image_file_of(self.samples, int(self.at[i]))
 
 
@@ -47,8 +43,8 @@ def by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, un
     """
 
     def value(name: str, row: int) -> Any:
-        found = np.asarray(columns[name].value(row)).item() if name in columns else None
-        return natural(found) if name == FRAME and isinstance(found, str) else found
+        value = np.asarray(columns[name].value(row)).item() if name in columns else None
+        return natural(value) if name == FRAME and isinstance(value, str) else value
 
     begins: dict[object, int] = {}
     order = list[tuple[int, Any, int]]()

@@ -151,14 +151,15 @@ class SharedFiles:
         images_of = dict[str, list[str]]()
         for image in images:
             images_of.setdefault(file_of(image), []).append(image)
-        self._several = {file: several for file, several in images_of.items() if len(several) > 1}
+        self.several = {file: several for file, several in images_of.items() if len(several) > 1}
+        """File -> the images that it may be of."""
 
     def is_of(self, image: str, file: str, name: str) -> bool:
         """Whether a file is that of an image. name: of the image, as the tool wrote it into the file. Raises ValueError
         where that is none of those that may be meant."""
-        if file not in self._several:
+        if file not in self.several:
             return True
-        several, last = self._several[file], name.replace("\\", "/").rpartition("/")[2]
+        several, last = self.several[file], name.replace("\\", "/").rpartition("/")[2]
         matching = [path for path in several if path.rpartition("/")[2] == last]
         if len(matching) != 1:
             raise ValueError(
@@ -203,12 +204,15 @@ def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
     return positions
 
 
-@dataclass(frozen=True)
-class _Listed(CellPosition):
-    """The position of an image's name, which is not a line. name: as `what` of `listed_files`."""
+@dataclass(frozen=True, kw_only=True)
+class PathPosition(CellPosition):
+    """The position of an image's path in what lists it."""
+
+    call: Callable[[int | None], str]
+    """What messages call it, by its number."""
 
     def fault(self, line: int | None, what: str) -> BadListingError:
-        return fault(self.where, 0, 0, "", f"{self.name.format(line)}: {what}")
+        return fault(self.where, 0, 0, "", f"{self.call(line)}: {what}")
 
 
 def listed_files(
@@ -218,7 +222,7 @@ def listed_files(
     `PathParser`. where: the file, printable. Raises BadListingError."""
     numbered(names, what, where)
     trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
-    parser = PathParser(_Listed(where, what, 0, cells=False), root, within, trusting)
+    parser = PathParser(PathPosition(where, "", 0, cells=False, call=what.format), root, within, trusting)
     for start in range(0, len(names), _ROWS):
         some = names[start : start + _ROWS]
         parser.add(some, np.arange(start, start + len(some)))

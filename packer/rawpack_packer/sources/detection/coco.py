@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -48,6 +48,7 @@ from rawpack_packer.sources.table.columns import (
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import count, plain
 
+T = TypeVar("T")
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""
 _NO_SEGMENTATION = (b"", b"[]", b"null")
@@ -83,22 +84,14 @@ class Category(msgspec.Struct):
     keypoints: list[str] | None = None
 
 
-class Coco(msgspec.Struct):
+class Coco(msgspec.Struct, Generic[T]):
     images: list[Image]
-    annotations: list[Annotation]
-    categories: list[Category]
-
-
-class _OneByOne(msgspec.Struct):
-    """The same, where some annotation cannot be read."""
-
-    images: list[Image]
-    annotations: list[msgspec.Raw]
+    annotations: list[T]
     categories: list[Category]
 
 
 class _Owner(msgspec.Struct):
-    """Of an annotation that cannot be read, the image."""
+    """What must be there of an annotation that cannot be read."""
 
     image_id: Id
 
@@ -215,12 +208,12 @@ class PaintedColumn:
 class CocoObjects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
-    def __init__(self, coco: Coco, class_of: dict[Id, int], where: str, unread: Mapping[int, str]) -> None:
+    def __init__(self, coco: Coco[Annotation], class_of: dict[Id, int], where: str, unread: Mapping[int, str]) -> None:
         """class_of: the number of each category's id. where: the file, printable. unread: number of an annotation that
         cannot be read -> why. Raises BadListingError."""
         self._coco, self._where = coco, where
         self.faults = dict[int, str]()
-        """See `BoxSource`."""
+        """Number of an image that is rejected -> where and what is wrong."""
         self.unlisted = list[int]()
         """The annotations of images that are not listed."""
         self._values = np.zeros((len(coco.annotations), 5), np.float64)
@@ -232,11 +225,13 @@ class CocoObjects:
                 self.unlisted.append(number)
                 continue
             self._image_of[number] = row
+            label = class_of.get(annotation.category_id)
+            if label is None and number not in unread:
+                what = f"category_id: there is no category {shown(annotation.category_id)}"
+                raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
             try:
                 if number in unread:
                     raise ValueError(unread[number])
-                if (label := class_of.get(annotation.category_id)) is None:
-                    raise ValueError(f".category_id: there is no category {shown(annotation.category_id)}")
                 self._values[number] = (*self._box(number), label)
             except ValueError as error:
                 self._fault(number, str(error))
@@ -245,8 +240,8 @@ class CocoObjects:
         self._crowd = np.array([bool(annotation.iscrowd) for annotation in coco.annotations], np.bool_)
         self._sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
         self._things, self._ends = self._ordered(~self._crowd)
-        self._rows = np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
-        """The row of the box of each thing in its image."""
+        self.numbers = 1 + np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
+        """For each box, the value that it has in a mask of instances: its number in its image."""
         self.runs = 0
         """How many segmentations are run lengths."""
 
@@ -254,26 +249,24 @@ class CocoObjects:
         """All fields but masks, and what they are."""
         box = FieldKind("float32", (None, 5), boxes="xywh")
         crowds, ends = self._ordered(self._crowd)
-        found: dict[str, tuple[FieldKind, Column]] = {
+        fields: dict[str, tuple[FieldKind, Column]] = {
             "boxes": (box, RaggedColumn(self._values[self._things], self._ends, "xywh", self._sizes)),
             "crowds": (box, RaggedColumn(self._values[crowds], ends, "xywh", self._sizes)),
             "image_id": _image_ids(self._ids),
         }
         things = [self._coco.annotations[i] for i in self._things.tolist()]
-        if things and all(type(one.id) is int and abs(one.id) < 1 << 63 for one in things):
-            found["annotation_id"] = self._of_boxes(np.array([one.id for one in things], np.int64))
-        if things and all(type(one.area) in (int, float) and abs(one.area) < 1e300 for one in things):
-            found["area"] = self._of_boxes(np.array([float(one.area) for one in things]))
+        if things and all(type(thing.id) is int and abs(thing.id) < 1 << 63 for thing in things):
+            fields["annotation_id"] = self.of_boxes(np.array([thing.id for thing in things], np.int64))
+        if things and all(type(thing.area) in (int, float) and abs(thing.area) < 1e300 for thing in things):
+            fields["area"] = self.of_boxes(np.array([float(thing.area) for thing in things]))
         polygons = self._polygons()
         if len(polygons):
-            found["polygons"] = POLYGONS, polygons.column()
-        if any(one.keypoints for one in things):
-            found["keypoints"] = self._keypoints()
-        return {name: column for name, (_, column) in found.items()}, {name: kind for name, (kind, _) in found.items()}
-
-    def numbers(self) -> tuple[FieldKind, RaggedColumn]:
-        """For each box, the value that it has in a mask of instances."""
-        return self._of_boxes(self._rows + 1)
+            fields["polygons"] = POLYGONS, polygons.column()
+        if any(thing.keypoints for thing in things):
+            fields["keypoints"] = self._keypoints()
+        return {name: column for name, (_, column) in fields.items()}, {
+            name: kind for name, (kind, _) in fields.items()
+        }
 
     def masks(self, painted: str, classes: int) -> tuple[FieldKind, PaintedColumn]:
         """Masks that have, for each pixel, the class plus 1 ("semantic") or the number of the object ("instances"); 0
@@ -286,7 +279,7 @@ class CocoObjects:
         if most >= _IGNORED[dtype]:
             raise fault(self._where, 0, 0, "", f"{most} values are more than a mask of uint16 can store")
         value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
-        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows + 1
+        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self.numbers
         texts = [bytes(memoryview(one.segmentation)) for one in self._coco.annotations]
         order, ends = self._ordered(np.array([text not in _NO_SEGMENTATION for text in texts], np.bool_))
         paints = RaggedColumn(np.stack([value, self._crowd], axis=1)[order], ends)
@@ -300,7 +293,7 @@ class CocoObjects:
         order = np.argsort(self._image_of[chosen], kind="stable")
         return chosen[order], ends_of(np.bincount(self._image_of[chosen], minlength=len(self._sizes)))
 
-    def _of_boxes(self, values: NDArray[Any]) -> tuple[FieldKind, RaggedColumn]:
+    def of_boxes(self, values: NDArray[Any]) -> tuple[FieldKind, RaggedColumn]:
         """A field with a value for each box."""
         return FieldKind(values.dtype.name, (None,), follows="rows"), RaggedColumn(values, self._ends)
 
@@ -455,19 +448,19 @@ class CocoSource(BoxSource):
         for name, painted in masks.items():
             kinds[name], columns[name] = objects.masks(painted, len(classes))
             if painted == "instances":
-                kinds["object"], columns["object"] = objects.numbers()
+                kinds["object"], columns["object"] = objects.of_boxes(objects.numbers)
         counts = {"segmentations": 0 if masks else objects.runs}
         problems = _unlisted(objects.unlisted, coco.annotations, where)
         info = replace(info, fields=kinds, classes=classes, counts=counts, problems=problems)
         super().__init__(info, files, columns, state, objects.faults)
 
 
-def _parsed(data: bytes, where: str) -> tuple[Coco | Captioned, dict[int, str]]:
+def _parsed(data: bytes, where: str) -> tuple[Coco[Annotation] | Captioned, dict[int, str]]:
     """What is in a file; and which of its annotations cannot be read, by their numbers, and why. Raises UsageError for
     what is neither."""
     errors = msgspec.DecodeError, UnicodeDecodeError, RecursionError
     try:
-        return msgspec.json.decode(data, type=Coco), {}
+        return msgspec.json.decode(data, type=Coco[Annotation]), {}
     except errors as error:
         with suppress(*errors):
             return _one_by_one(data)
@@ -479,9 +472,10 @@ def _parsed(data: bytes, where: str) -> tuple[Coco | Captioned, dict[int, str]]:
         ) from error
 
 
-def _one_by_one(data: bytes) -> tuple[Coco, dict[int, str]]:
+def _one_by_one(data: bytes) -> tuple[Coco[Annotation], dict[int, str]]:
     """The same where some annotations cannot be read, but say of which image they are."""
-    tree, annotations, unread = msgspec.json.decode(data, type=_OneByOne), list[Annotation](), dict[int, str]()
+    tree = msgspec.json.decode(data, type=Coco[msgspec.Raw])
+    annotations, unread = list[Annotation](), dict[int, str]()
     for number, raw in enumerate(tree.annotations):
         try:
             annotations.append(msgspec.json.decode(raw, type=Annotation))

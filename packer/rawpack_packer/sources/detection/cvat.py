@@ -96,8 +96,8 @@ class CvatSource(BoxSource):
 
 def _placed(images: list[Element], folders: Sequence[Path]) -> tuple[Path, list[str]]:
     """The folder of the images, and the path of each in it: an export of a project has a folder for each subset."""
-    names = [one.get("name", "") for one in images]
-    of_subsets = [os.path.join(one.get("subset", ""), name) for one, name in zip(images, names, strict=True)]  # noqa: PTH118
+    names = [image.get("name", "") for image in images]
+    of_subsets = [os.path.join(image.get("subset", ""), image.get("name", "")) for image in images]  # noqa: PTH118
     places = [(folder, paths) for folder in folders for paths in (names, of_subsets)]
     return next((place for place in places if (place[0] / place[1][0]).is_file()), places[-2])
 
@@ -106,7 +106,8 @@ class _TaskLabels:
     """What the file says of its labels, and how its shapes are read by that."""
 
     def __init__(self, root: Element) -> None:
-        labels = [(one.findtext("name", ""), one.findtext("parent")) for one in root.iterfind("meta/*/labels/label")]
+        every = root.iterfind("meta/*/labels/label")
+        labels = [(label.findtext("name", ""), label.findtext("parent")) for label in every]
         self.classes = [*dict.fromkeys(name for name, parent in labels if not parent)]
         self._parts: dict[str, list[str]] = {parent: [] for _, parent in labels if parent}
         """Label of a skeleton -> those of its points."""

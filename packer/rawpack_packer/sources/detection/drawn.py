@@ -30,7 +30,7 @@ NUMBERS = {
 """Name of a field with a number for each shape -> its dtype, and what a shape has that does not say it."""
 
 
-class _Shape(NamedTuple):
+class _DrawnShape(NamedTuple):
     name: str
     points: Sequence[float]
     outline: bool
@@ -46,7 +46,7 @@ class Drawn:
         self.left_out = Counter[str]()
         """What shapes have that no field has -> how often."""
         self.faults = dict[int, str]()
-        """See `BoxSource`."""
+        """Number of an image that is rejected -> where and what is wrong."""
         self.names = list[str]()
         """The class of each shape."""
         self.size: tuple[int | None, int | None] = (0, 0)
@@ -54,7 +54,7 @@ class Drawn:
         self._where, self._always, self._boxes, self._polygons = where, always, array("d"), PolygonRows()
         self._numbers = {name: array("q") for name in NUMBERS}
         self._keypoints = dict[int, Sequence[float]]()
-        self._lengths, self._sizes, self._shapes = list[int](), list[tuple[int, int]](), list[_Shape]()
+        self._lengths, self._sizes, self._shapes = list[int](), list[tuple[int, int]](), list[_DrawnShape]()
 
     def add(
         self,
@@ -71,7 +71,7 @@ class Drawn:
             raise ValueError("it has no label")
         if len(points) < (6 if outline else 2) or len(points) % 2 or not all(map(math.isfinite, points)):
             raise ValueError(f"{len(points)} coordinates, not x, y of each point")
-        self._shapes.append(_Shape(name, points, outline, keypoints, numbers))
+        self._shapes.append(_DrawnShape(name, points, outline, keypoints, numbers))
 
     def add_all(self, shapes: Iterable[T], add: Callable[[Drawn, T], None], call: Callable[[int, T], str]) -> None:
         """The shapes of this image. add: adds one of them, or raises ValueError. call: what messages call one, by its

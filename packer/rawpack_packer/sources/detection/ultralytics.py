@@ -14,9 +14,9 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.detection import MOST_KEYPOINTS, lines_of, read_whole
+from rawpack_packer.sources.detection import MOST_KEYPOINTS, PathPosition, lines_of, read_whole
 from rawpack_packer.sources.folder import splits_in
-from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
+from rawpack_packer.sources.listing.lines import PathParser
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Length
 from rawpack_packer.sources.table.choose import classes_of
@@ -161,7 +161,8 @@ def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tup
     first = lines[0][1] if lines else ""
     base = root if (root / first).exists() and not (file.parent / first).exists() else file.parent
     paths = [os.path.normpath(base / line) if "\0" not in line else line for _, line in lines]
-    place = _ListLine(where, "", 0, cells=False, file=os.path.relpath(file, root))
+    name = plain(os.path.relpath(file, root))
+    place = PathPosition(where, "", 0, cells=False, call=lambda line: f"{name}, line {line}")
     trusting = (
         f"write `path:` with the folder of the images into data.yaml, or name it by {opt.images} and {opt.labels_dir}"
     )
@@ -169,16 +170,6 @@ def read_list(file: Path, root: Path, within: Sequence[Path], where: str) -> tup
     parser.add(paths, np.array([number for number, _ in lines], np.int64))
     below = os.path.join(root, "")  # noqa: PTH118 - as the paths
     return [path.removeprefix(below) for path in paths], parser.files().states, state
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ListLine(CellPosition):
-    """A line of a list of images."""
-
-    file: str
-
-    def fault(self, line: int | None, what: str) -> BadListingError:
-        return fault(self.where, line or 0, 0, "", what, file=self.file)
 
 
 def _below(base: Path, entry: str) -> Path:

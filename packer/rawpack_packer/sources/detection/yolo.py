@@ -22,6 +22,7 @@ from rawpack_packer.sources.detection import (
     BoxSource,
     FractionsColumn,
     PolygonRows,
+    SharedFiles,
     images_below,
     keypoints_kind,
     read_annotation,
@@ -31,7 +32,7 @@ from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml,
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
-from rawpack_packer.sources.listing.lines import fault
+from rawpack_packer.sources.listing.lines import BadListingError, fault
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
@@ -226,7 +227,7 @@ class _LabelReader:
         self.files = self.clipped = 0
         """How many were read, and how many lines had a number slightly outside 0 to 1."""
         self.faults = dict[int, str]()
-        """See `BoxSource`."""
+        """Number of an image that is rejected -> where and what is wrong."""
         self.polygons = PolygonRows()
         self._values, self._points = array("d"), array("d")
         self._lengths: list[int] = []
@@ -240,6 +241,8 @@ class _LabelReader:
             try:
                 lines = ((number, line.split()) for number, line in enumerate(data.splitlines(), 1))
                 rows = [self._row(name, number, cells) for number, cells in lines if cells]
+            except BadListingError:  # of the names of classes, which are those of all images
+                raise
             except ValueError as error:
                 self.faults[len(self.states)] = str(error)
         for row, values in enumerate(rows):
@@ -335,20 +338,20 @@ class _LabelReader:
         # A link may lead out of the source, to values that its owner would not show.
         linked = os.path.islink(self._root / name)  # noqa: PTH114
         shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
-        return ValueError(f"{name}, line {line}, column {column + 1} ({called}): {shown}: {wrong}")
+        what = f"{name}, line {line}, column {column + 1} ({called}): {shown}: {wrong}"
+        beyond = called == "class" and value >= self._classes
+        return BadListingError(f"{self._where}: {plain(what)}") if beyond else ValueError(what)
 
 
 def _twins(images: Sequence[str], states: Sequence[tuple[int, int]], label: Callable[[str], str]) -> list[str]:
     """A line where images have one text file, as a.jpg and a.png do: Ultralytics, too, takes it for both. states: of
     the text file of each."""
-    first, twins = dict[str, str](), list[tuple[str, str]]()
-    for image, state in zip(images, states, strict=True):
-        if state != UNKNOWN and (one := first.setdefault(label(image), image)) != image:
-            twins.append((image, one))
+    read = [image for image, state in zip(images, states, strict=True) if state != UNKNOWN]
+    twins = [(image, first) for first, *others in SharedFiles(read, label).several.values() for image in others]
     if not twins:
         return []
-    one, other = map(plain, twins[0])
-    return [f"{count(len(twins), 'image has', 'images have')} the text file of another: {one} that of {other}"]
+    image, other = map(plain, twins[0])
+    return [f"{count(len(twins), 'image has', 'images have')} the text file of another: {image} that of {other}"]
 
 
 def label_of(image: str) -> str:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import given_options
+from rawpack_packer.sources.base import Rows, given_options
 from rawpack_packer.sources.look.listing import Listing
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ DTYPES = {VIDEO: "int64", FRAME: "int64", "pts_seconds": "float64"}
 _KEY = "key"
 _BLOCK = 1 << 16
 _MAX_FPS = 1000
-Rows = NDArray[np.int64]
 
 
 def sniff_video(first: bytes) -> bool:
