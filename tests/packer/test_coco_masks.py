@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pictures import picture, save
 from running import pack, run_here
 
 from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError
 from rawpack.pixels.geometry import fill_polygons
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.detection.coco import Runs, decode_runs
@@ -183,10 +185,10 @@ def test_masks_that_do_not_fit_together_are_made_twice(coco: Path, monkeypatch: 
     ],
 )
 def test_bad_segmentations_are_refused(change: Any, words: str, coco: Path) -> None:
-    """With their place in the JSON."""
-    with pytest.raises(UsageError) as error:
-        open_source(changed(coco, lambda tree: tree["annotations"][2].update(segmentation=change)))
-    assert words in str(error.value)
+    """With their place in the JSON: their image is rejected."""
+    source = open_source(changed(coco, lambda tree: tree["annotations"][2].update(segmentation=change)))
+    with pytest.raises(DecodeError, match=re.escape(f"bad_field: boxes: {words}")):
+        source[0]
 
 
 def test_other_faults_are_refused(coco: Path, tmp_path: Path) -> None:
@@ -200,8 +202,9 @@ def test_other_faults_are_refused(coco: Path, tmp_path: Path) -> None:
     assert "an image of (40, 60)" in (tmp_path / "s/rejects.jsonl").read_text()  # the crowd's mask has another size
     with pytest.raises(UsageError, match=r"images\[0\]: masks need its height and width"):
         open_source(changed(coco, lambda tree: tree["images"][0].pop("height")), fields={"semantic": "mask"})
-    with pytest.raises(UsageError, match=r"annotations\[0\].keypoints: 3 numbers, but 3 keypoints have 9"):
-        open_source(changed(coco, lambda tree: tree["annotations"][0].update(keypoints=[1, 2, 2])))
+    source = open_source(changed(coco, lambda tree: tree["annotations"][0].update(keypoints=[1, 2, 2])))
+    with pytest.raises(DecodeError, match=r"annotations\[0\].keypoints: 3 numbers, but 3 keypoints have 9"):
+        _ = [source[i] for i in range(len(source))]
 
 
 def test_boxes_alone_are_as_before(coco: Path, tmp_path: Path) -> None:

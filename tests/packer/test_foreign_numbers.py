@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from every_kind import pictures
 from tfrecords import tfrecord
 
 from rawpack import UsageError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import open_source
 
 FIXTURES = Path(__file__).resolve().parents[1] / "support" / "fixtures"
@@ -94,8 +96,8 @@ def of_text(file: str, before: str, after: str) -> Callable[..., Path]:
 
 NUMBERS: dict[str, tuple[Callable[..., Path], tuple[str | int, ...], str]] = {
     "COCO, width": (of_coco, ("images", 1, "width"), r"set.json .*\$.images\[1\].width"),
-    "COCO, box": (of_coco, ("annotations", 2, "bbox", 0), r"set.json .*\$.annotations\[2\].bbox\[0\]"),
-    "COCO, iscrowd": (of_coco, ("annotations", 0, "iscrowd"), r"set.json .*\$.annotations\[0\].iscrowd"),
+    "COCO, box": (of_coco, ("annotations", 2, "bbox", 0), r"boxes: \$.annotations\[2\].bbox\[0\]"),
+    "COCO, iscrowd": (of_coco, ("annotations", 0, "iscrowd"), r"boxes: \$.annotations\[0\].iscrowd"),
     "labelme, width": (of_labelme, ("imageWidth",), r"1.json: .*\$.imageWidth"),
     "labelme, group": (of_labelme, ("shapes", 0, "group_id"), r"1.json: .*\$.shapes\[0\].group_id"),
     "labelme, point": (of_labelme, ("shapes", 0, "points", 1, 0), r"1.json: .*\$.shapes\[0\].points\[1\]\[0\]"),
@@ -115,13 +117,35 @@ NUMBERS: dict[str, tuple[Callable[..., Path], tuple[str | int, ...], str]] = {
 }  # fmt: skip
 
 
+OF_ANNOTATIONS = {
+    "COCO, box", "COCO, iscrowd", "labelme, width", "labelme, group", "labelme, point", "CVAT, group", "CVAT, box",
+    "VOC, box",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("number", HUGE)
 @pytest.mark.parametrize("name", NUMBERS)
 def test_a_number_out_of_its_range_is_refused(name: str, number: int, tmp_path: Path) -> None:
-    """In one line with the file and the place of the number; the cause is that of the library or check that saw it."""
+    """In one line with the file and the place of the number; the cause is that of the library or check that saw it. In
+    one annotation of several, it is a reject."""
     make, place, words = NUMBERS[name]
+    path = make(tmp_path, number, *place)
+    if name in OF_ANNOTATIONS:
+        source = open_source(path)
+        rejected = list[str]()
+        for i in range(len(source)):
+            with suppress(DecodeError):
+                source[i]
+                continue
+            with pytest.raises(DecodeError, match=words) as error:
+                source[i]
+            assert error.value.reason == "bad_field"
+            rejected.append(error.value.detail)
+        assert len(rejected) == 1
+        assert str(tmp_path) not in rejected[0]
+        return
     with pytest.raises(UsageError, match=words) as raised:
-        open_source(make(tmp_path, number, *place))
+        open_source(path)
     assert ("\n" in str(raised.value)) == (make is of_arrays)  # which other code may read
     assert str(tmp_path) in str(raised.value)
 
@@ -157,9 +181,39 @@ def test_ids_are_compared_as_they_are(ids: list[Any], kind: str, tmp_path: Path)
 
 
 def test_an_id_that_is_not_there(tmp_path: Path) -> None:
-    """The text "1" is not the number 1."""
-    with pytest.raises(UsageError, match=r"annotations\[1\].image_id: there is no image '1'"):
-        open_source(of_coco(tmp_path, "1", "annotations", 1, "image_id"))
+    """The text "1" is not the number 1: an annotation of an image that is not listed is left out and counted; where all
+    are such, the ids are those of something else."""
+    source = open_source(of_coco(tmp_path / "one", "1", "annotations", 1, "image_id"))
+    what = "1 annotation of an image that is not listed, left out: $.annotations[1] of image '1'"
+    assert source.info.problems == (what,)
+    assert [len(source[i].fields["boxes"].rows) for i in range(3)] == [1, 0, 1]  # type: ignore[union-attr]
+    file = of_coco(tmp_path / "all", "1", "annotations", 1, "image_id")
+    tree = json.loads(file.read_text())
+    for annotation in tree["annotations"]:
+        annotation["image_id"] = "x"
+    file.write_text(json.dumps(tree))
+    with pytest.raises(UsageError, match=r"annotations\[0\].image_id: there is no image 'x'"):
+        open_source(file)
+
+
+def test_numbers_of_coco_may_be_floats_and_booleans(tmp_path: Path) -> None:
+    """1.0 is 1, and true is 1; a crowd's box is none of a thing."""
+    file = every_kind.coco(tmp_path, ["dog", "cat", "dog"], FILES)
+    before = open_source(file)
+    tree = json.loads(file.read_text())
+    for entry in (*tree["images"], *tree["categories"]):
+        entry["id"] = float(entry["id"])
+    for number, annotation in enumerate(tree["annotations"]):
+        annotation["iscrowd"] = number == 0
+        annotation["image_id"], annotation["category_id"] = (float(annotation[k]) for k in ("image_id", "category_id"))
+    file.write_text("\ufeff" + json.dumps(tree), encoding="utf-8")
+    after = open_source(file)
+    assert (after.info.fields, after.info.classes) == (before.info.fields, before.info.classes)
+    for i in range(3):
+        assert after[i].fields["image_id"] == before[i].fields["image_id"]
+        rows = [after[i].fields[name].rows.tolist() for name in ("boxes", "crowds")]  # type: ignore[union-attr]
+        boxes = before[i].fields["boxes"].rows.tolist()  # type: ignore[union-attr]
+        assert rows == ([[], boxes] if i == 0 else [boxes, []])
 
 
 # ---------------------------------------------------------------------------------------------- columns of tables

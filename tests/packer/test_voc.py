@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 from running import pack, run_here
 
 from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import DividedError, open_source
 from rawpack_packer.sources.detection.voc import CLASSES
 from rawpack_packer.sources.fields import Boxes
@@ -123,8 +125,11 @@ def test_an_xml_file_is_that_of_the_image_that_it_names(voc: Path) -> None:
     with pytest.raises(UsageError, match=r"line 1: 2007_000027 may be 2007_000027\.jpg, 2007_000027\.png: take out"):
         open_source(voc / "train")
     (voc / "Annotations/2007_000027.xml").write_text(xml(DOG))
-    with pytest.raises(UsageError, match=r"27\.xml: it may be that of .*, and names the image 'x\.jpg'"):
-        open_source(voc, "voc")
+    (voc / "Annotations/2007_000032.xml").write_text(xml(DOG))
+    source = open_source(voc, "voc")
+    for i in (0, 1):
+        with pytest.raises(DecodeError, match=r"27\.xml: it may be that of .*, and names the image 'x\.jpg'"):
+            source[i]
 
 
 def test_xml_files_without_an_image_are_said(voc: Path) -> None:
@@ -173,6 +178,14 @@ def test_what_cannot_be_taken_is_named_with_its_file(text: str, words: str, voc:
     assert "Annotations/2007_000027.xml: " in ran.err
     assert words in ran.err
     assert not (tmp_path / "s").exists()
+    (voc / "Annotations/2007_000033.xml").write_text(xml(DOG))
+    (voc / "ImageSets/Main/two.txt").write_text("2007_000027\n2007_000033\n")
+    ran = run_here("pack", voc / "two", tmp_path / "s", "--workers", 0, "--max-rejects", 1)
+    assert ran.code == 0, ran
+    (reject,) = map(json.loads, (tmp_path / "s/rejects.jsonl").read_text().splitlines())
+    assert reject["reason"] == "bad_field"
+    assert reject["detail"].startswith("boxes: Annotations/2007_000027.xml: ")
+    assert words in reject["detail"]
 
 
 def test_elements_may_be_nested_without_end(voc: Path) -> None:

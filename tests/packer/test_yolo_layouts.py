@@ -13,6 +13,7 @@ from pictures import picture, save
 from running import pack, run_here
 
 from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import DividedError, open_source
 
 pytest.importorskip("yaml")
@@ -141,9 +142,9 @@ def test_roboflows_paths_are_found(tmp_path: Path) -> None:
         ("train: nowhere\nnames: [a]\n", "there is no nowhere in"),
         ("train: images/train\nnames: {1: a}\n", "no list 'names'"),
         ("train: [\n", "is not YAML"),
-        ("[a, b]\n", "is no data.yaml"),
+        ("[a, b]\n", "is not a data.yaml"),
         ("train: images/train\nkpt_shape: [2, 4]\n", "kpt_shape is [2, 4]"),
-        ("train: images/train\nkpt_shape: [2, 3]\nflip_idx: [0, 0]\n", "flip_idx is [0, 0], which is no order"),
+        ("train: images/train\nkpt_shape: [2, 3]\nflip_idx: [0, 0]\n", "flip_idx is [0, 0], which is not an order"),
         ("a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\ntrain: images/train\n", "at `$.names[0]`"),
         ("train: train.txt\nnames: [a]\n", "train.txt, line 2: there is no file"),
     ],
@@ -230,6 +231,38 @@ def test_bad_keypoints_are_refused(line: str, words: str, tmp_path: Path) -> Non
         open_source(tmp_path / "set")
     assert "labels/a.txt" in str(error.value)
     assert words in str(error.value)
+
+
+def test_a_bad_line_rejects_its_image(tmp_path: Path) -> None:
+    """And no other: the reject names the file and the line."""
+    root = tmp_path / "set"
+    put(root, "a", "0 0.5 0.5 0.2 0.4\n")
+    put(root, "b", "0 0.5 0.5 0.2 0.4\n0 0.5 x 0.2 0.4\n")
+    source = open_source(root)
+    assert source.info.counts["no_boxes"] == 0
+    assert len(source[0].fields["boxes"].rows) == 1  # type: ignore[union-attr]
+    part = source.part(1, 2)
+    for sample in (lambda: source[1], lambda: part[0]):
+        with pytest.raises(DecodeError, match=r"^bad_field: boxes: labels/b.txt, line 2, column 3 \(y\): 'x': is not"):
+            sample()
+    put(root, "a", "")
+    with pytest.raises(UsageError, match=r"set: labels/b.txt, line 2, column 3"):
+        open_source(root)
+
+
+def test_numbers_a_hair_outside_are_clipped(tmp_path: Path) -> None:
+    """As Ultralytics does, and counted; a byte order mark at the start is no part of a number. Not the visibility."""
+    root = tmp_path / "set"
+    put(root, "a", "\ufeff0 0.5 0.5 1.0000001 1.004 -0.001 1.01 2\n0 0.5 0.5 0.2 0.4 0.5 0.5 2\n")
+    yaml(root, "names: [x]\nkpt_shape: [1, 3]\n")
+    source = open_source(root)
+    assert source.info.problems == ("1 box with a number up to 0.01 outside of 0 to 1, clipped to it",)
+    fields = source[0].fields
+    assert fields["boxes"].rows.tolist() == [[0, 0.5, 0.5, 1, 1], [0, 0.5, 0.5, 0.2, 0.4]]  # type: ignore[union-attr]
+    assert fields["keypoints"].rows.tolist() == [[[0, 1, 2]], [[0.5, 0.5, 2]]]  # type: ignore[union-attr]
+    put(root, "a", "0 0.5 0.5 1.02 1 0 0 2\n")
+    with pytest.raises(UsageError, match=r"'1\.02': is not a fraction"):
+        open_source(root)
 
 
 @pytest.mark.parametrize("bad", ["nan", "1.2", "-0.1", "0_1", "x"])

@@ -97,6 +97,8 @@ class Wanted:
     """Extensions of another kind of file, which is left out and counted."""
     others_name: str
     """The name of that count."""
+    unopened: str | None = None
+    """The extension of files that are never taken, so that they need not be opened."""
 
 
 class FolderScan:
@@ -292,7 +294,11 @@ class FolderScan:
                 left_out = "special_files"
             elif not taken and extension in self._wanted.others:
                 left_out = self._wanted.others_name
-            elif not taken and (found.st_size == 0 or not self._wanted.sniff(self._first_bytes(entry))):
+            elif not taken and (
+                found.st_size == 0
+                or extension == self._wanted.unopened
+                or not self._wanted.sniff(self._first_bytes(entry))
+            ):
                 left_out = "other_files"
         except OSError as error:
             if taken and error.errno in _BROKEN:

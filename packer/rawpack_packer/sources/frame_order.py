@@ -21,8 +21,8 @@ def by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, un
     """
 
     def value(name: str, row: int) -> Any:
-        found = np.asarray(columns[name].value(row)).item() if name in columns else None
-        return natural(found) if name == FRAME and isinstance(found, str) else found
+        value = np.asarray(columns[name].value(row)).item() if name in columns else None
+        return natural(value) if name == FRAME and isinstance(value, str) else value
 
     begins: dict[object, int] = {}
     order = list[tuple[int, Any, int]]()

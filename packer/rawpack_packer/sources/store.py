@@ -52,6 +52,7 @@ from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
+from rawpack_packer.sources.table.columns import Rows
 from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import again, plain
@@ -233,12 +234,12 @@ class StoreSource(BaseSource):
                 yield from (origin.prefix + key for key in keys)
 
     def column_values(self, i: int) -> dict[str, Value]:
-        """See `StorePart.column_values`; boxes are arrays."""
+        """As `StorePart.column_values`; boxes are arrays."""
         values = self._all.column_values(i)
         return {name: value.rows if isinstance(value, Boxes) else value for name, value in values.items()}
 
     def labels(self) -> Rows | None:
-        """See `HasLabels`. A label that numbers no class is -1 here; its sample is rejected when it is read."""
+        """A label that numbers no class is -1 here; its sample is rejected when it is read."""
         if self.info.classes is None or LABEL not in self.info.fields:
             return None
         found = []
@@ -251,7 +252,7 @@ class StoreSource(BaseSource):
         return np.concatenate(found)
 
     def videos(self) -> Videos | None:
-        """See `HasVideos`. Each store has numbers of its own: see `united_videos`."""
+        """Each store has numbers of its own: see `united_videos`."""
         found = self._videos()
         if not found or any(videos.names is None for videos in found):
             return None

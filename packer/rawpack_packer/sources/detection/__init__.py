@@ -16,67 +16,127 @@ from __future__ import annotations
 import os
 import shlex
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
+import xxhash
 
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading, reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, Fractions
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
-from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.folder import NoImageError, scan_folder, wanted_images
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.text import lines_in, listed, plain
+from rawpack_packer.text import count, lines_in, listed, plain
 
 _ROWS = 1 << 14
 T = TypeVar("T")
 FOLDER_COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "problems")
-"""The counts of `FolderSource` that say something of images with boxes."""
+"""The counts of a scan that say something of images with boxes."""
+
+
+NO_FAULTS: Mapping[int, str] = MappingProxyType({})
 
 
 class BoxSource(TableSource):
     """Images with boxes, as a `Source`."""
 
-    def __init__(self, info: SourceInfo, files: Files, columns: Mapping[str, Column], states: Rows) -> None:
-        """files: the images. columns: field `boxes`, and others. states: of the files with the boxes. `info` gets the
-        classes without a box, and the counts no_boxes (images) and empty_classes."""
+    def __init__(
+        self,
+        info: SourceInfo,
+        files: Files,
+        columns: Mapping[str, Column],
+        states: Rows,
+        faults: Mapping[int, str] = NO_FAULTS,
+    ) -> None:
+        """files: the images. columns: field `boxes`, and others. states: of the files with the boxes. faults: number of
+        an image whose annotation cannot be read, so that it is rejected -> where and what is wrong. `info` gets the
+        classes without a box, and the counts no_boxes (images) and empty_classes.
+
+        Raises BadListingError where not even one box could be read."""
         boxes = columns["boxes"]
         assert isinstance(boxes, RaggedColumn)
+        lengths = np.diff(boxes.ends)
+        faulty = np.array([*faults], np.int64)
+        if faults and not np.delete(lengths, faulty).any():
+            first, *more = faults.values()
+            rest = f"; nor can the annotations of {count(len(more), 'other image')} be read" if more else ""
+            raise BadListingError(f"{info.root}: {plain(first)}{rest}")
         empty = empty_classes(info.classes, boxes.classes())
-        no_boxes = int(((np.diff(boxes.ends) == 0) & (files.states[:, 0] != NOT_SCANNED)).sum())
-        counts = {**info.counts, "no_boxes": no_boxes, "empty_classes": len(empty)}
+        without = (lengths == 0) & (files.states[:, 0] != NOT_SCANNED)
+        without[faulty] = False
+        counts = {**info.counts, "no_boxes": int(without.sum()), "empty_classes": len(empty)}
+        if faults:
+            columns = {**columns, "boxes": _FaultyColumn(boxes, faults)}
         super().__init__(replace(info, empty_classes=empty, counts=counts), files.paths, files, columns, states)
 
     def unread(self) -> Rows:
         return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
 
 
-def images_below(folder: Path, skip_unreadable: bool, progress: Scanning) -> tuple[list[str], Rows, SourceInfo]:
-    """The paths of the images below a folder, size and mtime of each, and what the scan found. Raises as
-    `FolderSource`; UsageError for paths that are not UTF-8, since boxes are found by them."""
-    scan = FolderSource(folder, skip_unreadable=skip_unreadable, progress=progress)
-    if scan.info.counts["bad_names"]:
-        raise UsageError(f"{scan.info.root} has names that are not UTF-8: rename these files")
-    return [scan.key(i) for i in range(len(scan))], scan.states(), scan.info
+@dataclass(frozen=True, slots=True, eq=False)
+class _FaultyColumn:
+    """Boxes, where those of some images cannot be read. faults: see `BoxSource`."""
+
+    column: Column
+    faults: Mapping[int, str]
+
+    def value(self, i: int, /) -> Any:
+        if i in self.faults:
+            raise DecodeError("bad_field", self.faults[i])
+        return self.column.value(i)
+
+    def pick(self, rows: Rows, /) -> _FaultyColumn:
+        faults = {k: self.faults[row] for k, row in enumerate(rows.tolist()) if row in self.faults}
+        return _FaultyColumn(self.column.pick(rows), faults)
+
+
+def read_whole(listing: Listing, where: str, declared: str = "") -> tuple[bytes, Rows]:
+    """All bytes of a file that lists images, without a byte order mark; and what `Source.states` has for it, see
+    `lines.state_of`. where: it, printable. Raises UsageError."""
+    with reading(where):
+        data = listing.contents() or listing.path.read_bytes()  # which says why there is none
+    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
+    digest.update(data)
+    return data.removeprefix(BOM_UTF8), np.array([[len(data), digest.intdigest() - (1 << 63)]], np.int64)
+
+
+def images_below(
+    folder: Path, skip_unreadable: bool, progress: Scanning, annotations: str | None = None
+) -> tuple[list[str], Rows, SourceInfo]:
+    """The paths of the images below a folder, size and mtime of each, and what the scan found. annotations: the suffix
+    of files that the scan does not open. Raises as `FolderSource`; UsageError for paths that are not UTF-8, since boxes
+    are found by them."""
+    where, wanted = plain(os.fsencode(folder)), replace(wanted_images(), unopened=annotations)
+    scan = scan_folder(str(folder), wanted, progress, skip_unreadable=skip_unreadable)
+    if not scan.samples:
+        raise NoImageError(where, scan)
+    if scan.counts["bad_names"]:
+        raise UsageError(f"{where} has names that are not UTF-8: rename these files")
+    files = scan.files()
+    return [files.key(i) for i in range(len(files))], files.states, scan.info("folder", where)
 
 
 def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tuple[int, int]]:
-    """The file with the boxes of an image, and its size and mtime; None where there is none. where: the source,
-    printable. Raises BadListingError."""
+    """The file with the boxes of an image, without a byte order mark, and its size and mtime; None where there is none.
+    where: the source, printable. Raises BadListingError."""
     try:
         with opened(str(root / name)) as descriptor:
             state = os.fstat(descriptor)
             with open(descriptor, "rb", closefd=False) as file:
-                return file.read(), (state.st_size, state.st_mtime_ns)
+                return file.read().removeprefix(BOM_UTF8), (state.st_size, state.st_mtime_ns)
     except FileNotFoundError:
         return None, UNKNOWN
     except OSError as error:
@@ -86,24 +146,26 @@ def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tu
 class SharedFiles:
     """Files of annotations that by their names may be those of several images: `a.json` of `a.jpg` and `a.png`."""
 
-    def __init__(self, images: Iterable[str], file_of: Callable[[str], str], where: str) -> None:
-        """file_of: the file of an image. where: the source, printable."""
-        found = dict[str, list[str]]()
+    def __init__(self, images: Iterable[str], file_of: Callable[[str], str]) -> None:
+        """file_of: the file of an image."""
+        images_of = dict[str, list[str]]()
         for image in images:
-            found.setdefault(file_of(image), []).append(image)
-        self._where, self._several = where, {file: some for file, some in found.items() if len(some) > 1}
+            images_of.setdefault(file_of(image), []).append(image)
+        self.several = {file: several for file, several in images_of.items() if len(several) > 1}
+        """File -> the images that it may be of."""
 
-    def is_of(self, image: str, file: str, said: str) -> bool:
-        """Whether a file is that of an image. said: the image that the file names, as the tool has it that wrote it.
-        Raises BadListingError where that is none of those that may be meant."""
-        if file not in self._several:
+    def is_of(self, image: str, file: str, name: str) -> bool:
+        """Whether a file is that of an image. name: of the image, as the tool wrote it into the file. Raises ValueError
+        where that is none of those that may be meant."""
+        if file not in self.several:
             return True
-        some, last = self._several[file], said.replace("\\", "/").rpartition("/")[2]
-        named = [one for one in some if one.rpartition("/")[2] == last]
-        if len(named) != 1:
-            what = f"it may be that of {listed(some, 3)}, and names the image {last!r}: take out all but one of these"
-            raise fault(self._where, 0, 0, "", what, file=file)
-        return named == [image]
+        several, last = self.several[file], name.replace("\\", "/").rpartition("/")[2]
+        matching = [path for path in several if path.rpartition("/")[2] == last]
+        if len(matching) != 1:
+            raise ValueError(
+                f"it may be that of {listed(several, 3)}, and names the image {last!r}: take out all but one of these"
+            )
+        return matching == [image]
 
 
 class _WithoutDoctype(ElementTree.TreeBuilder):
@@ -113,22 +175,22 @@ class _WithoutDoctype(ElementTree.TreeBuilder):
         raise ValueError("has a DOCTYPE, which annotations do not need: take it out")
 
 
-def xml_of(data: bytes, name: str, where: str) -> ElementTree.Element:
-    """An XML file of annotations. name: of the file. where: the source, printable. Raises BadListingError."""
+def xml_of(data: bytes) -> ElementTree.Element:
+    """An XML file of annotations. Raises ValueError."""
     try:
         return ElementTree.fromstring(data, ElementTree.XMLParser(target=_WithoutDoctype()))
     except ElementTree.ParseError as error:
-        raise fault(where, 0, 0, "", f"is not XML: {error}", file=name) from error
-    except (ValueError, LookupError) as error:  # of an encoding that there is not, too
-        raise fault(where, 0, 0, "", str(error), file=name) from error
+        raise ValueError(f"is not XML: {error}") from error
+    except LookupError as error:  # of an encoding that there is not
+        raise ValueError(str(error)) from error
 
 
-def without_files(info: SourceInfo, suffix: str, number: int) -> SourceInfo:
+def without_files(info: SourceInfo, suffix: str = "", number: int = 0) -> SourceInfo:
     """What a scan of images found, where some of the files that are no images were read."""
     counts = {name: info.counts[name] for name in FOLDER_COUNTS}
     counts["other_files"] = max(0, counts["other_files"] - number)
     skipped = {**info.skipped, suffix: max(0, info.skipped.get(suffix, 0) - number)}
-    return replace(info, counts=counts, skipped={one: many for one, many in skipped.items() if many})
+    return replace(info, counts=counts, skipped={name: many for name, many in skipped.items() if many}, flat=False)
 
 
 def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
@@ -142,12 +204,15 @@ def numbered(values: Iterable[T], what: str, where: str) -> dict[T, int]:
     return positions
 
 
-@dataclass(frozen=True)
-class _Listed(CellPosition):
-    """The position of an image's name, which is not a line. name: as `what` of `listed_files`."""
+@dataclass(frozen=True, kw_only=True)
+class PathPosition(CellPosition):
+    """The position of an image's path in what lists it."""
+
+    call: Callable[[int | None], str]
+    """What messages call it, by its number."""
 
     def fault(self, line: int | None, what: str) -> BadListingError:
-        return fault(self.where, 0, 0, "", f"{self.name.format(line)}: {what}")
+        return fault(self.where, 0, 0, "", f"{self.call(line)}: {what}")
 
 
 def listed_files(
@@ -157,7 +222,7 @@ def listed_files(
     `PathParser`. where: the file, printable. Raises BadListingError."""
     numbered(names, what, where)
     trusting = f"name the folder that its paths start from: {opt.images(shlex.quote(plain(root)))}"
-    parser = PathParser(_Listed(where, what, 0, cells=False), root, within, trusting)
+    parser = PathParser(PathPosition(where, "", 0, cells=False, call=what.format), root, within, trusting)
     for start in range(0, len(names), _ROWS):
         some = names[start : start + _ROWS]
         parser.add(some, np.arange(start, start + len(some)))
@@ -165,24 +230,23 @@ def listed_files(
     return parser.files()
 
 
-def lines_of(file: Path) -> list[tuple[int, str]]:
-    """The lines of a list that are not empty, each with its number. Raises UsageError."""
-    where = plain(os.fspath(file))
-    with reading(where):
-        data = file.read_bytes()
+def lines_of(listing: Listing, where: str) -> tuple[list[tuple[int, str]], Rows]:
+    """The lines of a list that are not empty, each with its number; and its state, see `read_whole`. where: it,
+    printable. Raises UsageError."""
+    data, state = read_whole(listing, where)
     try:
-        lines = lines_in(data.decode("utf-8-sig"))
+        lines = lines_in(data.decode())
     except UnicodeDecodeError as error:
         raise UsageError(f"{where} cannot be read: its text is not UTF-8") from error
-    return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    return [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()], state
 
 
-def masks_of(words: Sequence[str], known: Callable[[str], bool], cure: str) -> dict[str, str]:
-    """Each mask field -> what it is made of: NAME=WHAT:mask, or WHAT:mask. known: whether there is such a WHAT."""
+def masks_of(words: Sequence[str], exists: Callable[[str], bool], cure: str) -> dict[str, str]:
+    """Each mask field -> what it is made of: NAME=WHAT:mask, or WHAT:mask. exists: whether there is such a WHAT."""
     masks = dict[str, str]()
     for text in words:
         name, _, what = text.removesuffix(":mask").rpartition("=")
-        if not text.endswith(":mask") or not known(what):
+        if not text.endswith(":mask") or not exists(what):
             raise UsageError(f"{opt.fields(text)}: {cure}")
         if (name or what) in masks:
             raise UsageError(f"{opt.fields(name or what)} is given twice")

@@ -4,11 +4,12 @@ captions."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.pixels.geometry import fill_polygons
-from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import words_of
@@ -29,11 +29,12 @@ from rawpack_packer.sources.detection import (
     listed_files,
     masks_of,
     numbered,
+    read_whole,
 )
 from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names
-from rawpack_packer.sources.listing.lines import BadListingError, fault, folder_of, shown, state_of
+from rawpack_packer.sources.listing.lines import fault, folder_of, shown
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.numbers import Id, Int64, Length, Pixels
+from rawpack_packer.sources.numbers import Id, Length, Pixels
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -45,8 +46,9 @@ from rawpack_packer.sources.table.columns import (
     texts_of,
 )
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
+T = TypeVar("T")
 _IGNORED = {"uint8": 255, "uint16": 65535}
 """What masks have where there is a crowd."""
 _NO_SEGMENTATION = (b"", b"[]", b"null")
@@ -68,10 +70,10 @@ class Image(msgspec.Struct, gc=False):
 class Annotation(msgspec.Struct):
     image_id: Id
     category_id: Id
-    bbox: list[Pixels]
+    bbox: list[Pixels] | None = None
     id: Any = None
     area: Any = None
-    iscrowd: Int64 = 0
+    iscrowd: bool | Pixels = False
     keypoints: list[Pixels] | None = None
     segmentation: msgspec.Raw = msgspec.Raw()
 
@@ -82,10 +84,16 @@ class Category(msgspec.Struct):
     keypoints: list[str] | None = None
 
 
-class Coco(msgspec.Struct):
+class Coco(msgspec.Struct, Generic[T]):
     images: list[Image]
-    annotations: list[Annotation]
+    annotations: list[T]
     categories: list[Category]
+
+
+class _Owner(msgspec.Struct):
+    """What must be there of an annotation that cannot be read."""
+
+    image_id: Id
 
 
 class Caption(msgspec.Struct, gc=False):
@@ -101,7 +109,7 @@ class Captioned(msgspec.Struct):
 
 
 def is_coco(listing: Listing) -> bool:
-    """Whether a file of JSON may be one of COCO: it is no list."""
+    """Whether a file of JSON may be COCO's: it is not a list."""
     return not listing.head[: 1 << 12].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
@@ -200,26 +208,40 @@ class PaintedColumn:
 class CocoObjects:
     """The annotations of all images, image after image: those of things, and those of crowds."""
 
-    def __init__(self, coco: Coco, class_of: dict[Id, int], where: str) -> None:
-        """class_of: the number of each category's id. where: the file, printable. Raises BadListingError."""
+    def __init__(self, coco: Coco[Annotation], class_of: dict[Id, int], where: str, unread: Mapping[int, str]) -> None:
+        """class_of: the number of each category's id. where: the file, printable. unread: number of an annotation that
+        cannot be read -> why. Raises BadListingError."""
         self._coco, self._where = coco, where
+        self.faults = dict[int, str]()
+        """Number of an image that is rejected -> where and what is wrong."""
+        self.unlisted = list[int]()
+        """The annotations of images that are not listed."""
         self._values = np.zeros((len(coco.annotations), 5), np.float64)
-        self._image_of = np.zeros(len(self._values), np.int64)
+        self._image_of = np.full(len(self._values), -1, np.int64)
         self._ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
-        for number, one in enumerate(coco.annotations):
-            row, label = self._ids.get(one.image_id), class_of.get(one.category_id)
+        for number, annotation in enumerate(coco.annotations):
+            row = self._ids.get(annotation.image_id)
             if row is None:
-                raise self._fault(number, f"image_id: there is no image {shown(one.image_id)}")
-            if label is None:
-                raise self._fault(number, f"category_id: there is no category {shown(one.category_id)}")
-            if len(one.bbox) != 4:
-                raise self._fault(number, f"bbox: {len(one.bbox)} numbers, but a box is x, y, width, height")
-            self._values[number], self._image_of[number] = (*one.bbox, label), row
-        self._crowd = np.array([bool(one.iscrowd) for one in coco.annotations], np.bool_)
+                self.unlisted.append(number)
+                continue
+            self._image_of[number] = row
+            label = class_of.get(annotation.category_id)
+            if label is None and number not in unread:
+                what = f"category_id: there is no category {shown(annotation.category_id)}"
+                raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
+            try:
+                if number in unread:
+                    raise ValueError(unread[number])
+                self._values[number] = (*self._box(number), label)
+            except ValueError as error:
+                self._fault(number, str(error))
+        # Of an image that is rejected, nothing is left but that it is there.
+        self._image_of[np.isin(self._image_of, [*self.faults])] = -1
+        self._crowd = np.array([bool(annotation.iscrowd) for annotation in coco.annotations], np.bool_)
         self._sizes = np.array([(image.height or 0, image.width or 0) for image in coco.images], np.int64)
         self._things, self._ends = self._ordered(~self._crowd)
-        self._rows = np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
-        """The row of the box of each thing in its image."""
+        self.numbers = 1 + np.arange(len(self._things)) - np.repeat(self._ends[:-1], np.diff(self._ends))
+        """For each box, the value that it has in a mask of instances: its number in its image."""
         self.runs = 0
         """How many segmentations are run lengths."""
 
@@ -227,26 +249,24 @@ class CocoObjects:
         """All fields but masks, and what they are."""
         box = FieldKind("float32", (None, 5), boxes="xywh")
         crowds, ends = self._ordered(self._crowd)
-        found: dict[str, tuple[FieldKind, Column]] = {
+        fields: dict[str, tuple[FieldKind, Column]] = {
             "boxes": (box, RaggedColumn(self._values[self._things], self._ends, "xywh", self._sizes)),
             "crowds": (box, RaggedColumn(self._values[crowds], ends, "xywh", self._sizes)),
             "image_id": _image_ids(self._ids),
         }
         things = [self._coco.annotations[i] for i in self._things.tolist()]
-        if things and all(type(one.id) is int and abs(one.id) < 1 << 63 for one in things):
-            found["annotation_id"] = self._of_boxes(np.array([one.id for one in things], np.int64))
-        if things and all(type(one.area) in (int, float) and abs(one.area) < 1e300 for one in things):
-            found["area"] = self._of_boxes(np.array([float(one.area) for one in things]))
+        if things and all(type(thing.id) is int and abs(thing.id) < 1 << 63 for thing in things):
+            fields["annotation_id"] = self.of_boxes(np.array([thing.id for thing in things], np.int64))
+        if things and all(type(thing.area) in (int, float) and abs(thing.area) < 1e300 for thing in things):
+            fields["area"] = self.of_boxes(np.array([float(thing.area) for thing in things]))
         polygons = self._polygons()
         if len(polygons):
-            found["polygons"] = POLYGONS, polygons.column()
-        if any(one.keypoints for one in things):
-            found["keypoints"] = self._keypoints()
-        return {name: column for name, (_, column) in found.items()}, {name: kind for name, (kind, _) in found.items()}
-
-    def numbers(self) -> tuple[FieldKind, RaggedColumn]:
-        """For each box, the value that it has in a mask of instances."""
-        return self._of_boxes(self._rows + 1)
+            fields["polygons"] = POLYGONS, polygons.column()
+        if any(thing.keypoints for thing in things):
+            fields["keypoints"] = self._keypoints()
+        return {name: column for name, (_, column) in fields.items()}, {
+            name: kind for name, (kind, _) in fields.items()
+        }
 
     def masks(self, painted: str, classes: int) -> tuple[FieldKind, PaintedColumn]:
         """Masks that have, for each pixel, the class plus 1 ("semantic") or the number of the object ("instances"); 0
@@ -259,7 +279,7 @@ class CocoObjects:
         if most >= _IGNORED[dtype]:
             raise fault(self._where, 0, 0, "", f"{most} values are more than a mask of uint16 can store")
         value = np.full(len(self._crowd), _IGNORED[dtype], np.int64)
-        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self._rows + 1
+        value[self._things] = self._values[self._things, 4] + 1 if painted == "semantic" else self.numbers
         texts = [bytes(memoryview(one.segmentation)) for one in self._coco.annotations]
         order, ends = self._ordered(np.array([text not in _NO_SEGMENTATION for text in texts], np.bool_))
         paints = RaggedColumn(np.stack([value, self._crowd], axis=1)[order], ends)
@@ -269,63 +289,86 @@ class CocoObjects:
 
     def _ordered(self, which: NDArray[np.bool_]) -> tuple[Rows, Rows]:
         """The numbers of some annotations, image after image, and where those of each image end."""
-        chosen = np.flatnonzero(which)
+        chosen = np.flatnonzero(which & (self._image_of >= 0))
         order = np.argsort(self._image_of[chosen], kind="stable")
         return chosen[order], ends_of(np.bincount(self._image_of[chosen], minlength=len(self._sizes)))
 
-    def _of_boxes(self, values: NDArray[Any]) -> tuple[FieldKind, RaggedColumn]:
+    def of_boxes(self, values: NDArray[Any]) -> tuple[FieldKind, RaggedColumn]:
         """A field with a value for each box."""
         return FieldKind(values.dtype.name, (None,), follows="rows"), RaggedColumn(values, self._ends)
 
     def _polygons(self) -> PolygonRows:
         """Those of things; the run lengths of all are counted."""
         polygons, number = PolygonRows(), iter(self._things.tolist())
-        for count in np.diff(self._ends).tolist():
-            for row in range(count):
-                found = self._segmentation(next(number))
-                for part, points in enumerate(filter(None, [] if isinstance(found, Runs) else found)):
+        for things in np.diff(self._ends).tolist():
+            for row in range(things):
+                for part, points in enumerate(filter(None, self._outlines(next(number)))):
                     polygons.add(points, row, part)
             polygons.end()
         for crowd in np.flatnonzero(self._crowd).tolist():
-            self._segmentation(crowd)
+            self._outlines(crowd)
         return polygons
 
+    def _outlines(self, number: int) -> list[list[float]]:
+        """Those of an annotation; run lengths are counted instead."""
+        try:
+            segmentation = self._segmentation(number)
+        except ValueError as error:
+            self._fault(number, str(error))
+            return []
+        self.runs += isinstance(segmentation, Runs)
+        return [] if isinstance(segmentation, Runs) else segmentation
+
+    def _box(self, number: int) -> Sequence[float]:
+        """The box of an annotation; where it has none, that around its outlines or mask. Raises ValueError."""
+        box = self._coco.annotations[number].bbox or []
+        if not box and (segmentation := self._segmentation(number)):
+            if isinstance(segmentation, Runs):
+                pixels = np.argwhere(decode_runs(segmentation))[:, ::-1]
+                points = np.concatenate([pixels, pixels + 1])
+            else:
+                points = np.reshape([*chain.from_iterable(segmentation)], (-1, 2))
+            if len(points):
+                box = [*points.min(axis=0), *np.ptp(points, axis=0)]
+        if len(box) != 4:
+            raise ValueError(f".bbox: {len(box)} numbers, but a box is x, y, width, height")
+        return box
+
     def _segmentation(self, number: int) -> Segmentation:
+        """Raises ValueError."""
         raw = bytes(memoryview(self._coco.annotations[number].segmentation))
         if raw in _NO_SEGMENTATION:
             return []
         try:
-            found: Segmentation = msgspec.json.decode(raw, type=Segmentation)
+            segmentation: Segmentation = msgspec.json.decode(raw, type=Segmentation)
         except msgspec.DecodeError as error:
-            raise self._fault(number, f"segmentation: {error}") from error
-        if isinstance(found, Runs):
-            self.runs += 1
-            return found
-        for points in found:
+            raise ValueError(f".segmentation: {error}") from error
+        for points in [] if isinstance(segmentation, Runs) else segmentation:
             if len(points) % 2 or 0 < len(points) < 6:
-                what = f"segmentation: {len(points)} numbers, but an outline is x, y, x, y, x, y, ..."
-                raise self._fault(number, what)
-        return found
+                raise ValueError(f".segmentation: {len(points)} numbers, but an outline is x, y, x, y, x, y, ...")
+        return segmentation
 
     def _keypoints(self) -> tuple[FieldKind, RaggedColumn]:
         named = next((one.keypoints for one in self._coco.categories if one.keypoints), None) or []
-        first = next(len(one.keypoints) for one in self._coco.annotations if one.keypoints)
-        count = len(named) or max(1, first // 3)
-        if count > MOST_KEYPOINTS:
-            raise fault(self._where, 0, 0, "", f"{count} keypoints; at most {MOST_KEYPOINTS} are read")
-        values = np.zeros((len(self._things), count, 3), np.float64)
+        annotations = map(self._coco.annotations.__getitem__, self._things.tolist())
+        first = next(len(one.keypoints) for one in annotations if one.keypoints)
+        points_each = len(named) or max(1, first // 3)
+        if points_each > MOST_KEYPOINTS:
+            raise fault(self._where, 0, 0, "", f"{points_each} keypoints; at most {MOST_KEYPOINTS} are read")
+        values = np.zeros((len(self._things), points_each, 3), np.float64)
         for at, number in enumerate(self._things.tolist()):
             points = self._coco.annotations[number].keypoints or []
-            if points and len(points) != 3 * count:
-                what = f"keypoints: {len(points)} numbers, but {count} keypoints have {3 * count}"
-                raise self._fault(number, what)
-            if points:
-                values[at] = np.reshape(points, (count, 3))
-        return keypoints_kind(count, mirror_of(named)), RaggedColumn(values, self._ends)
+            if points and len(points) != 3 * points_each:
+                expected = f"{points_each} keypoints have {3 * points_each}"
+                self._fault(number, f".keypoints: {len(points)} numbers, but {expected}")
+            elif points:
+                values[at] = np.reshape(points, (points_each, 3))
+        return keypoints_kind(points_each, mirror_of(named)), RaggedColumn(values, self._ends)
 
-    def _fault(self, number: int, what: str) -> BadListingError:
-        """The error for an annotation."""
-        return fault(self._where, 0, 0, "", f"$.annotations[{number}].{what}")
+    def _fault(self, number: int, what: str) -> None:
+        """Reject the image of an annotation."""
+        if (row := int(self._image_of[number])) >= 0:
+            self.faults.setdefault(row, f"$.annotations[{number}]{'' if what[0] == '.' else ': '}{what}")
 
 
 def mirror_of(names: list[str]) -> tuple[int, ...]:
@@ -368,13 +411,13 @@ class CocoSource(BoxSource):
         `annotations/instances_val2017.json`, `val2017` next to `annotations`. fields: masks, each
         as `semantic:mask` or `instances:mask`, or with another name, `NAME=semantic:mask`.
 
-        Raises UsageError if it is not a COCO file, BadListingError with the first fault.
+        Raises UsageError if it is not a COCO file, BadListingError with a fault that is not of one annotation only.
         """
-        file = Path(path).absolute()
+        listing = Listing.of(path)
+        file = listing.path.absolute()
         where = plain(os.fsencode(file))
-        with reading(where):
-            state, data = state_of(file, repr(fields) if fields else ""), file.read_bytes()
-        coco = _parsed(data, where)
+        data, state = read_whole(listing, where, repr(fields) if fields else "")
+        coco, unread = _parsed(data, where)
         if not coco.images:
             raise UsageError(f"{where} lists no image")
         root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
@@ -394,52 +437,89 @@ class CocoSource(BoxSource):
         if isinstance(coco, Captioned):
             if masks:
                 raise UsageError(f"{where} has captions, and no objects for masks: leave out {opt.fields(words[0])}")
-            columns, kinds = _captions(coco, where)
-            TableSource.__init__(self, replace(info, fields=kinds), files.paths, files, columns, state)
+            columns, kinds, problems = _captions(coco, where)
+            info = replace(info, fields=kinds, problems=problems)
+            TableSource.__init__(self, info, files.paths, files, columns, state)
             return
         classes, class_of = _classes(coco.categories, where)
-        objects = CocoObjects(coco, class_of, where)
+        objects = CocoObjects(coco, class_of, where, unread)
         columns, kinds = objects.columns()
         check_names([*kinds, "object", *masks])
         for name, painted in masks.items():
             kinds[name], columns[name] = objects.masks(painted, len(classes))
             if painted == "instances":
-                kinds["object"], columns["object"] = objects.numbers()
+                kinds["object"], columns["object"] = objects.of_boxes(objects.numbers)
         counts = {"segmentations": 0 if masks else objects.runs}
-        super().__init__(replace(info, fields=kinds, classes=classes, counts=counts), files, columns, state)
+        problems = _unlisted(objects.unlisted, coco.annotations, where)
+        info = replace(info, fields=kinds, classes=classes, counts=counts, problems=problems)
+        super().__init__(info, files, columns, state, objects.faults)
 
 
-def _parsed(data: bytes, where: str) -> Coco | Captioned:
-    """Raises UsageError for what is neither."""
+def _parsed(data: bytes, where: str) -> tuple[Coco[Annotation] | Captioned, dict[int, str]]:
+    """What is in a file; and which of its annotations cannot be read, by their numbers, and why. Raises UsageError for
+    what is neither."""
+    errors = msgspec.DecodeError, UnicodeDecodeError, RecursionError
     try:
-        return msgspec.json.decode(data, type=Coco)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return msgspec.json.decode(data, type=Captioned)
+        return msgspec.json.decode(data, type=Coco[Annotation]), {}
+    except errors as error:
+        with suppress(*errors):
+            return _one_by_one(data)
+        with suppress(*errors):
+            return msgspec.json.decode(data, type=Captioned), {}
         raise UsageError(
             f"{where} is not COCO's JSON, with images, annotations with boxes, and categories, or with captions: "
             f"{error}"
         ) from error
 
 
-def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str, FieldKind]]:
-    """The captions of each image, in the order of the file. Raises BadListingError."""
+def _one_by_one(data: bytes) -> tuple[Coco[Annotation], dict[int, str]]:
+    """The same where some annotations cannot be read, but say of which image they are."""
+    tree = msgspec.json.decode(data, type=Coco[msgspec.Raw])
+    annotations, unread = list[Annotation](), dict[int, str]()
+    for number, raw in enumerate(tree.annotations):
+        try:
+            annotations.append(msgspec.json.decode(raw, type=Annotation))
+        except msgspec.ValidationError as error:
+            annotations.append(Annotation(msgspec.json.decode(raw, type=_Owner).image_id, ""))
+            what, _, place = str(error).rpartition(" - at `$.")
+            unread[number] = f".{place.rstrip('`')}: {what}" if what else str(error)
+    if annotations and len(unread) == len(annotations):
+        raise msgspec.DecodeError
+    return Coco(tree.images, annotations, tree.categories), unread
+
+
+def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str, FieldKind], tuple[str, ...]]:
+    """The captions of each image, in the order of the file; and the lines of `_unlisted`. Raises BadListingError."""
     ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
-    captions: list[list[str]] = [[] for _ in ids]
-    for number, one in enumerate(coco.annotations):
-        if (row := ids.get(one.image_id)) is None:
-            raise fault(where, 0, 0, "", f"$.annotations[{number}].image_id: there is no image {shown(one.image_id)}")
-        captions[row].append(one.caption)
+    captions, unlisted = [list[str]() for _ in ids], list[int]()
+    for number, annotation in enumerate(coco.annotations):
+        if (row := ids.get(annotation.image_id)) is None:
+            unlisted.append(number)
+        else:
+            captions[row].append(annotation.caption)
     kind, column = _image_ids(ids)
-    return {"captions": TextLists.of(captions), "image_id": column}, {"captions": TEXTS, "image_id": kind}
+    problems = _unlisted(unlisted, coco.annotations, where)
+    return {"captions": TextLists.of(captions), "image_id": column}, {"captions": TEXTS, "image_id": kind}, problems
+
+
+def _unlisted(numbers: Sequence[int], annotations: Sequence[Annotation | Caption], where: str) -> tuple[str, ...]:
+    """A line for annotations, by their numbers, of images that are not listed. Raises BadListingError where there are
+    no others."""
+    if not numbers:
+        return ()
+    image = shown(annotations[numbers[0]].image_id)
+    if len(numbers) == len(annotations):
+        raise fault(where, 0, 0, "", f"$.annotations[0].image_id: there is no image {image}, nor those of any other")
+    what = "annotation of an image that is not listed", "annotations of images that are not listed"
+    return (f"{count(len(numbers), *what)}, left out: $.annotations[{numbers[0]}] of image {image}",)
 
 
 def _image_ids(ids: Iterable[Id]) -> tuple[FieldKind, Column]:
     """The field of the images' ids: whole numbers, or texts where some do not fit into int64."""
-    every = [*ids]
-    if all(isinstance(one, int) and -(1 << 63) <= one < 1 << 63 for one in every):
+    every = [int(i) if isinstance(i, float) and i.is_integer() else i for i in ids]
+    if all(isinstance(i, int) and -(1 << 63) <= i < 1 << 63 for i in every):
         return FieldKind("int64"), Numbers(np.array(every, np.int64))
-    return FieldKind("str"), texts_of([str(one) for one in every])
+    return FieldKind("str"), texts_of([str(i) for i in every])
 
 
 def folder_of_images(file: Path, first: str) -> Path:

@@ -7,21 +7,19 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import reading
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import BoxSource, listed_files, xml_of
+from rawpack_packer.sources.detection import BoxSource, listed_files, read_whole, xml_of
 from rawpack_packer.sources.detection.coco import mirror_of
-from rawpack_packer.sources.detection.drawn import Drawn
-from rawpack_packer.sources.listing.lines import fault, folder_of, shown, state_of
+from rawpack_packer.sources.detection.drawn import Drawn, pixels_of
+from rawpack_packer.sources.listing.lines import fault, folder_of, shown
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.numbers import is_far, side
+from rawpack_packer.sources.numbers import side
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.text import plain
 
@@ -59,30 +57,28 @@ class CvatSource(BoxSource):
         """path: the file, or the folder that it is in. images: the folder that names start from; None is that of the
         file, or `images` in it. classes: replaces the labels of the task.
 
-        Raises UsageError if it is no such file, BadListingError with the first fault.
+        Raises UsageError if it is no such file, BadListingError if no shape can be read.
         """
-        given = Path(path).absolute()
-        file = given / _FILE if given.is_dir() else given
+        listing = Listing.of(path)
+        listing = listing / _FILE if listing.is_dir else listing
+        file = listing.path.absolute()
         where = plain(os.fsencode(file))
-        with reading(where):
-            state, data = state_of(file, ""), file.read_bytes()
-        root = xml_of(data, file.name, plain(os.fsencode(file.parent)))
-        found = root.findall("image")
-        if not found:
+        data, state = read_whole(listing, where)
+        try:
+            root = xml_of(data)
+        except ValueError as error:
+            raise fault(plain(os.fsencode(file.parent)), 0, 0, "", str(error), file=file.name) from error
+        pictures = root.findall("image")
+        if not pictures:
             tracks = "tracks of a video: export them again" if root.find("track") is not None else "no image: export it"
             raise UsageError(f"{where} has {tracks}, as 'CVAT for images 1.1'")
-        task = _TaskLabels(root)
-        drawn = Drawn(where)
-        for image in found:
-            for number, shape in enumerate(image, 1):
-                try:
-                    task.add(drawn, shape)
-                except ValueError as error:
-                    what = f"image {image.get('name')!r}, shape {number} ({shape.tag}): {error}"
-                    raise fault(where, 0, 0, "", what) from error
-            drawn.end(*(side(image.get(name, "")) for name in ("height", "width")))
+        task, drawn = _TaskLabels(root), Drawn(where)
+        for image in pictures:
+            with drawn.image(f"image {image.get('name')!r}, "):
+                drawn.size = side(image.get("height", "")), side(image.get("width", ""))
+                drawn.add_all(image, task.add, lambda number, shape: f"shape {number} ({shape.tag})")
         beside = [file.parent / "images", file.parent]
-        place, names = _placed(found, beside if images is None else [Path(images).absolute()])
+        place, names = _placed(pictures, beside if images is None else [Path(images).absolute()])
         folder, within = folder_of(images, place if place.is_dir() else file.parent), () if images else (file.parent,)
         files = listed_files(names, "image {}", folder, [*map(str, within)], where, progress)
         kinds, columns, labels = drawn.fields(classes or task.classes or None, lambda i: names[i], task.mirror)
@@ -95,13 +91,13 @@ class CvatSource(BoxSource):
             options=given_options(images=images, classes=named_file(classes)),
             problems=tuple(drawn.problems()),
         )
-        super().__init__(info, files, columns, state)
+        super().__init__(info, files, columns, state, drawn.faults)
 
 
 def _placed(images: list[Element], folders: Sequence[Path]) -> tuple[Path, list[str]]:
     """The folder of the images, and the path of each in it: an export of a project has a folder for each subset."""
-    names = [one.get("name", "") for one in images]
-    of_subsets = [os.path.join(one.get("subset", ""), name) for one, name in zip(images, names, strict=True)]  # noqa: PTH118
+    names = [image.get("name", "") for image in images]
+    of_subsets = [os.path.join(image.get("subset", ""), image.get("name", "")) for image in images]  # noqa: PTH118
     places = [(folder, paths) for folder in folders for paths in (names, of_subsets)]
     return next((place for place in places if (place[0] / place[1][0]).is_file()), places[-2])
 
@@ -110,7 +106,8 @@ class _TaskLabels:
     """What the file says of its labels, and how its shapes are read by that."""
 
     def __init__(self, root: Element) -> None:
-        labels = [(one.findtext("name", ""), one.findtext("parent")) for one in root.iterfind("meta/*/labels/label")]
+        every = root.iterfind("meta/*/labels/label")
+        labels = [(label.findtext("name", ""), label.findtext("parent")) for label in every]
         self.classes = [*dict.fromkeys(name for name, parent in labels if not parent)]
         self._parts: dict[str, list[str]] = {parent: [] for _, parent in labels if parent}
         """Label of a skeleton -> those of its points."""
@@ -148,11 +145,9 @@ class _TaskLabels:
         drawn.left_out.update(f"attribute {one.get('name')}" for one in shape.iter("attribute"))
         if not _GROUP.fullmatch(number := shape.get("group_id", "0")):
             raise ValueError(f"group_id {shown(number)} is not a whole number of at most 18 digits")
-        group = int(number) or None
         outline = shape.tag == "polygon" or (len(points) == 8 and shape.tag == "box")
-        drawn.add(
-            name, points, outline=outline, keypoints=keypoints, group=group, occluded=shape.get("occluded") == "1"
-        )
+        numbers = {"occluded": int(shape.get("occluded") == "1")} | ({"group_id": int(number)} if int(number) else {})
+        drawn.add(name, points, outline=outline, keypoints=keypoints, numbers=numbers)
 
     def _keypoints(self, name: str, shape: Element) -> list[float]:
         """x, y, visibility of each: those of a skeleton in the order of its label."""
@@ -171,30 +166,23 @@ class _TaskLabels:
 
 def _numbers(shape: Element, *names: str) -> list[float]:
     """Attributes of a shape. Raises ValueError."""
-    return [_number(name, shape.get(name, "")) for name in names]
-
-
-def _number(name: str, text: str) -> float:
-    with suppress(ValueError):
-        if not is_far(number := float(text)):
-            return number
-    raise ValueError(f"{name} {shown(text)} is not a number of pixels")
+    return [pixels_of(name, shape.get(name, "")) for name in names]
 
 
 def _points(shape: Element) -> list[float]:
     """x,y;x,y;... Raises ValueError."""
-    return [_number("points", number) for pair in shape.get("points", "").split(";") for number in pair.split(",")]
+    return [pixels_of("points", number) for pair in shape.get("points", "").split(";") for number in pair.split(",")]
 
 
 def _angle(shape: Element) -> float:
-    return math.radians(_number("rotation", shape.get("rotation", "0")))
+    return math.radians(pixels_of("rotation", shape.get("rotation", "0")))
 
 
 def _around_mask(shape: Element) -> list[float]:
     """The box around a mask: its run lengths go through width x height pixels, row by row, and begin with those of
     none. Raises ValueError."""
     left, top, width, height = map(int, _numbers(shape, "left", "top", "width", "height"))
-    runs = [int(_number("rle", run)) for run in shape.get("rle", "").split(",")]
+    runs = [int(pixels_of("rle", run)) for run in shape.get("rle", "").split(",")]
     if min(runs) < 0 or not 0 < sum(runs) == width * height <= _MOST_PIXELS:
         raise ValueError(f"its run lengths are not those of {height}x{width} pixels")
     y, x = np.repeat(np.arange(len(runs)) % 2, runs).reshape(height, width).nonzero()
@@ -209,9 +197,6 @@ def _turned(shape: Element, left: float, top: float, right: float, bottom: float
     if not angle:
         return [left, top, right, bottom]
     center, turn = complex(left + right, top + bottom) / 2, cmath.rect(1, angle)
-    corners = (complex(*one) for one in ((left, top), (right, top), (right, bottom), (left, bottom)))
-    return [side for one in corners for side in _sides(center + (one - center) * turn)]
-
-
-def _sides(point: complex) -> tuple[float, float]:
-    return point.real, point.imag
+    corners = (complex(left, top), complex(right, top), complex(right, bottom), complex(left, bottom))
+    turned = [center + (corner - center) * turn for corner in corners]
+    return [side for point in turned for side in (point.real, point.imag)]

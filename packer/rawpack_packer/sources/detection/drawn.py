@@ -5,31 +5,56 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.detection import MOST_KEYPOINTS, POLYGONS, PolygonRows, keypoints_kind
 from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.listing.lines import shown
+from rawpack_packer.sources.numbers import is_far
 from rawpack_packer.sources.table.choose import Classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, ends_of
 from rawpack_packer.sources.table.objects import Objects
 from rawpack_packer.text import listed
 
-_NO_GROUP = -1
+T = TypeVar("T")
+NUMBERS = {
+    "occluded": ("uint8", 0), "group_id": ("int64", -1), "difficult": ("uint8", 0), "truncated": ("uint8", 0),
+    "pose": ("uint8", 0),
+}  # fmt: skip
+"""Name of a field with a number for each shape -> its dtype, and what a shape has that does not say it."""
+
+
+class _DrawnShape(NamedTuple):
+    name: str
+    points: Sequence[float]
+    outline: bool
+    keypoints: Sequence[float]
+    numbers: Mapping[str, int]
 
 
 class Drawn:
     """Collects shapes. Coordinates are pixels: x, y, x, y, ..."""
 
-    def __init__(self, where: str) -> None:
-        """where: the source, printable."""
+    def __init__(self, where: str, always: Sequence[str] = ()) -> None:
+        """where: the source, printable. always: those of `NUMBERS` that are fields even if no shape says them."""
         self.left_out = Counter[str]()
         """What shapes have that no field has -> how often."""
-        self._where, self._names, self._boxes, self._polygons = where, list[str](), array("d"), PolygonRows()
-        self._groups, self._occluded, self._keypoints = array("q"), array("b"), dict[int, Sequence[float]]()
-        self._lengths, self._sizes, self._in_image = list[int](), list[tuple[int, int]](), 0
+        self.faults = dict[int, str]()
+        """Number of an image that is rejected -> where and what is wrong."""
+        self.names = list[str]()
+        """The class of each shape."""
+        self.size: tuple[int | None, int | None] = (0, 0)
+        """Height and width of this image, as its file says."""
+        self._where, self._always, self._boxes, self._polygons = where, always, array("d"), PolygonRows()
+        self._numbers = {name: array("q") for name in NUMBERS}
+        self._keypoints = dict[int, Sequence[float]]()
+        self._lengths, self._sizes, self._shapes = list[int](), list[tuple[int, int]](), list[_DrawnShape]()
 
     def add(
         self,
@@ -38,47 +63,65 @@ class Drawn:
         *,
         outline: bool = False,
         keypoints: Sequence[float] = (),
-        group: int | None = None,
-        occluded: bool = False,
+        numbers: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """A shape of this image, whose box is the smallest around its points. outline: whether they are one.
-        keypoints: x, y, visibility of each. Raises ValueError."""
+        keypoints: x, y, visibility of each. numbers: those of `NUMBERS` that it says. Raises ValueError."""
         if not name:
             raise ValueError("it has no label")
         if len(points) < (6 if outline else 2) or len(points) % 2 or not all(map(math.isfinite, points)):
             raise ValueError(f"{len(points)} coordinates, not x, y of each point")
-        if outline:
-            self._polygons.add([*points], self._in_image)
-        if keypoints:
-            self._keypoints[len(self._names)] = keypoints
-        x, y = points[::2], points[1::2]
-        self._boxes.extend((min(x), min(y), max(x), max(y)))
-        self._names.append(name)
-        self._groups.append(_NO_GROUP if group is None else group)
-        self._occluded.append(occluded)
-        self._in_image += 1
+        self._shapes.append(_DrawnShape(name, points, outline, keypoints, numbers))
 
-    def end(self, height: int | None, width: int | None) -> None:
-        """The next shape belongs to the next image. height, width: of this one, as its file says."""
-        self._lengths.append(self._in_image)
-        self._sizes.append((height or 0, width or 0))
+    def add_all(self, shapes: Iterable[T], add: Callable[[Drawn, T], None], call: Callable[[int, T], str]) -> None:
+        """The shapes of this image. add: adds one of them, or raises ValueError. call: what messages call one, by its
+        number from 1. Raises ValueError with its place."""
+        for number, shape in enumerate(shapes, 1):
+            try:
+                add(self, shape)
+            except ValueError as error:
+                raise ValueError(f"{call(number, shape)}: {error}") from error
+
+    @contextmanager
+    def image(self, place: str) -> Iterator[None]:
+        """The shapes of the next image are added meanwhile. A ValueError rejects it. place: what messages call its
+        annotation."""
+        try:
+            yield
+        except ValueError as error:
+            self.faults[len(self._lengths)] = f"{place}{error}"
+            self._shapes.clear()
+        for row, shape in enumerate(self._shapes):
+            if shape.outline:
+                self._polygons.add([*shape.points], row)
+            if shape.keypoints:
+                self._keypoints[len(self.names)] = shape.keypoints
+            x, y = shape.points[::2], shape.points[1::2]
+            self._boxes.extend((min(x), min(y), max(x), max(y)))
+            self.names.append(shape.name)
+            for name, (_, missing) in NUMBERS.items():
+                self._numbers[name].append(shape.numbers.get(name, missing))
+        self._lengths.append(len(self._shapes))
+        self._sizes.append((self.size[0] or 0, self.size[1] or 0))
         self._polygons.end()
-        self._in_image = 0
+        self._shapes, self.size = [], (0, 0)
 
     def fields(
         self, classes: Classes | None, image_name: Callable[[int], str], mirror: tuple[int, ...] = ()
     ) -> tuple[dict[str, FieldKind], dict[str, Column], tuple[str, ...] | None]:
-        """`boxes`, and what else there is of `occluded`, `group_id`, `polygons` and `keypoints`; and the names of the
-        classes. classes: None for the sorted names. image_name: of image i, in messages. mirror: of keypoints. Raises
+        """`boxes`, and what else there is of `NUMBERS`, `polygons` and `keypoints`; and the names of the classes.
+        classes: None for the sorted names. image_name: of image i, in messages. mirror: of keypoints. Raises
         UsageError."""
         ends = ends_of(self._lengths)
         labels = number_labels(
-            self._names, classes, where=self._where,
+            self.names, classes, where=self._where,
             row_name=lambda row: f"a shape of {image_name(int(np.searchsorted(ends, row, 'right')) - 1)}",
         )  # fmt: skip
-        groups, occluded = np.array(self._groups, np.int64), np.array(self._occluded, np.uint8)
-        others = {name: one for name, one, none in (("occluded", occluded, 0), ("group_id", groups, _NO_GROUP))
-                  if (one != none).any()}  # fmt: skip
+        others = {
+            name: np.array(self._numbers[name], dtype)
+            for name, (dtype, missing) in NUMBERS.items()
+            if name in self._always or any(number != missing for number in self._numbers[name])
+        }
         boxes, sizes = np.array(self._boxes, np.float64).reshape(-1, 4), np.array(self._sizes, np.int64).reshape(-1, 2)
         kinds, columns = Objects(boxes, "xyxy", ends, labels, others, sizes).fields()
         if len(self._polygons):
@@ -98,3 +141,13 @@ class Drawn:
         """A line for what was left out."""
         some = [f"{what} {count}" for what, count in self.left_out.most_common()]
         return [f"left out of the annotations: {listed(some, 8)}"] if some else []
+
+
+def pixels_of(name: str, text: str) -> float:
+    """A coordinate that is written as text. name: what it is called. Raises ValueError."""
+    if not text:
+        raise ValueError(f"it has no {name}")
+    with suppress(ValueError):
+        if "_" not in text and not is_far(number := float(text)):  # only Python reads 1_0 as a number
+            return number
+    raise ValueError(f"{name} {shown(text)} is not a number of pixels")

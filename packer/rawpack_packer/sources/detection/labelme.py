@@ -17,7 +17,6 @@ from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.detection import BoxSource, SharedFiles, images_below, read_annotation, without_files
 from rawpack_packer.sources.detection.drawn import Drawn
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
-from rawpack_packer.sources.listing.lines import fault
 from rawpack_packer.sources.numbers import Int64, Length, Pixels
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.sources.table.columns import Files, texts_of
@@ -65,55 +64,51 @@ class LabelmeSource(BoxSource):
         """path: the folder. classes: replaces the names that are found. skip_unreadable, progress: as for
         `FolderSource`.
 
-        Raises UsageError if there is no image or no such file, BadListingError with the first fault.
+        Raises UsageError if there is no image or no such file, BadListingError if no shape can be read.
         """
         root = Path(path).absolute()
         where = plain(os.fsencode(root))
-        names, states, info = images_below(root, skip_unreadable, progress)
-        drawn, of_files, read = Drawn(where), list[tuple[int, int]](), 0
-        shared = SharedFiles(names, _file_of, where)
+        names, states, info = images_below(root, skip_unreadable, progress, _SUFFIX)
+        drawn, of_files, missing = Drawn(where), list[tuple[int, int]](), 0
+        shared = SharedFiles(names, _file_of)
         for name, (size, _) in zip(names, states.tolist(), strict=True):
             file = _file_of(name)
             data, state = (None, UNKNOWN) if size == NOT_SCANNED else read_annotation(root, file, where)
-            found = LabelFile([]) if data is None else _parsed(data, file, where)
-            if data is not None and shared.is_of(name, file, found.imagePath or ""):
-                read += 1
-            else:
-                found = LabelFile([])
-            for number, shape in enumerate(found.shapes, 1):
-                try:
-                    _add(drawn, shape)
-                except ValueError as error:
-                    raise fault(where, 0, 0, "", f"shape {number}: {error}", file=file) from error
-            drawn.left_out.update(f"flag {flag}" for flag, value in (found.flags or {}).items() if value)
-            drawn.end(found.imageHeight, found.imageWidth)
             of_files.append(state)
-        if not read:
+            with drawn.image(f"{file}: "):
+                label = None if data is None else _parsed(data)
+                if label is None or not shared.is_of(name, file, label.imagePath or ""):
+                    missing += 1
+                else:
+                    drawn.size = label.imageHeight, label.imageWidth
+                    drawn.add_all(label.shapes, _add, lambda number, _: f"shape {number}")
+                    drawn.left_out.update(f"flag {flag}" for flag, value in (label.flags or {}).items() if value)
+        if missing == len(names):
             raise UsageError(f"{where} has no JSON file of labelme next to any image, such as {plain(file)}")
         kinds, columns, labels = drawn.fields(classes, lambda i: names[i])
         info = replace(
-            without_files(info, _SUFFIX, read),
+            without_files(info, _SUFFIX, len(names) - missing),
             kind="labelme",
             fields=kinds,
             classes=labels,
-            empty_classes=(),
-            flat=False,
             options=given_options(classes=named_file(classes)),
             problems=(*info.problems, *drawn.problems()),
         )
-        info = replace(info, counts={**info.counts, "no_annotation": len(names) - read})
-        super().__init__(info, Files(str(root), texts_of(names), states), columns, np.array(of_files, np.int64))
+        info = replace(info, counts={**info.counts, "no_annotation": missing})
+        files = Files(str(root), texts_of(names), states)
+        super().__init__(info, files, columns, np.array(of_files, np.int64), drawn.faults)
 
 
 def _file_of(image: str) -> str:
     return os.path.splitext(image)[0] + _SUFFIX  # noqa: PTH122 - of a path, with its folders
 
 
-def _parsed(data: bytes, file: str, where: str) -> LabelFile:
+def _parsed(data: bytes) -> LabelFile:
+    """Raises ValueError."""
     try:
         return msgspec.json.decode(data, type=LabelFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise fault(where, 0, 0, "", f"is not labelme's: {error}", file=file) from error
+        raise ValueError(f"is not labelme's: {error}") from error
 
 
 def _add(drawn: Drawn, shape: Shape) -> None:
@@ -128,6 +123,7 @@ def _add(drawn: Drawn, shape: Shape) -> None:
     elif kind not in ("rectangle", "polygon"):
         drawn.left_out[kind] += 1
         return
-    drawn.add(shape.label, points, outline=kind == "polygon", group=shape.group_id)
+    numbers = {} if shape.group_id is None else {"group_id": shape.group_id}
+    drawn.add(shape.label, points, outline=kind == "polygon", numbers=numbers)
     drawn.left_out.update(f"flag {flag}" for flag, value in (shape.flags or {}).items() if value)
     drawn.left_out.update(["description"] * bool(shape.description) + ["pixels of masks"] * (kind == "mask"))

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.detection import (
-    FOLDER_COUNTS,
     BoxSource,
     SharedFiles,
     images_below,
     lines_of,
     masks_of,
     read_annotation,
+    without_files,
     xml_of,
 )
+from rawpack_packer.sources.detection.drawn import Drawn, pixels_of
 from rawpack_packer.sources.fields import FieldKind, Fields, check_names
-from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown, state_of
+from rawpack_packer.sources.listing.lines import CellPosition, PathParser, fault, shown
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.numbers import is_far, side
-from rawpack_packer.sources.table.choose import Classes, classes_of, named_file, number_labels
-from rawpack_packer.sources.table.columns import Column, Files, Rows, ends_of, texts_of
-from rawpack_packer.sources.table.objects import Objects
+from rawpack_packer.sources.numbers import side
+from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
+from rawpack_packer.sources.table.columns import Files, Rows, texts_of
 from rawpack_packer.text import count, listed, plain
 
 CLASSES = (
@@ -47,34 +47,18 @@ _MOST_BYTES = 8 << 20
 """Of an XML file: 30,000 objects."""
 
 
-@dataclass
-class ImageObjects:
-    """The objects in one image."""
-
-    names: list[str] = field(default_factory=list)
-    """Of their classes."""
-    rows: list[tuple[float, ...]] = field(default_factory=list)
-    """Left, top, right, bottom in pixels, counted from the image's corner; difficult, truncated, number of the pose."""
-    size: tuple[int, int] = (0, 0)
-    """(height, width) of the image; 0 where the file does not say."""
-    file: str = ""
-    """The name of the image, as the file has it."""
-
-
 def is_voc(listing: Listing) -> bool:
     """Whether a path is a folder with JPEGImages and Annotations, or names a list of one, as `VOC2012/train`."""
     if listing.exists:
         return (listing / _IMAGES).is_dir and (listing / _XML).is_dir
-    path = listing.path
-    return is_voc(listing.above) and any(
-        _list(path.parent, kind, path.name).is_file() for kind in ("Main", "Segmentation")
-    )
+    lists = (_list(listing.above, kind, listing.path.name) for kind in ("Main", "Segmentation"))
+    return is_voc(listing.above) and any(file.is_file for file in lists)
 
 
 def voc_splits(listing: Listing) -> list[str]:
     """Those of train, val and test of which such a folder has lists; empty where there are fewer than two."""
-    found = [name for name in _SPLITS if _list(listing.path, "Main", name).is_file()]
-    return found if len(found) > 1 else []
+    names = [name for name in _SPLITS if _list(listing, "Main", name).is_file]
+    return names if len(names) > 1 else []
 
 
 class VocSource(BoxSource):
@@ -101,68 +85,86 @@ class VocSource(BoxSource):
         ImageSets/Segmentation name. classes: replaces the names that are found. skip_unreadable, progress: as for
         `FolderSource`.
 
-        Raises UsageError if there is no image, BadListingError with the first fault.
+        Raises UsageError if there is no image, BadListingError if no box can be read.
         """
-        given = Path(path).absolute()
-        where = plain(os.fsencode(given))
-        root, split = (given, None) if given.exists() else (given.parent, given.name)
+        listing = Listing.of(path)
+        where = plain(os.fsencode(listing.path.absolute()))
+        whole, split = (listing, None) if listing.exists else (listing.above, listing.path.name)
+        root = whole.path.absolute()
         words = words_of(fields)
         masks = masks_of(
             words,
-            lambda folder: "/" not in folder and os.path.isdir(root / folder),  # noqa: PTH112
+            lambda folder: "/" not in folder and (whole / folder).is_dir,
             "for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as SegmentationClass:mask, with a folder of "
             f"masks in {plain(os.fspath(root))}",
         )
         check_names(["boxes", *_FLAGS, *masks])
         every, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
-        list_file = None if split is None else _list(root, "Segmentation" if masks else "Main", split)
-        chosen = _with_masks(root, every, masks) if list_file is None else _listed(list_file, every, where)
+        of_list = []
+        if split is None:
+            with_masks = [all((root / m / f"{_stem(name)}.png").is_file() for m in masks.values()) for name in every]
+            chosen = np.flatnonzero(with_masks)
+        else:
+            chosen, state = _listed(_list(whole, "Segmentation" if masks else "Main", split), every, where)
+            of_list.append(state)
         if not len(chosen):
             raise UsageError(
                 f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
             )
-        names = [every[i] for i in chosen.tolist()]
-        found, xml_states = _annotations(root, names, where)
-        labels = classes_of(classes) if classes is not None else _classes(root, found, names, where)
-        kinds, columns, labels = _columns(found, labels, where, names)
+        names, drawn = [every[i] for i in chosen.tolist()], Drawn(where, always=_FLAGS)
+        missing, xml_states = _add_files(drawn, root, names, where)
+        without_image = _xml_stems(whole / _XML) - {*map(_stem, every)}
+        if classes is None:  # all splits have the same, VOC's own or those of all files
+            others = Drawn(where)
+            _add_files(others, root, sorted(_xml_stems(whole / _XML) - {*map(_stem, names)}), where)
+            used = {*drawn.names, *others.names}
+            classes = CLASSES if used <= {*CLASSES} else sorted(used)
+            file_of_classes = None
+        else:
+            classes, file_of_classes = classes_of(classes), named_file(classes)
+        kinds, columns, labels = drawn.fields(classes, lambda i: _xml_of(names[i]))
         for name, inside in masks.items():
             kinds[name], columns[name] = _masks(root, inside, name, names, where)
-        info = SourceInfo(
+        lone = [f"{count(len(without_image), 'XML file')} without an image, left out: {plain(min(without_image))}.xml"
+                ] if without_image else []  # fmt: skip
+        info = without_files(folder)
+        info = replace(
+            info,
             kind="voc",
             root=where,
             paths=(str(root),),
             fields=kinds,
-            classes=labels,
-            options=given_options(field=words, classes=named_file(classes)),
-            counts={
-                **{name: folder.counts[name] for name in FOLDER_COUNTS},
-                "no_annotation": sum(one is None for one in found),
-            },
-            skipped=folder.skipped,
-            problems=(*folder.problems, *_without_image(root, every)),
+            classes=labels or (),
+            options=given_options(field=words, classes=file_of_classes),
+            counts={**info.counts, "no_annotation": missing},
+            problems=(*info.problems, *lone),
         )
         files = Files(str(root), texts_of([f"{_IMAGES}/{name}" for name in names]), states[chosen])
-        of_list = () if list_file is None else (state_of(list_file, ""),)
-        super().__init__(info, files, columns, np.concatenate([xml_states, *of_list]))
+        super().__init__(info, files, columns, np.concatenate([xml_states, *of_list]), drawn.faults)
 
 
-def _list(root: Path, kind: str, split: str) -> Path:
-    return root / _SETS / kind / f"{split}.txt"
+def _list(listing: Listing, kind: str, split: str) -> Listing:
+    return listing / f"{_SETS}/{kind}/{split}.txt"
 
 
 def _stem(name: str) -> str:
     return os.path.splitext(name)[0]  # noqa: PTH122 - of a path, with its folders
 
 
-def _with_masks(root: Path, images: Sequence[str], masks: Mapping[str, str]) -> Rows:
-    """The numbers of the images that have all masks. masks: field -> its folder."""
-    there = [all((root / one / f"{_stem(name)}.png").is_file() for one in masks.values()) for name in images]
-    return np.flatnonzero(there)
+def _xml_of(image: str) -> str:
+    return f"{_XML}/{_stem(image)}.xml"
+
+
+def _xml_stems(folder: Listing) -> set[str]:
+    """The names of the XML files in a folder, without their suffix; none where it cannot be read."""
+    with suppress(OSError, ValueError):
+        return {name.removesuffix(".xml") for name, _ in folder.all_names() if name.endswith(".xml")}
+    return set()
 
 
 def _masks(root: Path, folder: str, name: str, images: Sequence[str], where: str) -> tuple[FieldKind, Files]:
     """The masks of images as a field of this name. Raises BadListingError where one is missing."""
-    paths = [f"{folder}/{_stem(one)}.png" for one in images]
+    paths = [f"{folder}/{_stem(image)}.png" for image in images]
     for mask in paths:
         if not (root / mask).is_file():
             raise fault(where, 0, 0, "", "there is no such mask", file=mask)
@@ -171,119 +173,71 @@ def _masks(root: Path, folder: str, name: str, images: Sequence[str], where: str
     return parser.finish("mask")
 
 
-def _without_image(root: Path, images: Sequence[str]) -> list[str]:
-    """A line where XML files belong to no image: their objects are in no sample."""
-    lone = sorted({path.stem for path in (root / _XML).glob("*.xml")} - {*map(_stem, images)})
-    return [f"{count(len(lone), 'XML file')} without an image, left out: {plain(lone[0])}.xml"] if lone else []
-
-
-def _xml_of(image: str) -> str:
-    return f"{_XML}/{_stem(image)}.xml"
-
-
-def _listed(file: Path, images: Sequence[str], where: str) -> Rows:
-    """The numbers of the images that a list names, in its order."""
-    short = f"{_SETS}/{file.parent.name}/{file.name}"
+def _listed(file: Listing, images: Sequence[str], where: str) -> tuple[Rows, Rows]:
+    """The numbers of the images that a list names, in its order; and its state."""
+    short = f"{_SETS}/{file.path.parent.name}/{file.path.name}"
     numbers = dict[str, list[int]]()
     for i, name in enumerate(images):
         numbers.setdefault(_stem(name), []).append(i)
     chosen = dict[int, int]()
-    for line, name in lines_of(file):
+    lines, state = lines_of(file, plain(os.fsencode(file.path.absolute())))
+    for line, name in lines:
         i, *more = numbers.get(name, numbers.get(name.split()[0], [-1]))
         if i < 0:
             raise fault(where, line, 0, "", f"there is no image {name} in {_IMAGES}", file=short)
         if more:
-            names = listed([images[one] for one in (i, *more)], 3)
+            names = listed([images[k] for k in (i, *more)], 3)
             raise fault(where, line, 0, "", f"{name} may be {names}: take out all but one of these", file=short)
         if chosen.setdefault(i, line) != line:
             raise fault(where, line, 0, "", f"{name} is on line {chosen[i]} already", file=short)
-    return np.array([*chosen], np.int64)
+    return np.array([*chosen], np.int64), state
 
 
-def _annotations(root: Path, images: Sequence[str], where: str) -> tuple[list[ImageObjects | None], Rows]:
-    """What the XML file of each image says, and size and mtime of these files; None and UNKNOWN where there is none."""
-    found, states, shared = list[ImageObjects | None](), list[tuple[int, int]](), SharedFiles(images, _xml_of, where)
+def _add_files(drawn: Drawn, root: Path, images: Sequence[str], where: str) -> tuple[int, Rows]:
+    """Add what the XML file of each image says. Returns how many images have none; and size and mtime of each file,
+    UNKNOWN where there is none."""
+    missing, states, shared = 0, list[tuple[int, int]](), SharedFiles(images, _xml_of)
     for image in images:
         name = _xml_of(image)
         data, state = read_annotation(root, name, where)
-        one = None if data is None else _parse(data, name, where)
-        found.append(one if one is None or shared.is_of(image, name, one.file) else None)
         states.append(state)
-    return found, np.array(states, np.int64).reshape(-1, 2)
+        with drawn.image(f"{name}: "):
+            tree = None if data is None else _tree(data)
+            if tree is None or not shared.is_of(image, name, _text(tree, "filename")):
+                missing += 1
+            else:
+                drawn.size = side(_text(tree, "size/height")), side(_text(tree, "size/width"))
+                drawn.add_all(tree.iterfind("object"), _add, lambda number, _: f"object {number}")
+    return missing, np.array(states, np.int64).reshape(-1, 2)
 
 
-def _parse(data: bytes, name: str, where: str) -> ImageObjects:
-    """What an XML file says. name: of the file. where: the source, printable. Raises BadListingError."""
-    found = ImageObjects()
+def _tree(data: bytes) -> Element:
+    """An XML file of an image. Raises ValueError."""
     if len(data) > _MOST_BYTES:
-        raise fault(where, 0, 0, "", f"more than {_MOST_BYTES} bytes", file=name)
-    root = xml_of(data, name, where)
-    if root.tag != "annotation":
-        raise fault(where, 0, 0, "", f"<{shown(root.tag)[1:-1]}> is not an annotation of Pascal VOC", file=name)
-    found.file = (root.findtext("filename") or "").strip()
-    found.size = side((root.findtext("size/height") or "").strip()), side((root.findtext("size/width") or "").strip())
-    for number, one in enumerate(root.iterfind("object"), 1):
-        try:
-            _add(found, one)
-        except ValueError as error:
-            raise fault(where, 0, 0, "", f"object {number}: {error}", file=name) from error
-    return found
+        raise ValueError(f"more than {_MOST_BYTES} bytes")
+    tree = xml_of(data)
+    if tree.tag != "annotation":
+        raise ValueError(f"<{shown(tree.tag)[1:-1]}> is not an annotation of Pascal VOC")
+    return tree
 
 
-def _add(found: ImageObjects, one: ElementTree.Element) -> None:
+def _text(element: Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
+
+
+def _add(drawn: Drawn, shape: Element) -> None:
     """Add an object to those of its image. Raises ValueError. A person's <part> has a name and a box of its own."""
-
-    def text(path: str) -> str:
-        return (one.findtext(path) or "").strip()
-
-    name, pose = text("name"), text("pose")
-    if not name:
-        raise ValueError("it has no name")
-    left, top, right, bottom = (_number(end, text(f"bndbox/{end}")) for end in ("xmin", "ymin", "xmax", "ymax"))
+    left, top, right, bottom = (
+        pixels_of(end, _text(shape, f"bndbox/{end}")) for end in ("xmin", "ymin", "xmax", "ymax")
+    )
     if right < left or bottom < top:
         raise ValueError(f"bndbox ({left:g}, {top:g}, {right:g}, {bottom:g}): its end is before its beginning")
-    flags = {flag: text(flag) for flag in ("difficult", "truncated")}
-    for flag, value in flags.items():
-        if value not in ("", "0", "1"):
+    numbers = dict[str, int]()
+    for flag in ("difficult", "truncated"):
+        if (value := _text(shape, flag)) not in ("", "0", "1"):
             raise ValueError(f"{flag} {shown(value)} is not 0 or 1")
+        numbers[flag] = int(value or 0)
+    pose = _text(shape, "pose")
+    numbers["pose"] = POSES.index(pose) if pose in POSES else 0
     # VOC counts pixels from 1, and both ends belong to the box.
-    numbers = [int(value or 0) for value in flags.values()]
-    found.rows.append((left - 1, top - 1, right, bottom, *numbers, POSES.index(pose) if pose in POSES else 0))
-    found.names.append(name)
-
-
-def _number(name: str, text: str) -> float:
-    if not text:
-        raise ValueError(f"it has no {name}")
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if is_far(number) or "_" in text:
-        raise ValueError(f"{name} {shown(text)} is not a number of pixels")
-    return number
-
-
-def _classes(root: Path, found: Sequence[ImageObjects | None], images: Sequence[str], where: str) -> tuple[str, ...]:
-    """VOC's own, or else the sorted names in all XML files of the set, so that all splits have the same."""
-    every = {path.name for path in (root / _XML).glob("*.xml")}
-    more, _ = _annotations(root, sorted(every - {f"{_stem(name)}.xml" for name in images}), where)
-    names = {name for one in (*found, *more) if one is not None for name in one.names}
-    return CLASSES if names <= {*CLASSES} else tuple(sorted(names))
-
-
-def _columns(
-    found: Sequence[ImageObjects | None], classes: Sequence[str], where: str, images: Sequence[str]
-) -> tuple[dict[str, FieldKind], dict[str, Column], tuple[str, ...]]:
-    """Fields, what they are, and the names of the classes, without numbers before them. Raises UsageError."""
-    every = [one or ImageObjects() for one in found]
-    ends = ends_of([len(one.names) for one in every])
-    values = np.array([row for one in every for row in one.rows], np.float64).reshape(-1, 4 + len(_FLAGS))
-    labels = number_labels(
-        [name for one in every for name in one.names], classes, where=where,
-        row_name=lambda row: _xml_of(images[int(np.searchsorted(ends, row, "right")) - 1]),
-    )  # fmt: skip
-    flags = {name: values[:, i].astype(np.uint8) for i, name in enumerate(_FLAGS, 4)}
-    sizes = np.array([one.size for one in every], np.int64)
-    kinds, columns = Objects(values[:, :4], "xyxy", ends, labels, flags, sizes).fields()
-    return kinds, columns, labels.names or ()
+    drawn.add(_text(shape, "name"), (left - 1, top - 1, right, bottom), numbers=numbers)

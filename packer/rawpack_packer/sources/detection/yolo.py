@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
@@ -23,6 +22,7 @@ from rawpack_packer.sources.detection import (
     BoxSource,
     FractionsColumn,
     PolygonRows,
+    SharedFiles,
     images_below,
     keypoints_kind,
     read_annotation,
@@ -32,15 +32,17 @@ from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml,
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
-from rawpack_packer.sources.listing.lines import BadListingError, fault, state_of
+from rawpack_packer.sources.listing.lines import BadListingError, fault
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
-from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, ends_of, texts_of
+from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
 from rawpack_packer.text import count, plain
 
 _SPLITS = ("train", "val", "valid", "test")
 _IMAGES = ("images", "JPEGImages")
 _VALUES = ("class", "x", "y", "width", "height")
+_HAIR = 0.01
+"""How far outside of 0 to 1 a number may be, as for Ultralytics: tools round."""
 _NAME_FILES = ("classes.txt", "obj.names")
 _YAML = ("data.yaml", "dataset.yaml", "data.yml")
 
@@ -51,8 +53,7 @@ def is_yolo(listing: Listing) -> bool:
     folders = [listing, *(listing / split for split in _SPLITS)]
     if any((folder / "labels").is_dir and any((folder / name).is_dir for name in _IMAGES) for folder in folders):
         return True
-    path = listing.path
-    return not listing.exists and (is_data_yaml(path.parent) or _inner(path) is not None)
+    return not listing.exists and (is_data_yaml(listing.above) or _inner(listing) is not None)
 
 
 class YoloSource(BoxSource):
@@ -82,28 +83,27 @@ class YoloSource(BoxSource):
         a data.yaml, names and keypoints count then.
         skip_unreadable, progress: as for `FolderSource`.
 
-        Raises UsageError if there is no image, BadListingError with the first line that is no box.
+        Raises UsageError if there is no image, BadListingError if no line can be read.
         """
-        given = Path(path).absolute()
-        where = plain(os.fsencode(given))
-        found = _images(given, images, labels_dir, skip_unreadable, progress, where)
-        names = None if found.yaml is None else found.yaml.names
-        names = classes_of(classes) if classes is not None else names or _names(found.named)
-        about = found.yaml or _yaml_of(found.named)
-        keypoints, mirror = (None, ()) if about is None else (about.keypoints, about.mirror)
+        listing = Listing.of(path)
+        where = plain(os.fsencode(listing.path.absolute()))
+        pictures = _images(listing, images, labels_dir, skip_unreadable, progress, where)
+        data_yaml = pictures.yaml or _yaml_of(pictures.named)
+        names = None if pictures.yaml is None else pictures.yaml.names
+        names = classes_of(classes) if classes is not None else names or _names(pictures.named)
+        keypoints, mirror = (None, ()) if data_yaml is None else (data_yaml.keypoints, data_yaml.mirror)
         label = label_of if labels_dir is None else partial(label_in, labels_dir)
-        reader = _LabelReader(found.root, where, math.inf if names is None else len(names), keypoints)
-        scanned = found.states[:, 0] != NOT_SCANNED
-        for image, known in zip(found.paths, scanned, strict=True):
-            reader.add(label(image) if known else None)
+        reader = _LabelReader(pictures.root, where, math.inf if names is None else len(names), keypoints)
+        scanned = pictures.states[:, 0] != NOT_SCANNED
+        for image, readable in zip(pictures.paths, scanned, strict=True):
+            reader.add(label(image) if readable else None)
         if not reader.files:
-            first = found.paths[int(scanned.argmax())]
+            first = pictures.paths[int(scanned.argmax())]
             raise UsageError(
                 f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
                 f"{plain(label(first))}; give the folder that contains images and labels, or both by {opt.images} and "
                 f"{opt.labels_dir}"
             )
-        problems = _twins(found.paths, reader.states, label)
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
         columns: dict[str, Column] = {"boxes": reader.boxes()}
         if keypoints is not None:
@@ -111,15 +111,19 @@ class YoloSource(BoxSource):
             columns["keypoints"] = FractionsColumn(reader.keypoints())
         if len(reader.polygons):
             kinds["polygons"], columns["polygons"] = POLYGONS, FractionsColumn(reader.polygons.column())
+        info = without_files(pictures.info, ".txt", reader.files)
         info = replace(
-            without_files(found.info, ".txt", reader.files),  # those of the boxes
+            info,
+            kind="yolo",
+            root=where,
             fields=kinds,
             classes=names,
             options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
-            problems=(*found.info.problems, *problems),
+            problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *reader.problems()),
         )
-        states = np.concatenate([np.array(reader.states, np.int64), *(state_of(file, "") for file in found.lists)])
-        super().__init__(info, Files(str(found.root), texts_of(found.paths), found.states), columns, states)
+        files = Files(str(pictures.root), texts_of(pictures.paths), pictures.states)
+        states = np.concatenate([np.array(reader.states, np.int64), *pictures.lists])
+        super().__init__(info, files, columns, states, reader.faults)
 
 
 @dataclass
@@ -128,19 +132,19 @@ class _ImageSet:
 
     root: Path
     """What paths are relative to."""
-    named: Path
+    named: Listing
     """The folder that may have files with names of classes."""
     yaml: DataYaml | None
     paths: list[str]
-    states: NDArray[np.int64]
+    states: Rows
     info: SourceInfo
     """What the scans found."""
-    lists: list[Path]
-    """Files that say which images there are."""
+    lists: list[Rows]
+    """The states of files that say which images there are."""
 
 
 def _images(
-    path: Path,
+    listing: Listing,
     images: str | os.PathLike[str] | None,
     labels: str | os.PathLike[str] | None,
     skip_unreadable: bool,
@@ -150,67 +154,66 @@ def _images(
     for folder, option, what in ((images, opt.images, "images"), (labels, opt.labels_dir, "text files")):
         if folder is not None and not Path(folder).is_dir():
             raise UsageError(f"there is no folder {plain(os.fspath(folder))}: {option} names the folder of the {what}")
-    yaml, lists = None, list[Path]()
+    path = listing.path.absolute()
+    file, split = (listing, None) if is_data_yaml(listing) else (listing.above, path.name)
+    yaml, lists = None, list[Rows]()
+    if is_data_yaml(file):
+        yaml, state = read_yaml(file)
+        lists.append(state)
     root, places, within = path, [path], [path]
-    file, split = (path, None) if is_data_yaml(path) else (path.parent, path.name)
-    if images is not None:
+    if images is not None:  # the data.yaml is for the names of classes, and keypoints
         root = Path(images).absolute()
         places = [root]
-        if is_data_yaml(file):  # for the names of classes, and keypoints
-            yaml, lists = read_yaml(file), [file]
         if split is not None and yaml is not None:
-            raise UsageError(f"{where} is a split, and {opt.images} names all images: give {plain(os.fspath(file))}")
-    elif is_data_yaml(file):
-        yaml, lists = read_yaml(file), [file]
-        root, found = yaml.found()
-        if split is not None and split not in found:
-            raise UsageError(f"{plain(os.fspath(file))} has no split {plain(split)!r}: it has {', '.join(found)}")
-        chosen = found.values() if split is None else [found[split]]
-        places = list(dict.fromkeys(place for one in chosen for place in one))
-        within = [root, file.parent]
+            raise UsageError(
+                f"{where} is a split, and {opt.images} names all images: give {plain(os.fspath(yaml.path))}"
+            )
+    elif yaml is not None:
+        root, of_splits = yaml.places()
+        if split is not None and split not in of_splits:
+            raise UsageError(
+                f"{plain(os.fspath(yaml.path))} has no split {plain(split)!r}: it has {', '.join(of_splits)}"
+            )
+        chosen = of_splits.values() if split is None else [of_splits[split]]
+        places = list(dict.fromkeys(place for several in chosen for place in several))
+        within = [root, yaml.path.parent]
         root = Path(os.path.commonpath([root, *places]))
         root = root.parent if root.is_file() else root
-    elif (inner := _inner(path)) is not None and not os.path.lexists(path):
-        root, places = path.parent, [inner]
-    paths, states, problems = list[str](), list[NDArray[np.int64]](), list[str]()
-    counts, skipped = Counter[str](), Counter[str]()
+    elif not listing.exists and (inner := _inner(listing)) is not None:
+        root, places = path.parent, [inner.path.absolute()]
+    paths, states, problems = list[str](), list[Rows](), list[str]()
+    counts, skipped = Counter(dict.fromkeys(FOLDER_COUNTS, 0)), Counter[str]()
     for place in places:
         if place.is_file():
-            names, state = read_list(place, root, within, where)
-            lists.append(place)
+            names, of_images, of_list = read_list(place, root, within, where)
+            lists.append(of_list)
         else:
-            names, state, scan = images_below(place, skip_unreadable, progress)
+            names, of_images, scan = images_below(place, skip_unreadable, progress, ".txt")
             before = "" if place == root else f"{place.relative_to(root).as_posix()}/"
             names = [before + name for name in names]
             problems += scan.problems
             skipped.update(scan.skipped)
             counts.update(scan.counts)
         paths += names
-        states.append(state)
+        states.append(of_images)
     if len(set(paths)) < len(paths):
-        twice = next(one for one, times in Counter(paths).items() if times > 1)
+        twice = next(name for name, times in Counter(paths).items() if times > 1)
         raise fault(where, 0, 0, "", f"{twice} is listed twice, and keys must be unique")
     if not paths:
         raise UsageError(f"{plain(os.fspath(path))} lists no image")
     read_from = [path if yaml is None else yaml.path, *([root] if yaml is not None or images is not None else [])]
     read_from += [] if labels is None else [Path(labels).absolute()]
-    info = SourceInfo(
-        kind="yolo",
-        root=where,
-        paths=tuple(os.fspath(one) for one in read_from if os.path.lexists(one)) or (str(root),),
-        counts={name: counts[name] for name in FOLDER_COUNTS},
-        skipped=skipped,
-        problems=tuple(problems),
-    )
-    named = path if yaml is None and path.exists() else root
+    there = tuple(os.fspath(folder) for folder in read_from if os.path.lexists(folder)) or (str(root),)
+    info = SourceInfo(kind="", root="", paths=there, counts=counts, skipped=skipped, problems=tuple(problems))
+    named = Listing(path if yaml is None and listing.exists else root)
     return _ImageSet(root, named, yaml, paths, np.concatenate(states), info, lists)
 
 
-def _inner(path: Path) -> Path | None:
+def _inner(listing: Listing) -> Listing | None:
     """The folder of images that a path such as `coco8/train` means; None where it means none."""
-    folder = path.parent / "images" / path.name
-    known = is_split(path.name) and os.path.isdir(folder) and os.path.isdir(path.parent / "labels")  # noqa: PTH112
-    return folder if known else None
+    folder, name = listing.above, listing.path.name
+    inner = folder / "images" / name
+    return inner if is_split(name) and inner.is_dir and (folder / "labels").is_dir else None
 
 
 class _LabelReader:
@@ -221,7 +224,10 @@ class _LabelReader:
         self._root, self._where, self._classes, self._keypoints = root, where, classes, keypoints
         self.states: list[tuple[int, int]] = []
         """Size and mtime of the file of each image."""
-        self.files = 0
+        self.files = self.clipped = 0
+        """How many were read, and how many lines had a number slightly outside 0 to 1."""
+        self.faults = dict[int, str]()
+        """Number of an image that is rejected -> where and what is wrong."""
         self.polygons = PolygonRows()
         self._values, self._points = array("d"), array("d")
         self._lengths: list[int] = []
@@ -229,13 +235,33 @@ class _LabelReader:
     def add(self, name: str | None) -> None:
         """Read the file of an image, by its path below the root; None where the image could not be looked at."""
         data, state = (None, UNKNOWN) if name is None else read_annotation(self._root, name, self._where)
-        before = len(self._values)
+        rows = list[list[float]]()
         if name is not None and data is not None:
             self.files += 1
-            self._parse(name, data)
+            try:
+                lines = ((number, line.split()) for number, line in enumerate(data.splitlines(), 1))
+                rows = [self._row(name, number, cells) for number, cells in lines if cells]
+            except BadListingError:  # of the names of classes, which are those of all images
+                raise
+            except ValueError as error:
+                self.faults[len(self.states)] = str(error)
+        for row, values in enumerate(rows):
+            if self._keypoints is not None:
+                self._points.extend(values[len(_VALUES) :])
+            elif len(values) > len(_VALUES):
+                x, y = values[1::2], values[2::2]
+                self.polygons.add(values[1:], row)
+                left, right, top, bottom = min(x), max(x), min(y), max(y)
+                values[1:] = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+            self._values.extend(values[: len(_VALUES)])
         self.states.append(state)
-        self._lengths.append((len(self._values) - before) // len(_VALUES))
+        self._lengths.append(len(rows))
         self.polygons.end()
+
+    def problems(self) -> list[str]:
+        """A line for numbers that were clipped."""
+        what = f"{count(self.clipped, 'box', 'boxes')} with a number up to {_HAIR} outside of 0 to 1, clipped to it"
+        return [what] if self.clipped else []
 
     def boxes(self) -> RaggedColumn:
         """The boxes of all images, as in the files."""
@@ -250,40 +276,29 @@ class _LabelReader:
             points = np.concatenate([points, np.full((*points.shape[:2], 1), 2.0)], axis=2)
         return RaggedColumn(points, ends_of(self._lengths))
 
-    def _parse(self, name: str, data: bytes) -> None:
-        count = 0
-        for number, line in enumerate(data.splitlines(), 1):
-            cells = line.split()
-            if not cells:
-                continue
-            values = self._numbers(cells)
-            if values is None:
-                raise self._fault(name, number, cells)
-            if self._keypoints is not None:
-                self._points.extend(values[len(_VALUES) :])
-            elif len(values) > len(_VALUES):
-                x, y = values[1::2], values[2::2]
-                self.polygons.add(values[1:], count)
-                left, right, top, bottom = min(x), max(x), min(y), max(y)
-                values[1:] = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
-            self._values.extend(values[: len(_VALUES)])
-            count += 1
-
-    def _numbers(self, cells: list[bytes]) -> list[float] | None:
-        """The values of a line; None where anything is wrong with it. All at once: outlines have very many."""
+    def _row(self, name: str, number: int, cells: list[bytes]) -> list[float]:
+        """The values of a line, all at once: outlines have very many. Raises ValueError with the place."""
         if self._wrong_length(len(cells)) or b"_" in b"".join(cells):  # only Python reads 1_0 as a number
-            return None
+            raise self._fault(name, number, cells)
         try:
             values = [*map(float, cells)]
         except ValueError:
-            return None
-        number, shares, visible = values[0], values[1:], list[float]()
+            raise self._fault(name, number, cells) from None
+        shares, visible = values[1:], list[float]()
         if self._keypoints is not None and self._keypoints[1] == 3:
             visible = shares[6::3]
             del shares[6::3]
-        good = 0 <= number < self._classes and number.is_integer() and all(one in (0, 1, 2) for one in visible)
-        # A NaN makes the sum one.
-        return values if good and min(shares) >= 0 and max(shares) <= 1 and sum(shares) >= 0 else None
+        low, high = min(shares), max(shares)
+        good = 0 <= values[0] < self._classes and values[0].is_integer() and all(one in (0, 1, 2) for one in visible)
+        if not good or low < -_HAIR or high > 1 + _HAIR or math.isnan(sum(shares)):
+            raise self._fault(name, number, cells)
+        if low < 0 or high > 1:
+            self.clipped += 1
+            clipped = [min(max(share, 0), 1) for share in shares]
+            for place, number_seen in enumerate(visible):
+                clipped.insert(6 + 3 * place, number_seen)
+            values[1:] = clipped
+        return values
 
     def _wrong_length(self, cells: int) -> str:
         """What is wrong with a line that has this number of values; empty if nothing is."""
@@ -298,10 +313,10 @@ class _LabelReader:
         what += ", and an outline class, x, y, x, y, x, y, ..." if cells > len(_VALUES) else ""
         return what + (": keypoints need kpt_shape in data.yaml" if cells > len(_VALUES) + 1 else "")
 
-    def _fault(self, name: str, line: int, cells: list[bytes]) -> BadListingError:
+    def _fault(self, name: str, line: int, cells: list[bytes]) -> ValueError:
         """The error for a line that has one."""
         if wrong := self._wrong_length(len(cells)):
-            return fault(self._where, line, min(len(cells), len(_VALUES)) + 1, "", wrong, file=name)
+            return ValueError(f"{name}, line {line}, column {min(len(cells), len(_VALUES)) + 1}: {wrong}")
         numbers = 2 if self._keypoints is None else self._keypoints[1]
         for column, cell in enumerate(cells):
             which = column - len(_VALUES)
@@ -317,26 +332,26 @@ class _LabelReader:
             elif called == "visibility":
                 wrong = "" if value in (0, 1, 2) else "is not 0, 1 or 2"
             else:
-                wrong = "" if 0 <= value <= 1 else "is not a fraction of the image, from 0 to 1"
+                wrong = "" if -_HAIR <= value <= 1 + _HAIR else "is not a fraction of the image, from 0 to 1"
             if wrong:
                 break
         # A link may lead out of the source, to values that its owner would not show.
         linked = os.path.islink(self._root / name)  # noqa: PTH114
         shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
-        return fault(self._where, line, column + 1, called, f"{shown}: {wrong}", file=name)
+        what = f"{name}, line {line}, column {column + 1} ({called}): {shown}: {wrong}"
+        beyond = called == "class" and value >= self._classes
+        return BadListingError(f"{self._where}: {plain(what)}") if beyond else ValueError(what)
 
 
 def _twins(images: Sequence[str], states: Sequence[tuple[int, int]], label: Callable[[str], str]) -> list[str]:
     """A line where images have one text file, as a.jpg and a.png do: Ultralytics, too, takes it for both. states: of
     the text file of each."""
-    first, twins = dict[str, str](), list[tuple[str, str]]()
-    for image, state in zip(images, states, strict=True):
-        if state != UNKNOWN and (one := first.setdefault(label(image), image)) != image:
-            twins.append((image, one))
+    read = [image for image, state in zip(images, states, strict=True) if state != UNKNOWN]
+    twins = [(image, first) for first, *others in SharedFiles(read, label).several.values() for image in others]
     if not twins:
         return []
-    one, other = map(plain, twins[0])
-    return [f"{count(len(twins), 'image has', 'images have')} the text file of another: {one} that of {other}"]
+    image, other = map(plain, twins[0])
+    return [f"{count(len(twins), 'image has', 'images have')} the text file of another: {image} that of {other}"]
 
 
 def label_of(image: str) -> str:
@@ -354,18 +369,18 @@ def label_in(labels: str | os.PathLike[str], image: str) -> str:
     return os.path.join(os.path.abspath(labels), os.path.splitext(image)[0] + ".txt")  # noqa: PTH100, PTH118, PTH122
 
 
-def _beside(root: Path, names: Iterable[str]) -> Path | None:
+def _beside(folder: Listing, names: Iterable[str]) -> Listing | None:
     """The first of some files that is in a folder; or next to it, if it is a split."""
-    folders = (root, root.parent) if is_split(root.name) else (root,)
-    return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
+    folders = (folder, folder.above) if is_split(folder.path.name) else (folder,)
+    return next((place / name for place in folders for name in names if (place / name).is_file), None)
 
 
-def _names(root: Path) -> tuple[str, ...] | None:
+def _names(folder: Listing) -> tuple[str, ...] | None:
     """The class names in a folder, if there are any."""
-    file = _beside(root, (*_NAME_FILES, *_YAML))
-    if file is None or file.name in _NAME_FILES:
+    file = _beside(folder, (*_NAME_FILES, *_YAML))
+    if file is None or file.path.name in _NAME_FILES:
         return None if file is None else classes_of(file)
-    if (names := read_yaml(file).names) is None:
+    if (names := read_yaml(file)[0].names) is None:
         raise UsageError(
             f"{plain(os.fspath(file))} has no list 'names' of class names; give a file with one name per line by "
             f"{opt.classes}"
@@ -373,7 +388,7 @@ def _names(root: Path) -> tuple[str, ...] | None:
     return names
 
 
-def _yaml_of(root: Path) -> DataYaml | None:
+def _yaml_of(folder: Listing) -> DataYaml | None:
     """The data.yaml in a folder, if it speaks of keypoints."""
-    file = _beside(root, _YAML)
-    return None if file is None or b"kpt_shape" not in file.read_bytes() else read_yaml(file)
+    file = _beside(folder, _YAML)
+    return None if file is None or b"kpt_shape" not in file.contents() else read_yaml(file)[0]

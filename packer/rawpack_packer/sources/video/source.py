@@ -230,18 +230,17 @@ class FrameSource(VideoPart):
         return np.asarray(self._ends[:-1][np.array([taken.unread for taken in self._videos], bool)], np.int64)
 
     def containers(self) -> Containers:
-        """See `HasContainers`: the videos, or the parts of videos that a listing names."""
+        """The videos, or the parts of videos that a listing names."""
         missing = np.array([taken.missing for taken in self._videos], np.float64)
         sizes = [0 if taken.unread else taken.length for taken in self._videos]
         stands = np.where(missing > 0, self._ends[1:] - 1, -1)
         return Containers("video", self._ends[:-1], np.array(sizes, np.int64), stands, missing)
 
     def videos(self) -> Videos:
-        """The video of each frame."""
         return Videos(self._video_of(), [taken.file.key for taken in self._videos for _ in range(len(taken))])
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`: those of a listing."""
+        """Those of a listing."""
         column = None if self._lines is None else self._columns.get(name)
         return None if column is None else column.pick(self._video_of())
 
@@ -336,7 +335,7 @@ def open_listing(
     from rawpack_packer.sources.parquet import listing_files, tables_of_files
 
     selected = {name: options.pop(name) for name in _OPTIONS if name in options}
-    at = Listing(path)
+    at = Listing.of(path)
     kinds: tuple[tuple[Callable[[Listing], object], type[ListingSource]], ...] = (
         (lambda at: at.is_file, ListingSource),
         (tables_of_files, Img2datasetSource),
