@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
@@ -108,15 +107,6 @@ KINDS: dict[str, SourceKind] = {
         Signs(named=r"(?-i:\.np[yz])$"),
         Signs(contains=("raw",), holds=r"\.np[yz]$|idx\d-ubyte", absent=True, decides="array_files:holds_arrays"),
         first_bytes=Signs(Strength.BYTES, decides="arrays:is_idx"),
-    ),
-    "cifar": SourceKind(
-        "CIFAR-10 and CIFAR-100, their Python or binary version", "cifar:CifarSource",
-        file=Signs(_CONTENT, r"cifar-10|/(train|test)$", decides="cifar:is_cifar"),
-        folder=Signs(
-            _CONTENT, "/(train|test)$", ("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
-            decides="cifar:is_cifar",
-        ),
-        divides="cifar:splits_of",
     ),
     **{
         kind: SourceKind(
@@ -339,7 +329,7 @@ def has_split(root: str, name: str) -> bool:
     inner = whole / name
     # What an archive or a data.yaml lacks is reported when it is opened.
     divided = KINDS["archive"].file(whole) or (whole.is_file and KINDS["yolo"].file(whole))
-    kinds = ("parquet", "lerobot", "tfrecord", "cifar", "yolo", "voc", "arrays", "hdf5")
+    kinds = ("parquet", "lerobot", "tfrecord", "yolo", "voc", "arrays", "hdf5")
     return inner.exists or divided or any(KINDS[kind].folder(inner) for kind in kinds)
 
 

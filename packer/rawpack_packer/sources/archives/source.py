@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
 from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import MAX_PROBLEMS, noted, refuse
+from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
@@ -110,8 +111,8 @@ class ArchiveSource(FolderSource):
         shown = archives.name(0)
         if len(archives) > 1:
             shown += f" and {len(archives) - 1:,} more"
-        if tree.find(os.fsencode(inside)) is None:
-            refuse(shown, index.wrong, () if skip_unreadable else [*index.problems.values()])
+        if tree.find(os.fsencode(inside)) is None and index.problems and not skip_unreadable:
+            raise UnreadableError(shown, len(index.problems), index.problems.values())
         folder = _folder(tree, os.fsencode(inside), shown)
         root = f"{shown}/{plain(folder)}" if folder else shown
         scan = TreeScan(tree, folder, wanted_images(), spans.head)
@@ -121,13 +122,13 @@ class ArchiveSource(FolderSource):
             scan.add_problem(name, problem)
         if scan.samples:
             self._all = scan.files_in(spans)
-        if skip_unreadable:
-            refuse(root, index.wrong)
-        else:
-            lines, images = _zipped(self._all.members, scan.samples) if scan.samples else ([], 0)
-            refuse(root, index.wrong, (*scan.shown_problems(), *lines), scan.counts["problems"] + images)
+        lines, images = _zipped(self._all.members, scan.samples) if scan.samples else ([], 0)
+        if (scan.counts["problems"] or images) and not skip_unreadable:
+            raise UnreadableError(root, scan.counts["problems"] + images, (*scan.shown_problems(), *lines))
         if not scan.samples:
-            raise UsageError(f"no image in {root}: {scan.instead()}")
+            from rawpack_packer.sources.advice import of_cifar
+
+            raise of_cifar(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
         info = scan.info("archive", root)
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
@@ -141,11 +142,10 @@ class ArchiveSource(FolderSource):
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
 
     def at_hand(self) -> NDArray[np.int64] | None:
-        """See `HasFetched`."""
         return at_hand(self._all.members)
 
     def splits(self) -> list[str]:
-        """See `divided.split_names`."""
+        """The names of the splits that it is divided into, train first; empty where they are classes."""
         return self._splits
 
 
@@ -159,14 +159,12 @@ class _Index:
     def __init__(self, look: Pass, inside: bytes, progress: Scanning) -> None:
         """inside: the folder that is packed, as the user named it, or b"".
 
-        Raises MissingExtraError for a compressed one that nothing can read; UsageError for the first one if it is no
-        archive and behind a URL: the others are not fetched then.
+        Raises MissingExtraError for a compressed one that nothing can read; UsageError for what is not an archive, or
+        of another kind than the first.
         """
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
-        self.wrong: list[UsageError] = []
-        """What are no archives, or of another kind than the first."""
         self.archives = look.files
         self._progress, self._seen = progress, 0
         self._nested = False
@@ -175,10 +173,7 @@ class _Index:
         """The first archive with members, and whether it is a zip archive: then all are."""
         for k, found in look:
             shown = self.archives.name(k)
-            with noted(self.wrong):
-                self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
-            if self.wrong and self.archives.remotes and k == 0:
-                raise self.wrong[0]
+            self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
         self.archives = look.files
         if self._nested:
             self._add_nested(inside)

@@ -17,7 +17,7 @@ class Strength(IntEnum):
     """How surely signs show a kind. Where two kinds have signs of the same strength, the user has to choose."""
 
     CONTENT = 8
-    """A file says so, or has a name that only this kind gives it: `store.json`, `cifar-10-python.tar.gz`."""
+    """A file says so, or has a name that only this kind gives it: `store.json`, `data.mdb`."""
     WHOLE = 7
     """All files of a folder are such, apart from what describes them; or a file is, by its name."""
     SOME = 6

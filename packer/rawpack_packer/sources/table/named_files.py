@@ -26,10 +26,10 @@ from rawpack.remote.reach import why_lost
 from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reason_of
-from rawpack_packer.sources.files import check_unchanged, noted, opened, read_unchanged, refuse
+from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
-from rawpack_packer.text import count, near_path, plain
+from rawpack_packer.text import near_path, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
@@ -199,11 +199,7 @@ def first_at(
         return _remote_files(choices, spool, cure)
     paths = [[os.path.abspath(name) for name in names] for names in choices]  # noqa: PTH100 - keeps what pathlib would not
     which = tuple(next((k for k, one in enumerate(names) if os.path.isfile(one)), 0) for names in paths)  # noqa: PTH113
-    states, wrong = list[tuple[int, int]](), list[UsageError]()
-    for k, names in zip(which, paths, strict=True):
-        with noted(wrong):
-            states.append(_state(names[k], names, cure))
-    _refuse(wrong, len(paths))
+    states = [_state(names[k], names, cure) for k, names in zip(which, paths, strict=True)]
     found = tuple(names[k] for k, names in zip(which, paths, strict=True))
     folder = None if spool is None else spool.folder
     return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
@@ -249,30 +245,19 @@ def _remote_files(
         refuse_url(choices[0][0])
     assert spool is not None
 
-    missing = list[UsageError]()
-
-    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive] | None:
+    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive]:
         for k, url in enumerate(urls):
             with suppress(FileNotFoundError):
                 return k, spool.find(url)
         _check_bucket(urls[0], spool)
         names = " or ".join(plain(shown(url)) for url in urls)
-        missing.append(UsageError(f"there is no file {names}: {cure or 'check the URL of the source'}"))
-        return None
+        raise UsageError(f"there is no file {names}: {cure or 'check the URL of the source'}")
 
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
-        there = [one for one in threads.map(found, choices) if one is not None]
-    _refuse(sorted(missing, key=str), len(choices))
-    which, remotes = zip(*there, strict=True)
+        which, remotes = zip(*threads.map(found, choices), strict=True)
     paths = tuple(str(spool.path(one)) for one in remotes)
     states = np.array([one.state for one in remotes], np.int64)
     return NamedFiles(paths, states, (), remotes, spool, spool.folder), which
-
-
-def _refuse(wrong: Sequence[UsageError], files: int) -> None:
-    """Raise one error for all files that are missing or cannot be read; for the first alone if none is there: then the
-    path is wrong."""
-    refuse(count(files, "file"), wrong[:1] if len(wrong) == files else wrong)
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
