@@ -28,7 +28,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
-from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
 from rawpack_packer.sources.table.source import TableSource, numbered_since
 from rawpack_packer.text import listed, plain
 
@@ -89,7 +89,10 @@ class RecordIOSource(TableSource):
         where = source_name(path)
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
-        files = named_files(_in_folder(path, where) if os.path.isdir(path) else path, spool)  # noqa: PTH112
+        files = files_of(path, (".rec",), _BESIDE, spool)
+        if len(files) > 1 and Listing.of(path).is_dir:
+            names = listed([plain(os.fsencode(files.base(k))) for k in range(len(files))], 5)
+            raise UsageError(f"{where} contains {names}: name the .rec to pack")
         found = _FoundRecords()
         with files.looked_through():
             for number in range(len(files)):
@@ -122,22 +125,9 @@ class RecordIOSource(TableSource):
 def is_recordio(listing: Listing) -> bool:
     """Whether a path, which may be a range or a glob, names RecordIO files; or a folder of such files."""
     try:
-        return bool(_records_in(listing)) if listing.is_dir else listing.path.suffix.lower() == ".rec"
+        return bool(files_in(listing, (".rec",), _BESIDE)) if listing.is_dir else listing.path.suffix.lower() == ".rec"
     except OSError:
         return False
-
-
-def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
-    """The one RecordIO file in a folder. Raises UsageError."""
-    found = _records_in(Listing(folder))
-    if len(found) != 1:
-        names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
-        raise UsageError(f"{where} contains {names or 'no .rec, or other data too'}: name the .rec to pack")
-    return found[0]
-
-
-def _records_in(listing: Listing) -> list[str]:
-    return files_in(listing, (".rec",), _BESIDE)
 
 
 class Record(NamedTuple):

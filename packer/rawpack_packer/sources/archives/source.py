@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, at_hand, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
@@ -173,7 +174,8 @@ class _Index:
         """The first archive with members, and whether it is a zip archive: then all are."""
         for k, found in look:
             shown = self.archives.name(k)
-            self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
+            with reading(shown):
+                self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
         self.archives = look.files
         if self._nested:
             self._add_nested(inside)

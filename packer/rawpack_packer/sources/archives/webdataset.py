@@ -36,7 +36,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.text import listed, plain
 
@@ -50,6 +50,7 @@ _CLASSES = "classes.txt"
 """Next to shards, as an export writes it: the names of their labels."""
 _MOST_NAMES = 1 << 24
 """Bytes of that file."""
+_ENDS = (".tar", ".tar.gz", ".tgz")
 _BESIDE = frozenset({".idx", ".json", ".parquet", ".txt", ".md", ".csv", ".tsv", ".yaml", ".yml", ""})
 """Suffixes of other files in a folder of shards: indexes, statistics, licenses."""
 
@@ -275,13 +276,7 @@ def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, Decl
 
 
 def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
-    """The shards at a path. Raises UsageError where a folder has none."""
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        return named_files(path, spool)
-    where, shards = source_name(path), _shards_in(Listing(path))
-    if not shards:
-        raise UsageError(f"{where} contains no .tar, or other data too: name the shards, such as {where}/'*.tar'")
-    return files_at(shards, spool)
+    return files_of(path, _ENDS, _BESIDE, spool)
 
 
 def _check_one_set(files: NamedFiles, where: str) -> None:
@@ -295,7 +290,7 @@ def _check_one_set(files: NamedFiles, where: str) -> None:
 
 
 def _shards_in(listing: Listing) -> list[str]:
-    return files_in(listing, (".tar", ".tar.gz", ".tgz"), _BESIDE)
+    return files_in(listing, _ENDS, _BESIDE)
 
 
 def _is_class(label: NamedMember) -> bool:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rawpack.remote.url import is_url
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.inflation import read_in_steps
@@ -46,14 +47,12 @@ def is_litdata(listing: Listing) -> bool:
 
 
 def open_mds(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """See `ShardSource`."""
     from rawpack_packer.sources.chunks.source import ShardSource
 
     return ShardSource(path, kind="mds", **options)
 
 
 def open_litdata(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """See `ShardSource`."""
     from rawpack_packer.sources.chunks.source import ShardSource
 
     return ShardSource(path, kind="litdata", **options)
@@ -75,7 +74,9 @@ def folders_of(listing: Listing) -> list[str]:
 
 def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
     """The index at a path or URL. Raises UsageError, and OSError."""
-    files = named_files(path, spool)
+    if not is_url(path) and (data := Listing.of(path).contents()):
+        return data
+    files = named_files(path, spool)  # which says what is wrong where a file has nothing
     with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
         return read_in_steps(file.read, _MOST_INDEX)
 

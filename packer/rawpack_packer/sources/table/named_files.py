@@ -25,7 +25,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
 from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.errors import reason_of
+from rawpack_packer.errors import reading, reason_of
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
@@ -77,7 +77,7 @@ class NamedFiles:
 
     @property
     def on_disk(self) -> tuple[str, ...]:
-        """See `SourceInfo.paths`."""
+        """Those that are files of this machine."""
         return () if self.remotes else self.paths
 
     @contextmanager
@@ -182,6 +182,23 @@ def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> Nam
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
     return files_at(_named_once(path, spool), spool)
+
+
+def files_of(
+    path: str | os.PathLike[str], ends: tuple[str, ...], beside: Collection[str], spool: Spool | None = None
+) -> NamedFiles:
+    """The files that a user named; of a folder, those in it that `files_in` finds. Raises UsageError."""
+    listing = Listing.of(path)
+    if not listing.is_dir:
+        return named_files(path, spool)
+    where = source_name(path)
+    with reading(where):
+        names = files_in(listing, ends, beside)
+    if not names:
+        raise UsageError(
+            f"{where} contains no {ends[0]} files, or also other data: give the files, such as {where}/'*{ends[0]}'"
+        )
+    return files_at(names, spool)
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
@@ -333,8 +350,7 @@ def _state(path: str, names: Sequence[str], cure: str) -> tuple[int, int]:
     """Size and mtime of a file. names: of those of which one is needed."""
     shown = plain(os.fsencode(path))
     try:
-        with opened(path) as fd:
-            found = os.fstat(fd)
+        found = os.stat(path)  # noqa: PTH116 - for each of many
     except FileNotFoundError:
         todo = f": {cure}" if cure else near_path(path) or ": check the path of the source"
         raise UsageError(f"there is no file {' or '.join(plain(os.fsencode(one)) for one in names)}{todo}") from None

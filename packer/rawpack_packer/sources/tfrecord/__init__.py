@@ -93,7 +93,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 def files_of(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     """The files that a user named, those of all splits of a folder. Raises UsageError."""
-    found = _splits(Listing(path))
+    found = _splits(Listing.of(path))
     files = [str(file) for files in found.values() for file in files]
     return files_at(files, spool) if files else named_files(path, spool)
 
