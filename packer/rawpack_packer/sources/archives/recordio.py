@@ -169,7 +169,6 @@ class RecordImages(Spans):
         return partial(_read_split, offset=int(self.offset[i]), size=found[0], before=found[1])
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         path = self.archives.paths[int(self.archive[i])]
         size, _ = self.split.get(i, (int(self.states[i, 0]), 0))
         return path, int(self.offset[i]), size
@@ -204,7 +203,7 @@ class _FoundRecords:
 
         where, starts = files.name(number), array("q")
         with reading(where):
-            for one in _records_of(files, number):
+            for one in files.looked_for(number, "records", Record, partial(self._records, files, number)):
                 self.seen += 1
                 if self.seen % PROGRESS_EVERY == 0:
                     progress(self.seen)
@@ -225,6 +224,10 @@ class _FoundRecords:
                 self._first = self._first or (one.size, one.first)
         if not files.remotes:
             _check_index(files.paths[number], np.array(starts, np.int64))
+
+    def _records(self, files: NamedFiles, number: int) -> Iterator[Record]:
+        with files.opened(number, keep=False) as fd:
+            yield from records(fd, files.state(number)[0], files.name(number))
 
     def check(self, where: str) -> None:
         """Raise UsageError where there is no image."""
@@ -268,16 +271,6 @@ class _FoundRecords:
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
             split=self._split,
         )
-
-
-def _records_of(files: NamedFiles, number: int) -> Iterator[Record]:
-    """The records of one file, or what an earlier run found. Raises as `records` does."""
-    if (kept := files.kept(number, "records", Record)) is not None:
-        yield from kept
-        return
-    with files.opened(number, keep=False) as fd:
-        found = records(fd, files.state(number)[0], files.name(number))
-        yield from files.keeping(number, "records", found)
 
 
 def records(fd: int, size: int, where: str) -> Iterator[Record]:

@@ -135,7 +135,8 @@ class Shards:
     def images(self, named: NamedMember | None, where: str) -> tuple[tuple[str, ...], Rows]:
         """The suffixes of images, and the samples that have one, or stand for what could not be read. Raises
         UsageError where a sample has several, or none has one."""
-        suffixes = named.suffixes if named else tuple(one for one in self.suffixes if self._is_image(one))
+        others = (suffix for suffix in self.suffixes if is_image(suffix) and suffix not in self._wanted)
+        suffixes = named.suffixes if named else tuple(others)
         found = np.zeros(len(self), np.int32)
         for suffix in suffixes:
             found[self._members(suffix)[:, 0]] += 1
@@ -181,7 +182,7 @@ class Shards:
         return np.array(self._places.get(suffix, ()), np.int64).reshape(-1, 4)
 
     def _hashes(self, rows: Rows) -> NDArray[np.uint64]:
-        """Of the shard and the key of each of these samples."""
+        """A hash of the shard and the key of each of these samples."""
         keys = (b"%d/" % self.shard[i] + self.key(i) for i in rows.tolist())
         return np.fromiter((xxhash.xxh3_64_intdigest(key) for key in keys), np.uint64, len(rows))
 
@@ -206,9 +207,6 @@ class Shards:
             places.extend((i, member.offset, member.size, member.mtime_ns))
         if self._label is not None and suffix == self._label.suffix:
             self._add_label(i, member, data, where)
-
-    def _is_image(self, suffix: str) -> bool:
-        return is_image(suffix) and suffix not in self._wanted
 
     def _add_label(self, i: int, member: Member, data: bytes, where: str) -> None:
         """Add the label of sample i: a whole number or a name; nothing is none."""

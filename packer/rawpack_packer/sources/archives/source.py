@@ -241,10 +241,8 @@ class _Index:
                     if self._is_inner(path) and number not in tree.faults:
                         tree.remove(path)
                         start, what = tree.offset[number], f"tar at {tree.offset[number]}"
-                        found = self.archives.kept(k, what, FoundMember)
-                        if found is None:
-                            found = archive.members("", start, start + tree.size[number])
-                            found = self.archives.keeping(k, what, found)
+                        look = partial(archive.members, "", start, start + tree.size[number])
+                        found = self.archives.looked_for(k, what, FoundMember, look)
                         shown = f"{self.archives.name(k)}/{plain(path)}"
                         self._add(found, k, b"%d/%s" % (k, path), shown, self._add_folder(path))
                     else:

@@ -30,7 +30,7 @@ from rawpack_packer.sources.archives.tar import BadArchiveError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
-from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
+from rawpack_packer.sources.fields import FieldKind, Fields
 from rawpack_packer.sources.files import UnreadableError, problems_shown, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
@@ -184,7 +184,12 @@ class _ReadShards:
         """
         self.shards = Shards(tuple(named.values()), label)
         self._look, self._where, self._named, self._label = look, where, named, label
-        exported = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
+        words = {
+            name: field.declared for name, field in named.items() if name != "image" and not array_of(field.declared)[0]
+        }
+        given = {name: declared_kind(name, word) for name, word in words.items() if word is not None}
+        remote = bool(look.files.remotes)
+        exported = {} if remote else exported_beside(look.files.paths[0]).declared(words, given)
         self._fields = {
             name: replace(field, declared=exported.get(name, field.declared))
             for name, field in named.items()
@@ -266,13 +271,6 @@ class _ReadShards:
 
     def _suffixes(self) -> str:
         return listed([f".{suffix}" for suffix in self.shards.suffixes], 8)
-
-
-def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, DeclaredKind]:
-    """What fields are, if an export next to the shards says it. Raises UsageError."""
-    words = {name: one.declared for name, one in named.items() if name != "image" and not array_of(one.declared)[0]}
-    given = {name: declared_kind(name, word) for name, word in words.items() if word is not None}
-    return exported_beside(shard).declared(words, given)
 
 
 def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:

@@ -5,10 +5,8 @@ as the index does not have them, and the values, which are encoded by what the i
 
 | file | holds |
 |---|---|
-| `index.py` | what an index says: the shards, and the columns |
+| `index.py` | what an index says: the shards, and the columns with their encodings |
 | `mds.py`, `litdata.py` | the indexes of the two, and their names for encodings |
-| `arrow_rows.py` | chunks of litdata whose samples are rows of Arrow |
-| `encodings.py` | the value that bytes of each encoding are |
 | `shards.py` | where values are in a shard, which is checked, and decompressed |
 | `source.py` | columns as a source |
 """
@@ -21,18 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rawpack.remote.url import is_url
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import is_split, split_order
-from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.named_files import named_files
+from rawpack_packer.sources.table.named_files import contents, named_files
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 INDEX = "index.json"
-_MOST_INDEX = 1 << 28
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
 
 
@@ -74,11 +69,7 @@ def folders_of(listing: Listing) -> list[str]:
 
 def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
     """The index at a path or URL. Raises UsageError, and OSError."""
-    if not is_url(path) and (data := Listing.of(path).contents()):
-        return data
-    files = named_files(path, spool)  # which says what is wrong where a file has nothing
-    with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-        return read_in_steps(file.read, _MOST_INDEX)
+    return contents(path, named_files(path, spool))
 
 
 def kind_of_index(data: bytes) -> str:

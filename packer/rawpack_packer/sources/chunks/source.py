@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
-from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.arrow_rows import ARROW
+from rawpack_packer.sources.chunks import index as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
 from rawpack_packer.sources.chunks.shards import (
+    ARROW,
     Found,
     ShardSpans,
     SoughtColumns,
@@ -351,17 +351,18 @@ class _ShardScan:
         """The samples of shard k, or what an earlier run found."""
         wanted, files = self._wanted, self._files
         what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
-        for kept in files.kept(k, what, Found) or ():
-            return Found(*kept)
+        (found,) = files.looked_for(k, what, Found, partial(self._look, k, shard))
+        return Found(*found)
+
+    def _look(self, k: int, shard: ShardFile) -> Iterator[Found]:
+        files, where = self._files, self._files.name(k)
         with files.opened(k, keep=False) as fd:
             size = files.state(k)[0]
-            check_file(fd, size, shard, files.name(k))
+            check_file(fd, size, shard, where)
             shard = as_written(fd, size, shard)
             read = read_of(fd, files, k, shard)
-            found = find(read, None if shard.codec else size, self._index, shard, wanted, files.name(k))
-            found = found._replace(in_arrow=shard.codec == ARROW)
-        (kept,) = files.keeping(k, what, iter([found]))
-        return kept
+            found = find(read, None if shard.codec else size, self._index, shard, self._wanted, where)
+            yield found._replace(in_arrow=shard.codec == ARROW)
 
     def spans(self, column: Coded) -> ShardSpans:
         """Where the values of a column are."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Scanning
 from rawpack_packer.sources.lerobot.meta import Episode
+from rawpack_packer.sources.table.columns import Rows
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
 from rawpack_packer.sources.video.container import VideoFile
@@ -22,7 +23,6 @@ from rawpack_packer.sources.video.index import LOST, VideoIndex
 from rawpack_packer.sources.video.scan import make_indexes
 from rawpack_packer.sources.video.source import TakenFrames, VideoPart
 
-Rows = NDArray[np.int64]
 TOLERANCE_S = 1e-4
 """By which LeRobot lets times differ, unless it is told otherwise."""
 

@@ -20,12 +20,11 @@ from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import is_below, parsing
-from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Int64, Length, is_far
 from rawpack_packer.sources.parquet.tables import Holds, check_column, is_text, open_table
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, contents, decoded, files_at, source_name
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VIDEO, IMAGE = "video", "image"
-_MOST_BYTES = 1 << 28
 _EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
 _RGB = 3
@@ -153,15 +151,10 @@ class RobotFolder:
 
     def decoded(self, name: str, kind: type[T]) -> T:
         """A file in JSON; or a list of what the lines of one hold. Raises UsageError."""
-        where, decode, files = self.named(name), msgspec.json.Decoder(kind), self._file(name)
-        data = b"" if files.remotes else (self.listing / name).contents()
-        if not data:  # what is wrong with a file that has nothing is said where it is opened
-            with reading(where), files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-                data = read_in_steps(file.read, _MOST_BYTES)
-        try:
-            return decode.decode_lines(data) if name.endswith(".jsonl") else decode.decode(data)  # type: ignore[return-value]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"{where} is not what LeRobot writes: {error}") from error
+        where, files = self.named(name), self._file(name)
+        with reading(where):
+            data = contents(self.listing / name, files)
+        return decoded(data, kind, where, "LeRobot", lines=name.endswith(".jsonl"))
 
     def columns(self, name: str, wanted: Mapping[str, Holds]) -> dict[str, list[Any]]:
         """Columns of a Parquet file, and what each must hold; "" stands for the first column of texts. Raises

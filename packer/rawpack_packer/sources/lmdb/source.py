@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
-from rawpack_packer.sources.table.columns import Column, Fault, Spans, Texts, read_range, texts_of
+from rawpack_packer.sources.table.columns import Column, Fault, Rows, Spans, Texts, read_range, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
 from rawpack_packer.text import count, plain
@@ -44,7 +44,6 @@ Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 _CHANNELS, _HEIGHT, _WIDTH, _PLANES, _NUMBER, _FLOATS, _ENCODED = range(1, 8)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +63,6 @@ class LmdbImages:
         return LmdbImages(self.values.pick(rows), self.layout)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         return self.values.image_file(i)
 
     def all_states(self) -> Rows:
@@ -206,7 +204,9 @@ class _LmdbEntries:
         if not keys:
             raise UsageError(f"{root} has no samples")
         self.used = len(self)
-        ends = {end: sides for end, sides in self._sides.items() if self._belong(sides, keys)}
+        others = [i for i in keys if self.key(i).rpartition(b".")[2] not in _SIDES]
+        # Some are named as another key: then they describe images.
+        ends = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
         keys = [i for i in keys if self.key(i).rpartition(b".")[2] not in ends]
         chosen, faults = np.array(keys), dict[int, Fault]()
         for row, i in enumerate(keys):
@@ -223,11 +223,6 @@ class _LmdbEntries:
             names = texts_of(every)
         found = _LmdbSamples(chosen, names, {}, faults)
         return self._described(found, ends, [_stem(self.key(i)) for i in keys], root) if ends else found
-
-    def _belong(self, sides: Mapping[bytes, bytes | None], keys: Sequence[int]) -> bool:
-        """Whether keys of one end describe images: some are named as another key."""
-        others = (self.key(i) for i in keys)
-        return any(_stem(key) in sides for key in others if key.rpartition(b".")[2] not in _SIDES)
 
     def _described(
         self, samples: _LmdbSamples, ends: Mapping[bytes, Mapping[bytes, bytes | None]], stems: list[bytes], root: str

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reading, reason_of
 from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
+from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
 from rawpack_packer.text import near_path, plain
@@ -42,6 +44,8 @@ _ASKED = 16
 """URLs that are asked about at the same time."""
 _LISTING_S = 600.0
 """How long a server may take to list its files: those of a million take 100 seconds."""
+_MOST_BYTES = 1 << 28
+"""Those of an index behind a URL."""
 _MOST = 1_000_000
 """Files that a range may stand for."""
 
@@ -130,6 +134,11 @@ class NamedFiles:
             return found
         return keeping(found, name, self.kept_in if self.remotes else None)
 
+    def looked_for(self, k: int, what: str, kind: Any, look: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """What an earlier run found in archive k, or what `look` finds, which is kept. what, kind: see `kept`."""
+        kept = self.kept(k, what, kind)
+        return self.keeping(k, what, look()) if kept is None else kept
+
     def kept_index(self, k: int) -> KeptBytes | None:
         """The index of compressed archive k that an earlier run made; None if nothing is kept."""
         with suppress(OSError):
@@ -181,7 +190,13 @@ def is_pattern(path: str) -> bool:
 def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> NamedFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
-    return files_at(_named_once(path, spool), spool)
+    names = expanded(os.fspath(path), spool)
+    for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
+        if name == again:
+            raise UsageError(f"{source_name(path)} names {plain(shown(name))} twice")
+    if len({is_url(name) for name in names}) > 1:
+        raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
+    return files_at(names, spool)
 
 
 def files_of(
@@ -199,6 +214,25 @@ def files_of(
             f"{where} contains no {ends[0]} files, or also other data: give the files, such as {where}/'*{ends[0]}'"
         )
     return files_at(names, spool)
+
+
+def contents(path: str | os.PathLike[str], files: NamedFiles) -> bytes:
+    """All bytes of an index, which is the one file of `files`, at this path. Raises as `NamedFiles.opened`."""
+    if not files.remotes and (data := Listing.of(path).contents()):
+        return data
+    with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:  # which says why, if there is nothing
+        return read_in_steps(file.read, _MOST_BYTES)
+
+
+def decoded(data: bytes, kind: type[T], where: str, writer: str, *, lines: bool = False, strict: bool = True) -> T:
+    """What an index in JSON says. lines: whether each line has a value. strict: whether
+    a text is not a number. Raises UsageError where it is not a `kind`, as
+    its `writer` writes them. where: the index, printable."""
+    decoder = msgspec.json.Decoder(kind, strict=strict)
+    try:
+        return decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[return-value]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} is not what {writer} writes: {error}; copy it again") from error
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
@@ -242,17 +276,6 @@ def files_in(listing: Listing, named: tuple[str, ...] | Callable[[str], object],
 def natural(name: str) -> list[Any]:
     """Sorts 2 before 10."""
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
-
-
-def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
-    """The files or URLs that a path stands for. Raises UsageError where one is named twice, or both are named."""
-    names = expanded(os.fspath(path), spool)
-    for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
-        if name == again:
-            raise UsageError(f"{source_name(path)} names {plain(shown(name))} twice")
-    if len({is_url(name) for name in names}) > 1:
-        raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
-    return names
 
 
 def _remote_files(
