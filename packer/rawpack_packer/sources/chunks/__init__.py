@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,26 +32,13 @@ INDEX = "index.json"
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
 
 
-def is_mds(listing: Listing) -> bool:
-    """Whether a path is that of an index of MDS, of its folder, or of a folder of such folders."""
-    return _holds(listing, "mds")
-
-
-def is_litdata(listing: Listing) -> bool:
-    """As `is_mds`."""
-    return _holds(listing, "litdata")
-
-
-def open_mds(path: str | os.PathLike[str], /, **options: Any) -> Source:
+def _open(path: str | os.PathLike[str], /, *, kind: str, **options: Any) -> Source:
     from rawpack_packer.sources.chunks.source import ShardSource
 
-    return ShardSource(path, kind="mds", **options)
+    return ShardSource(path, kind=kind, **options)
 
 
-def open_litdata(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    from rawpack_packer.sources.chunks.source import ShardSource
-
-    return ShardSource(path, kind="litdata", **options)
+open_mds, open_litdata = partial(_open, kind="mds"), partial(_open, kind="litdata")
 
 
 def splits_of(listing: Listing) -> list[str]:
@@ -60,7 +48,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 
 def folders_of(listing: Listing) -> list[str]:
-    """Of a folder that has no index itself: its folders that do, if they have names of splits; train first."""
+    """The folders with an index in a folder that has none itself, if they have names of splits; train first."""
     if (listing / INDEX).is_file:
         return []
     found = [name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file]
@@ -87,3 +75,7 @@ def _holds(listing: Listing, kind: str) -> bool:
         if index.is_file:
             return kind_of_index(index.contents()) == kind
     return False
+
+
+is_mds, is_litdata = partial(_holds, kind="mds"), partial(_holds, kind="litdata")
+"""Whether a path is that of such an index, of its folder, or of a folder of such folders."""

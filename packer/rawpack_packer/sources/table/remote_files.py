@@ -214,6 +214,8 @@ class Spool:
         return RemoteFile(remote, file.key, record, check, bool(file.version), keep, name)
 
     def _check(self, file: RemoteArchive, remote: Remote, name: str) -> None:
+        """Raise SourceChangedError where the server has another version. It is called before and after a file is
+        fetched, and the first time nobody asks: `find` did just now, and what is fetched is checked afterwards."""
         if file.url in self._new:
             self._new.discard(file.url)
             return
