@@ -37,9 +37,6 @@ FACTS = {
         "the folder that `tar` unpacks, packed by the `folder` source: the stores are the same", "pack-archives.md",
     ),
     "arrays": Facts("no", "at its offset; `.npz` is loaded", "numpy", "pack-fields-and-arrays.md"),
-    "cifar": Facts(
-        "no", "from its batch, which is loaded", "the pickles and bytes themselves", "pack-hdf5-lmdb-cifar.md#cifar",
-    ),
     "coco": Facts("yes", "by its file", "the JSON itself; masks: pycocotools", "pack-detection-datasets.md"),
     "cvat": Facts("yes", "by its file", "datumaro", "pack-detection-datasets.md"),
     "folder": Facts(

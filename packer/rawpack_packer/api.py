@@ -428,7 +428,7 @@ def describe(store: Named, *, progress: Progress | bool | None = None) -> Descri
 
 @takes_paths
 def describe_source(path: Named) -> SourceDescription | None:
-    """What is in an HDF5 file, an LMDB, CIFAR, MDS or litdata that can be packed, and how; None for any other path."""
+    """What is in an HDF5 file, an LMDB, MDS or litdata that can be packed, and how; None for any other path."""
     from rawpack_packer.inspect.describe_source import describe_source as described
 
     return described(os.fspath(path))

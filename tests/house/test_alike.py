@@ -27,7 +27,6 @@ SHOWN_AS = {
     "litdata": {"mds"},  # the same columns by the same code
     "archive": {"tar", "zip"}, "arrays": {"npz"}, "listing": {"csv", "jsonl"},
     "lerobot": set(),  # episodes, whose features are what they are
-    "cifar": set(),  # its files have one layout, with their own classes, and nothing to choose
 }  # fmt: skip
 """Kind of source -> what it is called here, if otherwise."""
 

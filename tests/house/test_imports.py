@@ -103,7 +103,7 @@ def test_a_folder_loads_less_than_half_of_the_packer(photos: Path, tmp_path: Pat
     assert "rawpack_packer.sources.folder" in loaded
     every = {name for name in modules() if name.startswith("rawpack_packer")}
     assert len(every & loaded) <= 0.45 * len(every)
-    kinds = ("arrays", "cifar", "archives.source", "hdf5.source", "listing.reading", "parquet.source", "video.source")
+    kinds = ("arrays", "archives.source", "hdf5.source", "listing.reading", "parquet.source", "video.source")
     assert not loaded & {f"rawpack_packer.sources.{kind}" for kind in kinds}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -100,27 +99,6 @@ def _of_chestmnist(root: Path) -> Samples:
     }
 
 
-def _cifar(root: Path) -> None:
-    folder = root / "cifar-10-batches-py"
-    folder.mkdir()
-    random = np.random.default_rng(0)
-    for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"):
-        batch = {b"data": random.integers(0, 256, (2, 3072), np.uint8), b"labels": [3, int(name[-1] == "1")]}
-        (folder / name).write_bytes(pickle.dumps(batch))
-    (folder / "batches.meta").write_bytes(pickle.dumps({b"label_names": [b"plane", b"car", b"bird", b"cat"]}))
-
-
-def _of_cifar(root: Path) -> Samples:
-    names, found = ("plane", "car", "bird", "cat"), dict[str, dict[str, Any]]()
-    for split, files in (("train", [f"data_batch_{n}" for n in range(1, 6)]), ("test", ["test_batch"])):
-        batches = [pickle.loads((root / "cifar-10-batches-py" / name).read_bytes()) for name in files]
-        rows = [(row, label) for one in batches for row, label in zip(one[b"data"], one[b"labels"], strict=True)]
-        for i, (row, label) in enumerate(rows):
-            image = row.reshape(3, 32, 32).transpose(1, 2, 0)
-            found[f"{split}/{i:08d}"] = {"image": image, "label": names[label]}
-    return found
-
-
 def _pcam(root: Path) -> None:
     """Images and labels in files of their own, with what else is downloaded."""
     (root / "pcam").mkdir()
@@ -214,7 +192,6 @@ LAYOUTS = (
         lambda root: _rows("train", "val", "test", shape=(28, 28, 3)),
     ),
     Layout("the same, with several findings for each image: labels (N, 14)", _chestmnist, _of_chestmnist),
-    Layout("CIFAR's folder or `.tar.gz`", _cifar, _of_cifar),
     Layout(
         "images in `..._train_x.h5`, labels in `..._train_y.h5` (PCam)",
         _pcam,

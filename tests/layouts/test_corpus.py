@@ -79,8 +79,6 @@ def test_listings_and_openings_are_counted(tmp_path: Path) -> None:
 
 
 _OF_SEVERAL = (
-    "arrays: CIFAR's archive",
-    "arrays: one split of CIFAR's archive",
     "archives: a name that ends in .tar, of a text",
     "detection: COCO with keypoints",
     "listings: a folder of Parquet of paths",

@@ -224,6 +224,33 @@ def test_matlab_before(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader[4]["label"] == 1
 
 
+@pytest.mark.parametrize("name", ["cifar-10-batches-py", "cifar-10-batches-bin", "cifar-100-python"])
+def test_cifar_is_packed_by_the_dataset_of_torchvision(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder, also one split of it, which lies there or not."""
+
+    class Cifar:
+        def __init__(self, root: str, *, train: bool, download: bool) -> None:
+            assert (Path(root) / name).is_dir()
+            assert (train, download) == (True, True)
+
+        def __len__(self) -> int:
+            return COUNT
+
+        def __getitem__(self, i: int) -> tuple[Image.Image, int]:
+            return Image.fromarray(picture(32, 32, i)), i % 3
+
+    stand_in = ModuleType("torchvision.datasets")
+    stand_in.CIFAR10 = stand_in.CIFAR100 = Cifar  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torchvision", ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", stand_in)
+    Path(name).mkdir()
+    (Path(name) / "data_batch_1").write_bytes(pickle.dumps({b"data": picture(32, 32, 0)}))
+    reader = typed(Path(name))
+    np.testing.assert_array_equal(reader[4]["image"], picture(32, 32, 4))
+    assert reader[4]["label"] == 1
+    assert name in run_here("pack", f"{name}/test", "other/").err
+
+
 # ------------------------------------------------------------------------------------------ other loaders
 
 

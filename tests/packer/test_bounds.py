@@ -21,7 +21,7 @@ from pictures import encoded, picture
 from rawpack.errors import DamagedStoreError, DecodeError, UsageError
 from rawpack.formats.codecs.deflate import DeflatedRows
 from rawpack_packer.sources import inflation, open_source
-from rawpack_packer.sources.chunks.encodings import compact_json
+from rawpack_packer.sources.chunks.index import compact_json
 from rawpack_packer.sources.hdf5.file import all_values, data_sets
 from rawpack_packer.sources.inflation import Inflated, read_in_steps
 from rawpack_packer.sources.table.columns import read_range

@@ -654,7 +654,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
     put(tmp_path / "packed", "b.rar", data=b"?")
     assert "other file (.rar); archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
-    assert "--source archive|arrays|cifar|coco|" in message_of(tmp_path / "other" / "c.xyz")
+    assert "--source archive|arrays|coco|" in message_of(tmp_path / "other" / "c.xyz")
     assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 
 

@@ -52,12 +52,6 @@ def example(kind: str, folder: Path) -> Path:
     if kind == "arrays":
         np.save(folder / "a.npy", np.stack([picture(20, 30, i) for i in range(4)]))
         return folder / "a.npy"
-    if kind == "cifar":
-        (folder / "cifar-10-batches-bin").mkdir()
-        for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
-            (folder / "cifar-10-batches-bin" / name).write_bytes(b"".join(bytes([i]) + bytes(3072) for i in range(4)))
-        (folder / "cifar-10-batches-bin" / "batches.meta.txt").write_text("".join(f"{i}\n" for i in range(10)))
-        return folder / "cifar-10-batches-bin" / "test"
     if kind == "hdf5":
         with h5py.File(folder / "x.h5", "w") as file:
             file["image"], file["label"] = np.stack([picture(20, 30, i) for i in range(4)]), np.arange(4)

@@ -36,7 +36,7 @@ from rawpack_packer.progress import counting, watched
 @path_argument("dst")
 def inspect(dst: str, full: bool, quick: bool, grid: Path | None, html: Path | None, as_json: bool) -> None:
     """Show what is in the store, or in each split, at DST; or in the store behind a URL. For an HDF5 file, an LMDB,
-    CIFAR, MDS or litdata, show what is in it and what to type to pack it.
+    MDS or litdata, show what is in it and what to type to pack it.
 
     The sizes of all files of a store in a folder are compared with the manifest, and the exit code is 1 if one differs.
     With --verify or --verify-quick, it is 1 if anything is wrong.

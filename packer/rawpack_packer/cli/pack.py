@@ -85,7 +85,7 @@ def pack(
     .jsonl with a column of paths, or a .txt of paths and labels; a folder of images and labels in YOLO's layout, or
     COCO's .json; a .tar, .tar.gz or .zip archive of a folder of images; WebDataset shards; Parquet files with images,
     as in a dataset of the Hugging Face Hub, or a folder of save_to_disk; a .rec file of MXNet; TFRecord files; an HDF5
-    file or an LMDB; CIFAR; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier
+    file or an LMDB; a file of arrays: .npy, .npz or IDX; or a store. The same command resumes where an earlier
     run was stopped. What cannot be read is listed in DST/rejects.jsonl.
 
     \b

@@ -20,7 +20,6 @@ from rawpack_packer.text import Block, Shown
 _NAMES = {
     "hdf5": "HDF5",
     "lmdb": "LMDB",
-    "cifar": "CIFAR",
     "mds": "MDS",
     "litdata": "litdata",
     "tfrecord": "TFRecord",

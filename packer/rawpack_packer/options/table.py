@@ -193,8 +193,8 @@ RECIPE: tuple[Option, ...] = (
 """What is done to an image before it is stored."""
 
 KINDS = (
-    "archive", "arrays", "cifar", "coco", "cvat", "folder", "hdf5", "labelme", "lerobot", "listing", "litdata", "lmdb",
-    "mds", "parquet", "recordio", "store", "tfrecord", "video", "voc", "webdataset", "yolo",
+    "archive", "arrays", "coco", "cvat", "folder", "hdf5", "labelme", "lerobot", "listing", "litdata", "lmdb", "mds",
+    "parquet", "recordio", "store", "tfrecord", "video", "voc", "webdataset", "yolo",
 )  # fmt: skip
 """The kinds of sources, without those that other packages add: `sources.KINDS` has their rows."""
 

@@ -54,6 +54,7 @@ _LOADERS = {
 """Suffix of files that may be an image each -> what is imported, and how one is read."""
 _BETON = {0: "'<f8'", 1: "'<i8'", 2: "[('raw', '?'), ('w', '<u2'), ('h', '<u2'), ('at', '<u8')]"}
 """FFCV's number of a kind of field -> how its metadata are written."""
+_CIFAR = re.compile(r"cifar-(10|100)-(python|binary|batches-py|batches-bin)(\.tar\.gz)?")
 _LIMIT = 1 << 26
 """Bytes of a file that are looked at."""
 _LOOKED_AT = 100
@@ -92,10 +93,25 @@ def refuse_file(file: Path, kinds: Collection[str]) -> None:
     )
 
 
+def of_cifar(path: Path) -> AdvisedError | None:
+    """For a folder or archive of CIFAR-10 or CIFAR-100, or a split in it, which torchvision reads; None for others."""
+    for whole in (path, path.parent):
+        if match := _CIFAR.fullmatch(whole.name):
+            data = f"CIFAR{match[1]}"
+            return advised(
+                f"{plain(os.fspath(whole))} is CIFAR-{match[1]}, which is read by torchvision and not by rawpack",
+                f"import rawpack\nfrom torchvision.datasets import {data}\n\n"
+                f"rawpack.pack({data}({os.fspath(whole.parent)!r}, train=True, download=True), 'store/', workers=0)",
+            )
+    return None
+
+
 def refuse_folder(folder: Path, error: NoImageError) -> None:
     """Raise UsageError for a folder without images, if anything is known of what it holds."""
     from rawpack_packer.sources.array_files import ARRAYS, HDF5, files_in
 
+    if cifar := of_cifar(folder):
+        raise cifar
     suffixes, classes = error.suffixes, error.has_folders
     where = plain(os.fspath(folder))
     entries = list[Path]()

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import (
-    AdvisedError,
     errno_of,
     is_no_fault_of_data,
     is_of_system,
@@ -65,32 +64,6 @@ def problems_shown(problems: Sequence[str], total: int = 0) -> tuple[str, ...]:
     return (*problems[:MAX_PROBLEMS], *([f"... and {more:,} more"] if more > 0 else []))
 
 
-def refuse(root: str, wrong: Sequence[UsageError], unreadable: Sequence[str] = (), count: int = 0) -> None:
-    """Raise one error for all that is wrong with a source, so that nobody fixes one thing to hear of the next; nothing
-    where nothing is. root, unreadable: see `UnreadableError`. count: of the latter, if more."""
-    count = max(count, len(unreadable))
-    if count and not wrong:
-        raise UnreadableError(root, count, unreadable)
-    if len(wrong) == 1 and not count:
-        raise wrong[0]
-    if wrong:
-        lines = "\n".join(f"  {line}" for line in (*unreadable, *problems_shown([*map(str, wrong)])))
-        skipped = f"; {opt.skip_unreadable} leaves out only what cannot be read" if count else ""
-        raise AdvisedError(
-            f"{count + len(wrong):,} problems of {root}, and nothing was written:\n{lines}\nFix all of them, or take "
-            f"out what they are about, and run {again()} again{skipped}"
-        )
-
-
-@contextmanager
-def noted(wrong: list[UsageError]) -> Iterator[None]:
-    """Note what is wrong in this block, for `refuse`."""
-    try:
-        yield
-    except UsageError as error:
-        wrong.append(error)
-
-
 def folder_of_pattern(path: str) -> str | None:
     """The folder that contains all that a pattern may match; None for what is no pattern, or where it is not there."""
     parts = Path(path).parts
@@ -101,12 +74,14 @@ def folder_of_pattern(path: str) -> str | None:
 
 def missing(path: str) -> UsageError:
     """The error for a source that does not exist."""
+    from rawpack_packer.sources.advice import of_cifar
     from rawpack_packer.sources.folder import EXTENSIONS
 
     where = plain(os.fsencode(os.path.abspath(path)))  # noqa: PTH100 - keeps what pathlib would not
     if os.path.splitext(path)[1].lower() in EXTENSIONS and (folder := folder_of_pattern(where)):  # noqa: PTH122
         return UsageError(f"{where} is a pattern of image files: name their folder instead, {folder}")
-    return UsageError(f"there is no file or folder {where}{near_path(path) or ': check the path of the source'}")
+    near = near_path(path) or ": check the path of the source"
+    return of_cifar(Path(where)) or UsageError(f"there is no file or folder {where}{near}")
 
 
 class SourceChangedError(PackError):

@@ -262,7 +262,7 @@ class DividedError(UsageError):
         one = [os.path.join(source, names[0]) if word == "SRC" else word for word in other]  # noqa: PTH118 - as written
         what = f"the folders in {plain(source)} are splits by their names, not classes"
         folders = not is_url(source) and all((Path(source) / name).exists() for name in names)
-        if kind in ("parquet", "cifar", "voc") or not folders:
+        if kind in ("parquet", "voc") or not folders:
             what = f"{plain(source)} is divided into the splits {', '.join(map(plain, names))}"
         cures = [f"`{plain(pack)}` packs each into a store of its own"]
         cures += [f"`{plain(shlex.join(one))}` takes one of them"] if one else []

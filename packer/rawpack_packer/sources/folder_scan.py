@@ -34,10 +34,10 @@ from rawpack_packer.sources.files import (
     UNKNOWN,
     FolderPart,
     SourceChangedError,
+    UnreadableError,
     bad_name,
     opened,
     problems_shown,
-    refuse,
     text_of,
 )
 from rawpack_packer.sources.table.choose import empty_classes
@@ -189,8 +189,8 @@ class FolderScan:
 
     def check(self, root: str, *, skip_unreadable: bool) -> None:
         """Raise UnreadableError where something could not be looked into. root: as messages name it."""
-        if not skip_unreadable:
-            refuse(root, (), self.shown_problems(), self.counts["problems"])
+        if self.counts["problems"] and not skip_unreadable:
+            raise UnreadableError(root, self.counts["problems"], self.shown_problems())
 
     def instead(self) -> str:
         """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""

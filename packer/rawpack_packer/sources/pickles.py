@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST_INSTRUCTIONS = 1 << 20
-"""CIFAR-100's larger file has 200,000; 550,000 if Python 3 saved it again with protocol 2. The most that one of them
-makes, besides the bytes that it has, is 300 bytes."""
+"""Those of CIFAR-100's larger file, 550,000, are enough for any that is looked into. The most that one of them makes,
+besides the bytes that it has, is 300 bytes."""
 _MOST_TUPLES = 1000
 _MOST_NESTED = 32
 _CORE = tuple(f"numpy.{core}.{name}" for core in ("core", "_core") for name in ("multiarray", "numeric"))

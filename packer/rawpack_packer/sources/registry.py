@@ -61,15 +61,6 @@ _ROWS = (
         ],
     ),
     SourceKind(
-        name="cifar", open="cifar:CifarSource",
-        reads="CIFAR-10 and CIFAR-100, their Python or binary version",
-        signs=[Signs(
-            strength=Strength.CONTENT, file="cifar-10|/(train|test)$", inside=True, decides="cifar:is_cifar",
-            contains=("batches.meta", "batches.meta.txt", "meta", "fine_label_names.txt"),
-        )],
-        splits="cifar:splits_of",
-    ),
-    SourceKind(
         name="coco", open="detection.coco:CocoSource",
         reads="COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions",
         options=("images", "fields"),

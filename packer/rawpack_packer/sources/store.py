@@ -52,7 +52,6 @@ from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
-from rawpack_packer.sources.table.columns import Rows
 from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
 from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import again, plain

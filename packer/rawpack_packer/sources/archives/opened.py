@@ -46,8 +46,6 @@ _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
 _OF_SYSTEM = ("failed to read from file", "opening file", "could not get the file position")
 """What rapidgzip says where the system refused it, by no error of its own: lower case."""
-_NO_INDEX = NO_BYTES
-"""Stands for the index of an archive that is damaged, and is read from its beginning each time."""
 _PIECE = 1 << 20
 _OPEN = 4
 """Archives that a worker keeps open."""
@@ -69,7 +67,7 @@ class OpenArchive:
         return LONGEST if self.reader is not None else os.fstat(self.fd).st_size
 
     def read(self, offset: int, size: int) -> bytes:
-        """See `tar.Read`. Raises DecodeError where compressed data is damaged."""
+        """`size` bytes from `offset` on; fewer at the end. Raises DecodeError where compressed data is damaged."""
         return os.pread(self.fd, size, offset) if self.reader is None else _read_at(self.reader, offset, size)
 
     def members(self, label: str = "", start: int = 0, stop: int | None = None) -> Iterator[FoundMember]:
@@ -96,7 +94,13 @@ def opened_archive(files: NamedFiles, k: int) -> Iterator[OpenArchive]:
         if not kind:
             yield OpenArchive(fd, None)
             return
-        _check_readable(files.name(k), kind)
+        shown = files.name(k)
+        if program := _PROGRAMS.get(kind):
+            raise UsageError(
+                f"{shown}: a member of a {kind} archive can be read only after all that is before it: run "
+                f"`{program} -dk {shown}` first, and pack the .tar"
+            )
+        need("rapidgzip", "archives", f"{shown} is compressed, which", "decompress it first")
         with closing(_open_compressed(files.paths[k], fd, threads=0)) as reader:
             yield OpenArchive(fd, reader)
 
@@ -161,7 +165,7 @@ class Pass:
         bad = None
         with opened_archive(files, k) as archive:
             if archive.reader is not None:
-                what, self._indexes[k] = compressed, _NO_INDEX
+                what, self._indexes[k] = compressed, NO_BYTES
             try:
                 yield from files.keeping(k, what, self._members(archive, k))
             except BadArchiveError as error:
@@ -211,7 +215,7 @@ class CompressedSpans(Spans):
         return data
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`; None for a member of a compressed archive."""
+        """None for a member of a compressed archive."""
         return None if self._is_compressed(i) else super().image_file(i)
 
     def _is_compressed(self, i: int) -> bool:
@@ -220,7 +224,7 @@ class CompressedSpans(Spans):
 
 
 def at_hand(members: object) -> NDArray[np.int64] | None:
-    """Of samples that are these members, see `HasFetched`."""
+    """The samples that are not fetched yet, if these members are theirs; None where all are on this disk."""
     if not isinstance(members, Spans) or (spool := members.archives.spool) is None:
         return None
     here = np.array([spool.path(one).exists() for one in members.archives.remotes], bool)
@@ -230,18 +234,6 @@ def at_hand(members: object) -> NDArray[np.int64] | None:
 def _compression(first: bytes) -> str:
     """What a file that begins with these bytes is compressed by: ".gz", ".bz2", ".xz", ".zst", or "" for nothing."""
     return next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
-
-
-def _check_readable(shown: str, kind: str) -> None:
-    """Raise UsageError where an archive that is compressed by `kind` cannot be read at any offset, and
-    MissingExtraError where what reads it is not installed."""
-    if kind in _PROGRAMS:
-        program = _PROGRAMS[kind]
-        raise UsageError(
-            f"{shown}: a member of a {kind} archive can be read only after all that is before it: run "
-            f"`{program} -dk {shown}` first, and pack the .tar"
-        )
-    need("rapidgzip", "archives", f"{shown} is compressed, which", "decompress it first")
 
 
 def _open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None = None) -> Any:
@@ -296,7 +288,7 @@ def _save_index(reader: Any, fd: int) -> KeptBytes:
     except (RuntimeError, ValueError) as error:
         raise _damaged(error) from error
     except OSError:
-        return _NO_INDEX  # there is no space for it: each process makes its own
+        return NO_BYTES  # there is no space for it: each process makes its own
 
 
 def _check_rest(fd: int, at: int) -> None:

@@ -28,7 +28,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
-from rawpack_packer.sources.table.named_files import NamedFiles, files_in, named_files, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
 from rawpack_packer.sources.table.source import TableSource, numbered_since
 from rawpack_packer.text import listed, plain
 
@@ -89,7 +89,10 @@ class RecordIOSource(TableSource):
         where = source_name(path)
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
-        files = named_files(_in_folder(path, where) if os.path.isdir(path) else path, spool)  # noqa: PTH112
+        files = files_of(path, (".rec",), _BESIDE, spool)
+        if len(files) > 1 and Listing.of(path).is_dir:
+            names = listed([plain(os.fsencode(files.base(k))) for k in range(len(files))], 5)
+            raise UsageError(f"{where} contains {names}: name the .rec to pack")
         found = _FoundRecords()
         with files.looked_through():
             for number in range(len(files)):
@@ -117,15 +120,6 @@ class RecordIOSource(TableSource):
             problems=(numbered_since("two records have one", "ids"),) if by_number else (),
         )
         super().__init__(info, texts_of(keys), found.images(files), columns, labels=labels)
-
-
-def _in_folder(folder: str | os.PathLike[str], where: str) -> str:
-    """The one RecordIO file in a folder. Raises UsageError."""
-    found = records_in(Listing(folder))
-    if len(found) != 1:
-        names = listed([plain(os.fsencode(Path(name).name)) for name in found], 5)
-        raise UsageError(f"{where} contains {names or 'no .rec, or other data too'}: name the .rec to pack")
-    return found[0]
 
 
 def records_in(listing: Listing) -> list[str]:
@@ -206,7 +200,7 @@ class _FoundRecords:
 
         where, starts = files.name(number), array("q")
         with reading(where):
-            for one in _records_of(files, number):
+            for one in files.looked_for(number, "records", Record, partial(self._records, files, number)):
                 self.seen += 1
                 if self.seen % PROGRESS_EVERY == 0:
                     progress(self.seen)
@@ -227,6 +221,10 @@ class _FoundRecords:
                 self._first = self._first or (one.size, one.first)
         if not files.remotes:
             _check_index(files.paths[number], np.array(starts, np.int64))
+
+    def _records(self, files: NamedFiles, number: int) -> Iterator[Record]:
+        with files.opened(number, keep=False) as fd:
+            yield from records(fd, files.state(number)[0], files.name(number))
 
     def check(self, where: str) -> None:
         """Raise UsageError where there is no image."""
@@ -270,16 +268,6 @@ class _FoundRecords:
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
             split=self._split,
         )
-
-
-def _records_of(files: NamedFiles, number: int) -> Iterator[Record]:
-    """The records of one file, or what an earlier run found. Raises as `records` does."""
-    if (kept := files.kept(number, "records", Record)) is not None:
-        yield from kept
-        return
-    with files.opened(number, keep=False) as fd:
-        found = records(fd, files.state(number)[0], files.name(number))
-        yield from files.keeping(number, "records", found)
 
 
 def records(fd: int, size: int, where: str) -> Iterator[Record]:

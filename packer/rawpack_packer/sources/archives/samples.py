@@ -63,8 +63,6 @@ class Shards:
         """Samples that cannot be packed: number -> why."""
         self.unread: dict[int, str] = {}
         """Samples that stand for a shard that cannot be read to its end: number -> why, for a person."""
-        self.wrong: dict[tuple[int, str], UsageError] = {}
-        """What a shard has that no sample may have: its number and what is wrong -> the first of them."""
         self.labels: list[int | str | None] = []
         """Of each sample, as it is written."""
         self._same: dict[int | str, int | str] = {}
@@ -83,8 +81,8 @@ class Shards:
     def read(self, found: Iterable[FoundMember], shard: int, where: str) -> Iterator[int]:
         """Add the samples of a shard; yields the number of members that all shards have so far.
 
-        where: the shard, printable. Raises BadArchiveError and DecodeError where the shard cannot be read to its end:
-        see `cut`.
+        where: the shard, printable. Raises BadArchiveError and DecodeError where the shard cannot be read to its end,
+        see `cut`; UsageError where it has what no sample may have.
         """
         key, seen = None, set[str]()
         for member, data in found:
@@ -99,9 +97,10 @@ class Shards:
                 self._begin(key, shard)
             suffix = parts[1]
             if suffix in seen:
-                what = f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each suffix"
-                self.wrong.setdefault((shard, "members"), UsageError(f"{what}: write the shard again"))
-                continue
+                raise UsageError(
+                    f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each suffix: "
+                    "write the shard again"
+                )
             seen.add(suffix)
             self._add(suffix, member, data, where)
 
@@ -136,7 +135,8 @@ class Shards:
     def images(self, named: NamedMember | None, where: str) -> tuple[tuple[str, ...], Rows]:
         """The suffixes of images, and the samples that have one, or stand for what could not be read. Raises
         UsageError where a sample has several, or none has one."""
-        suffixes = named.suffixes if named else tuple(one for one in self.suffixes if self._is_image(one))
+        others = (suffix for suffix in self.suffixes if is_image(suffix) and suffix not in self._wanted)
+        suffixes = named.suffixes if named else tuple(others)
         found = np.zeros(len(self), np.int32)
         for suffix in suffixes:
             found[self._members(suffix)[:, 0]] += 1
@@ -161,30 +161,28 @@ class Shards:
         """Whether a shard that was just added is intact, and has or had before it an image."""
         return len(self) > 0 and len(self) - 1 not in self.unread and any(map(is_image, self.suffixes))
 
-    def scattered(self, rows: Rows, files: NamedFiles) -> list[UsageError]:
-        """Where members of a sample with an image, one of `rows`, are elsewhere in its shard: without the image, they
-        would be left out. The first of each shard."""
-        rest, wrong = np.delete(np.arange(len(self)), rows), dict[int, UsageError]()
+    def check_together(self, rows: Rows, files: NamedFiles) -> None:
+        """Raise UsageError where members of a sample with an image, one of `rows`, are elsewhere in its shard: without
+        the image, they would be left out."""
+        rest = np.delete(np.arange(len(self)), rows)
         if not len(rest):
-            return []
-        lone, found = self._hashes(rest), self._hashes(rows)
-        for i in rest[np.isin(lone, found)].tolist():
-            same = rows[np.flatnonzero(found == lone[np.searchsorted(rest, i)])]
-            shard = self.shard[i]
-            if shard not in wrong and any(self.key(k) == self.key(i) and self.shard[k] == shard for k in same.tolist()):
-                wrong[shard] = UsageError(
-                    f"{files.name(shard)}: members of the sample {plain(self.key(i))} are in several places, and those "
-                    "that do not follow its image would be left out: sort the members of the shard by their names, as "
-                    "`tar --sort=name` does"
+            return
+        lone, hashes = self._hashes(rest), self._hashes(rows)
+        for i in rest[np.isin(lone, hashes)].tolist():
+            same = rows[np.flatnonzero(hashes == lone[np.searchsorted(rest, i)])].tolist()
+            if any(self.key(k) == self.key(i) and self.shard[k] == self.shard[i] for k in same):
+                raise UsageError(
+                    f"{files.name(self.shard[i])}: members of the sample {plain(self.key(i))} are in several places, "
+                    "and those that do not follow its image would be left out: sort the members of the shard by their "
+                    "names, as `tar --sort=name` does"
                 )
-        return [*wrong.values()]
 
     def _members(self, suffix: str) -> Rows:
         """(m, 4): see `_places`."""
         return np.array(self._places.get(suffix, ()), np.int64).reshape(-1, 4)
 
     def _hashes(self, rows: Rows) -> NDArray[np.uint64]:
-        """Of the shard and the key of each of these samples."""
+        """A hash of the shard and the key of each of these samples."""
         keys = (b"%d/" % self.shard[i] + self.key(i) for i in rows.tolist())
         return np.fromiter((xxhash.xxh3_64_intdigest(key) for key in keys), np.uint64, len(rows))
 
@@ -210,9 +208,6 @@ class Shards:
         if self._label is not None and suffix == self._label.suffix:
             self._add_label(i, member, data, where)
 
-    def _is_image(self, suffix: str) -> bool:
-        return is_image(suffix) and suffix not in self._wanted
-
     def _add_label(self, i: int, member: Member, data: bytes, where: str) -> None:
         """Add the label of sample i: a whole number or a name; nothing is none."""
         assert self._label is not None
@@ -222,8 +217,7 @@ class Shards:
             label = _label(data, self._label)
         except DecodeError as error:
             what = f"the label of {plain(member.name[:_LONGEST])} cannot be read: {error.detail}"
-            self.wrong.setdefault((self.shard[i], "label"), UsageError(f"{where}: {what}"))
-            return
+            raise UsageError(f"{where}: {what}") from error
         if label is not None:
             self.labels[i] = self._same.setdefault(label, label)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,13 +18,14 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, at_hand, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
 from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
-from rawpack_packer.sources.files import MAX_PROBLEMS, noted, refuse
+from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import DividedError, FolderSource, is_split, split_order, wanted_images
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
@@ -100,8 +102,8 @@ class ArchiveSource(FolderSource):
         shown = archives.name(0)
         if len(archives) > 1:
             shown += f" and {len(archives) - 1:,} more"
-        if tree.find(os.fsencode(inside)) is None:
-            refuse(shown, index.wrong, () if skip_unreadable else [*index.problems.values()])
+        if tree.find(os.fsencode(inside)) is None and index.problems and not skip_unreadable:
+            raise UnreadableError(shown, len(index.problems), index.problems.values())
         folder = _folder(tree, os.fsencode(inside), shown)
         root = f"{shown}/{plain(folder)}" if folder else shown
         scan = TreeScan(tree, folder, wanted_images(), spans.head)
@@ -111,13 +113,13 @@ class ArchiveSource(FolderSource):
             scan.add_problem(name, problem)
         if scan.samples:
             self._all = scan.files_in(spans)
-        if skip_unreadable:
-            refuse(root, index.wrong)
-        else:
-            lines, images = _zipped(self._all.members, scan.samples) if scan.samples else ([], 0)
-            refuse(root, index.wrong, (*scan.shown_problems(), *lines), scan.counts["problems"] + images)
+        lines, images = _zipped(self._all.members, scan.samples) if scan.samples else ([], 0)
+        if (scan.counts["problems"] or images) and not skip_unreadable:
+            raise UnreadableError(root, scan.counts["problems"] + images, (*scan.shown_problems(), *lines))
         if not scan.samples:
-            raise UsageError(f"no image in {root}: {scan.instead()}")
+            from rawpack_packer.sources.advice import of_cifar
+
+            raise of_cifar(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
         info = scan.info("archive", root)
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
@@ -145,14 +147,12 @@ class _Index:
     def __init__(self, look: Pass, inside: bytes, progress: Scanning) -> None:
         """inside: the folder that is packed, as the user named it, or b"".
 
-        Raises MissingExtraError for a compressed one that nothing can read; UsageError for the first one if it is no
-        archive and behind a URL: the others are not fetched then.
+        Raises MissingExtraError for a compressed one that nothing can read; UsageError for what is not an archive, or
+        of another kind than the first.
         """
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
-        self.wrong: list[UsageError] = []
-        """What are no archives, or of another kind than the first."""
         self.archives = look.files
         self._progress, self._seen = progress, 0
         self._nested = False
@@ -161,10 +161,8 @@ class _Index:
         """The first archive with members, and whether it is a zip archive: then all are."""
         for k, found in look:
             shown = self.archives.name(k)
-            with noted(self.wrong):
+            with reading(shown):
                 self._add(found, k, f"{k}/{shown.rpartition('/')[2]}".encode(), shown)
-            if self.wrong and self.archives.remotes and k == 0:
-                raise self.wrong[0]
         self.archives = look.files
         if self._nested:
             self._add_nested(inside)
@@ -230,10 +228,8 @@ class _Index:
                     if self._is_inner(path) and number not in tree.faults:
                         tree.remove(path)
                         start, what = tree.offset[number], f"tar at {tree.offset[number]}"
-                        found = self.archives.kept(k, what, FoundMember)
-                        if found is None:
-                            found = archive.members("", start, start + tree.size[number])
-                            found = self.archives.keeping(k, what, found)
+                        look = partial(archive.members, "", start, start + tree.size[number])
+                        found = self.archives.looked_for(k, what, FoundMember, look)
                         shown = f"{self.archives.name(k)}/{plain(path)}"
                         self._add(found, k, b"%d/%s" % (k, path), shown, self._add_folder(path))
                     else:

@@ -105,7 +105,8 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
             continue
         more, extended = {**common, **extended} if common else extended, {}
         if b"size" in more and kind not in _WITHOUT_DATA:
-            size = _decimal(more[b"size"], at)
+            text = more[b"size"]
+            size = _bounded(int(text) if text.isdigit() and len(text) < 20 else LONGEST, at)
         if kind == b"S":
             offset = _after_sparse(read, header, offset)
         at = _next(offset, size)
@@ -181,12 +182,6 @@ def _number(field: bytes, at: int) -> int:
         return _bounded(int(text, 8) if text else 0, at)
     except ValueError as error:
         raise BadArchiveError(f"the header at byte {at} has no valid size") from error
-
-
-def _decimal(text: bytes, at: int) -> int:
-    if not text.isdigit() or len(text) > 19:
-        raise BadArchiveError(f"the header at byte {at} has no valid size")
-    return _bounded(int(text), at)
 
 
 def _bounded(size: int, at: int) -> int:

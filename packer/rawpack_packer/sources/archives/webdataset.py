@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,13 +30,13 @@ from rawpack_packer.sources.archives.tar import BadArchiveError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
-from rawpack_packer.sources.fields import DeclaredKind, FieldKind, Fields
-from rawpack_packer.sources.files import noted, problems_shown, refuse, text_of
+from rawpack_packer.sources.fields import FieldKind, Fields
+from rawpack_packer.sources.files import UnreadableError, problems_shown, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, files_in, named_files, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
 from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.text import listed, plain
 
@@ -50,6 +50,7 @@ _CLASSES = "classes.txt"
 """Next to shards, as an export writes it: the names of their labels."""
 _MOST_NAMES = 1 << 24
 """Bytes of that file."""
+_ENDS = (".tar", ".tar.gz", ".tgz")
 _BESIDE = frozenset({".idx", ".json", ".parquet", ".txt", ".md", ".csv", ".tsv", ".yaml", ".yml", ""})
 """Suffixes of other files in a folder of shards: indexes, statistics, licenses."""
 
@@ -87,21 +88,19 @@ class WebDatasetSource(TableSource):
         through the shards, if it has begun.
 
         Raises UsageError where shards have no samples, or keys are not unique; UnreadableError where shards are
-        damaged, all of which it names.
+        damaged.
         """
         where, look = source_name(path), begun or _pass(path, fields, spool)
-        is_folder = os.path.isdir(path)  # noqa: PTH112
+        is_folder = Listing.of(path).is_dir
         if is_folder:
             _check_one_set(look.files, where)
-        said = _Said(*_named(fields), classes, prefix, skip_unreadable)
-        read = _read(look, said, where, progress)
-        damaged, wrong = [*read.shards.unread.values()], read.shards.scattered(read.rows, read.files)
-        with noted(wrong):
-            keys = _keys(read.shards, read.rows, read.files, prefix, where)
-        with noted(wrong):
-            labels, problems = read.labels(classes)
-        refuse(where, wrong)
-        unnamed, columns = read.unnamed(), read.columns()
+        read = _ReadShards(look, where, *_named(fields), skip_unreadable, progress)
+        shards, damaged = read.shards, [*read.shards.unread.values()]
+        columns, images = read.columns(), read.spans(read.images)
+        shards.check_together(read.rows, images.archives)
+        keys = _keys(shards, read.rows, images.archives, prefix, where)
+        labels, problems = read.labels(classes)
+        unnamed = read.unnamed()
         options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
@@ -110,8 +109,8 @@ class WebDatasetSource(TableSource):
             fields={name: column.kind for name, column in columns.items()},
             options=options,
             counts={
-                "no_image": len(read.shards) - len(read.rows),
-                **read.shards.counts,
+                "no_image": len(shards) - len(read.rows),
+                **shards.counts,
                 "unnamed_members": sum(unnamed.values()),
                 "problems": len(damaged),
                 **NO_COUNTS,
@@ -120,8 +119,8 @@ class WebDatasetSource(TableSource):
             problems=(*problems_shown(damaged), *problems),
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
-        super().__init__(info, keys, read.spans(read.images), columns, state, labels=labels)
-        self._unread = np.flatnonzero(np.isin(read.rows, [*read.shards.unread]))
+        super().__init__(info, keys, images, columns, state, labels=labels)
+        self._unread = np.flatnonzero(np.isin(read.rows, [*shards.unread]))
         if labels is not None and damaged:  # what stands for the rest of a shard is not unlabelled
             counts = {**self.info.counts, UNLABELLED: self.info.counts[UNLABELLED] - len(damaged)}
             self.info = replace(self.info, counts=counts)
@@ -163,145 +162,116 @@ def _pass(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> 
     return Pass(_files(path, spool), label.suffix if label else "")
 
 
-def _as_exported(shard: str, named: Mapping[str, NamedMember]) -> dict[str, DeclaredKind]:
-    """What fields are, if an export next to the shards says it. Raises UsageError."""
-    words = {name: one.declared for name, one in named.items() if name != "image" and not array_of(one.declared)[0]}
-    given = {name: declared_kind(name, word) for name, word in words.items() if word is not None}
-    return exported_beside(shard).declared(words, given)
-
-
-@dataclass(frozen=True, eq=False)
 class _ReadShards:
     """Shards that were read, and what is packed of them."""
 
-    where: str
-    """The source, printable."""
-    files: NamedFiles
-    shards: Shards
-    named: Mapping[str, NamedMember]
-    """What the user named."""
-    label: NamedMember | None
-    """What is read at once."""
-    first: Mapping[str, MemberValues]
-    """What each field is, by its first value."""
-    images: tuple[str, ...]
-    """The suffixes of images."""
-    rows: Rows
-    """The samples with an image, and those that stand for what could not be read."""
+    def __init__(
+        self,
+        look: Pass,
+        where: str,
+        named: Mapping[str, NamedMember],
+        label: NamedMember | None,
+        skip_unreadable: bool,
+        progress: Scanning,
+    ) -> None:
+        """where: the source, printable. named: the fields that the user named. label: what is read at once.
+
+        Raises UsageError where a shard cannot be opened, samples have no image, or lack what was named; UnreadableError
+        where shards are damaged; SourceChangedError where one changes meanwhile.
+        """
+        self.shards = Shards(tuple(named.values()), label)
+        self._look, self._where, self._named, self._label = look, where, named, label
+        words = {
+            name: field.declared for name, field in named.items() if name != "image" and not array_of(field.declared)[0]
+        }
+        given = {name: declared_kind(name, word) for name, word in words.items() if word is not None}
+        remote = bool(look.files.remotes)
+        exported = {} if remote else exported_beside(look.files.paths[0]).declared(words, given)
+        self._fields = {
+            name: replace(field, declared=exported.get(name, field.declared))
+            for name, field in named.items()
+            if name != "image" and field is not label
+        }
+        first: dict[str, MemberValues] | None = None
+        for k, members in look:
+            shown = look.files.name(k)
+            with reading(shown):
+                try:
+                    for seen in self.shards.read(members, k, shown):
+                        if seen % PROGRESS_EVERY == 0:
+                            progress(seen)
+                except (BadArchiveError, DecodeError) as error:
+                    detail = error.detail if isinstance(error, DecodeError) else str(error)
+                    self.shards.cut(k, look.files, detail)
+            if first is None and self.shards.show_fields:  # what is named wrongly ends here, before all are fetched
+                first = self._first_values(shown)
+        progress(self.shards.members)
+        damaged = [*self.shards.unread.values()]
+        if damaged and not skip_unreadable:
+            raise UnreadableError(where, len(damaged), problems_shown(damaged))
+        self._first = self._first_values(where) if first is None else first
+        self.images, self.rows = self.shards.images(named.get("image"), where)
+
+    def _first_values(self, where: str) -> dict[str, MemberValues]:
+        """What the fields are, by the shards that were read so far. where: which these are. Raises UsageError where
+        they lack what was named, or its first value fits no field."""
+        self.images, self.rows = self.shards.images(self._named.get("image"), where)
+        values = dict[str, MemberValues]()
+        for name, field in self._fields.items():
+            spans = self.spans(field.suffixes)
+            has = np.flatnonzero(spans.states[:, 0] >= 0)
+            if not len(has):
+                raise UsageError(
+                    f"{opt.fields(repr(name))}: no sample of {where} has a member .{plain(field.suffix)}, only "
+                    f"{self._suffixes()}"
+                )
+            values[name] = values_of(field, spans, int(has[0]))
+        return values
 
     def spans(self, suffixes: Iterable[str]) -> Spans:
         """The members of samples with these suffixes."""
-        return self.shards.spans(self.files, suffixes, self.rows)
+        return self.shards.spans(self._look.files, suffixes, self.rows)
 
     def columns(self) -> dict[str, MemberValues]:
         """Those of the fields."""
-        return {name: replace(one, spans=self.spans(self.named[name].suffixes)) for name, one in self.first.items()}
+        return {name: replace(one, spans=self.spans(self._named[name].suffixes)) for name, one in self._first.items()}
 
     def labels(self, classes: Classes | None) -> tuple[Labels | None, tuple[str, ...]]:
         """Those of samples, and what is wrong with the names of their classes. Raises UsageError."""
-        if self.label is not None and (self.label is not _CLS or any(one is not None for one in self.shards.labels)):
-            labels = _labels(self.shards, self.rows, self.label, classes, self.where)
-            return _names_beside(self.files, labels) if labels.names is None else (labels, ())
-        if classes is not None:
-            cure = f"{opt.fields('label=MEMBER')} names them"
-            raise UsageError(f"{opt.classes} names the labels of {self.where}, which has none: {cure}")
-        return None, ()
+        label, values = self._label, self.shards.labels
+        labelled = [i for i, value in enumerate(values) if value is not None]
+        if label is None or (label is _CLS and not labelled):
+            if classes is not None:
+                cure = f"{opt.fields('label=MEMBER')} names them"
+                raise UsageError(f"{opt.classes} names the labels of {self._where}, which has none: {cure}")
+            return None, ()
+        if not labelled:
+            wanted = opt.fields(f"label={plain('.'.join((label.suffix, *label.entry)))}")
+            raise UsageError(f"{wanted}: no sample has that; members have the suffixes {self._suffixes()}")
+        if all(values[i] is None for i in self.rows.tolist()):
+            first, image = (plain(self.shards.key(i)) for i in (labelled[0], int(self.rows[0])))
+            raise UsageError(
+                f"{self._where}: no image has a label in .{plain(label.suffix)}: the first label is that of {first}, "
+                f"and the first image is {image}. A label and its image have one name up to the first dot, and follow "
+                "one another: write the shard again so"
+            )
+        every = number_labels(values, classes, where=self._where, row_name=lambda i: plain(self.shards.key(i)))
+        labels = Labels(every.numbers[self.rows], every.names)
+        return _names_beside(self._look.files, labels) if labels.names is None else (labels, ())
 
     def unnamed(self) -> dict[str, int]:
         """The suffixes of members that are left out -> how often each occurs."""
-        used = {*self.images, *(suffix for one in self.named.values() for suffix in one.suffixes)}
-        used |= {self.label.suffix} if self.label else set()
+        used = {*self.images, *(suffix for field in self._named.values() for suffix in field.suffixes)}
+        used |= {self._label.suffix} if self._label else set()
         others = {suffix for suffix in self.shards.suffixes if type_of(suffix) not in PICKLES} - used
         return {f".{suffix}": number for suffix, number in self.shards.suffixes.items() if suffix in others}
 
-
-@dataclass(frozen=True)
-class _Said:
-    """What the user says of shards: see `WebDatasetSource`."""
-
-    named: Mapping[str, NamedMember]
-    label: NamedMember | None
-    """What is read at once."""
-    classes: Classes | None
-    prefix: Prefix | None
-    skip_unreadable: bool
-
-
-def _read(look: Pass, said: _Said, where: str, progress: Scanning) -> _ReadShards:
-    """The samples of all shards. Raises UsageError where some cannot be opened, samples have no image, or lack what was
-    named; UnreadableError where shards are damaged; SourceChangedError where one changes meanwhile."""
-    named, label = said.named, said.label
-    shards, first, image = Shards(tuple(named.values()), label), None, named.get("image")
-    exported = {} if look.files.remotes else _as_exported(look.files.paths[0], named)
-    others = {name: one for name, one in named.items() if name != "image" and one is not label}
-    fields = {name: replace(one, declared=exported.get(name, one.declared)) for name, one in others.items()}
-    for _ in _add_all(shards, look, progress):
-        if first is None and shards.show_fields:  # what is named wrongly ends here, before all shards are fetched
-            first = _first_values(shards, look.files, image, fields, look.files.name(shards.shard[-1]))
-    damaged, wrong = [*shards.unread.values()], [*shards.wrong.values()]
-    unread = () if said.skip_unreadable else problems_shown(damaged)
-    if unread or wrong:
-        if first is not None:
-            _note_others(wrong, shards, look.files, said, where)
-        refuse(where, wrong, unread, len(damaged) * bool(unread))
-    if first is None:
-        first = _first_values(shards, look.files, image, fields, where)
-    images, rows = shards.images(image, where)
-    return _ReadShards(where, look.files, shards, named, label, first, images, rows)
-
-
-def _add_all(shards: Shards, look: Pass, progress: Scanning) -> Iterator[None]:
-    """Add the samples of all shards; yields after each. Raises UsageError where something is wrong with the first one
-    and it is behind a URL: the others are not fetched then; SourceChangedError where one changes meanwhile."""
-    for k, found in look:
-        where, cannot = look.files.name(k), list[UsageError]()
-        with noted(cannot), reading(where):
-            try:
-                for seen in shards.read(found, k, where):
-                    if seen % PROGRESS_EVERY == 0:
-                        progress(seen)
-            except (BadArchiveError, DecodeError) as error:
-                shards.cut(k, look.files, error.detail if isinstance(error, DecodeError) else str(error))
-        for one in cannot:
-            shards.wrong[k, "shard"] = one
-        if k == 0 and look.files.remotes:
-            refuse(where, [*shards.wrong.values()])
-        yield
-    progress(shards.members)
-
-
-def _note_others(wrong: list[UsageError], shards: Shards, files: NamedFiles, said: _Said, where: str) -> None:
-    """Note what else is wrong with samples where shards are refused anyway, but nothing that they lack: that may be
-    where a shard is damaged."""
-    with noted(wrong):
-        rows = shards.images(said.named.get("image"), where)[1]
-        wrong += shards.scattered(rows, files)
-        with noted(wrong):
-            _keys(shards, rows, files, said.prefix, where)
-        with noted(wrong):
-            number_labels(shards.labels, said.classes, where=where, row_name=lambda i: plain(shards.key(i)))
-
-
-def _first_values(
-    shards: Shards, files: NamedFiles, image: NamedMember | None, fields: Mapping[str, NamedMember], where: str
-) -> dict[str, MemberValues]:
-    """What the fields are, by the shards that were read so far. where: which these are. Raises UsageError where they
-    lack what was named, or its first value fits no field."""
-    rows, found = shards.images(image, where)[1], dict[str, MemberValues]()
-    for name, one in fields.items():
-        spans = shards.spans(files, one.suffixes, rows)
-        found[name] = values_of(one, spans, _first_with(one, spans, shards, where))
-    return found
+    def _suffixes(self) -> str:
+        return listed([f".{suffix}" for suffix in self.shards.suffixes], 8)
 
 
 def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
-    """The shards at a path. Raises UsageError where a folder has none."""
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
-        return named_files(path, spool)
-    where, shards = source_name(path), _shards_in(Listing(path))
-    if not shards:
-        raise UsageError(f"{where} contains no .tar, or other data too: name the shards, such as {where}/'*.tar'")
-    return files_at(shards, spool)
+    return files_of(path, _ENDS, _BESIDE, spool)
 
 
 def _check_one_set(files: NamedFiles, where: str) -> None:
@@ -315,7 +285,7 @@ def _check_one_set(files: NamedFiles, where: str) -> None:
 
 
 def _shards_in(listing: Listing) -> list[str]:
-    return files_in(listing, (".tar", ".tar.gz", ".tgz"), _BESIDE)
+    return files_in(listing, _ENDS, _BESIDE)
 
 
 def _is_class(label: NamedMember) -> bool:
@@ -353,36 +323,6 @@ def _keys(shards: Shards, rows: Rows, files: NamedFiles, prefix: Prefix | None, 
 
 def _shard_name(base: str) -> str:
     return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", text_of(os.fsencode(base)), flags=re.IGNORECASE)
-
-
-def _first_with(field: NamedMember, spans: Spans, shards: Shards, where: str) -> int:
-    """The first sample that has this field's member. where: the shards that were read so far. Raises UsageError where
-    none has."""
-    has = np.flatnonzero(spans.states[:, 0] >= 0)
-    if not len(has):
-        known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(
-            f"{opt.fields(repr(field.name))}: no sample of {where} has a member .{plain(field.suffix)}, only {known}"
-        )
-    return int(has[0])
-
-
-def _labels(shards: Shards, rows: Rows, label: NamedMember, classes: Classes | None, where: str) -> Labels:
-    """The label of each sample with an image, one of `rows`. Raises UsageError."""
-    labelled = [i for i, one in enumerate(shards.labels) if one is not None]
-    if not labelled:
-        wanted = plain(".".join((label.suffix, *label.entry)))
-        known = listed([f".{suffix}" for suffix in shards.suffixes], 8)
-        raise UsageError(f"{opt.fields(f'label={wanted}')}: no sample has that; members have the suffixes {known}")
-    if all(shards.labels[i] is None for i in rows.tolist()):
-        one, image = (plain(shards.key(i)) for i in (labelled[0], int(rows[0])))
-        raise UsageError(
-            f"{where}: no image has a label in .{plain(label.suffix)}: the first label is that of {one}, and the first "
-            f"image is {image}. A label and its image have one name up to the first dot, and follow one another: write "
-            "the shard again so"
-        )
-    found = number_labels(shards.labels, classes, where=where, row_name=lambda i: plain(shards.key(i)))
-    return Labels(found.numbers[rows], found.names)
 
 
 def _names_beside(files: NamedFiles, labels: Labels) -> tuple[Labels, tuple[str, ...]]:

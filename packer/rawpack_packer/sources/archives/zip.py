@@ -64,7 +64,7 @@ class ZipSpans(Spans):
         return partial(read_zip, offset=int(self.offset[i]), length=length, method=method, size=size, checksum=checksum)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`; with the header."""
+        """With the header."""
         path, offset, _ = super().image_file(i) or ("", 0, 0)
         return path, offset, int(self.packed[i, 0]) + _LOCAL.size
 

@@ -5,10 +5,8 @@ as the index does not have them, and the values, which are encoded by what the i
 
 | file | holds |
 |---|---|
-| `index.py` | what an index says: the shards, and the columns |
+| `index.py` | what an index says: the shards, and the columns with their encodings |
 | `mds.py`, `litdata.py` | the indexes of the two, and their names for encodings |
-| `arrow_rows.py` | chunks of litdata whose samples are rows of Arrow |
-| `encodings.py` | the value that bytes of each encoding are |
 | `shards.py` | where values are in a shard, which is checked, and decompressed |
 | `source.py` | columns as a source |
 """
@@ -17,46 +15,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import is_split, split_order
-from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.named_files import named_files
+from rawpack_packer.sources.table.named_files import contents, named_files
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 INDEX = "index.json"
-_MOST_INDEX = 1 << 28
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
 
 
-def is_mds(listing: Listing) -> bool:
-    """Whether a path is that of an index of MDS, of its folder, or of a folder of such folders."""
-    return _holds(listing, "mds")
-
-
-def is_litdata(listing: Listing) -> bool:
-    """As `is_mds`."""
-    return _holds(listing, "litdata")
-
-
-def open_mds(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """See `ShardSource`."""
+def _open(path: str | os.PathLike[str], /, *, kind: str, **options: Any) -> Source:
     from rawpack_packer.sources.chunks.source import ShardSource
 
-    return ShardSource(path, kind="mds", **options)
+    return ShardSource(path, kind=kind, **options)
 
 
-def open_litdata(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """See `ShardSource`."""
-    from rawpack_packer.sources.chunks.source import ShardSource
-
-    return ShardSource(path, kind="litdata", **options)
+open_mds, open_litdata = partial(_open, kind="mds"), partial(_open, kind="litdata")
 
 
 def splits_of(listing: Listing) -> list[str]:
@@ -66,7 +48,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 
 def folders_of(listing: Listing) -> list[str]:
-    """Of a folder that has no index itself: its folders that do, if they have names of splits; train first."""
+    """The folders with an index in a folder that has none itself, if they have names of splits; train first."""
     if (listing / INDEX).is_file:
         return []
     found = [name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file]
@@ -75,9 +57,7 @@ def folders_of(listing: Listing) -> list[str]:
 
 def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
     """The index at a path or URL. Raises UsageError, and OSError."""
-    files = named_files(path, spool)
-    with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-        return read_in_steps(file.read, _MOST_INDEX)
+    return contents(path, named_files(path, spool))
 
 
 def kind_of_index(data: bytes) -> str:
@@ -95,3 +75,7 @@ def _holds(listing: Listing, kind: str) -> bool:
         if index.is_file or index.is_url:
             return kind_of_index(index.contents()) == kind
     return False
+
+
+is_mds, is_litdata = partial(_holds, kind="mds"), partial(_holds, kind="litdata")
+"""Whether a path is that of such an index, of its folder, or of a folder of such folders."""

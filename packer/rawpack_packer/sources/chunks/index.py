@@ -1,20 +1,32 @@
-"""What an index says: the shards, and the columns; and how to pack what rawpack does not read."""
+"""What an index says: the shards, and the columns with their encodings; the value that bytes of each encoding are; and
+how to pack what rawpack does not read. Numbers are little-endian if nothing else is said."""
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from functools import partial
+from typing import Any, Literal
 
-import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack_packer.images.with_pillow import deep_file, pixels_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.advice import streamed
-from rawpack_packer.sources.chunks.arrow_rows import Leaf
 from rawpack_packer.text import plain
 
-T = TypeVar("T")
+_COUNT = struct.Struct("<I")
+_PIL = struct.Struct("<III")
+_PIXELS_A_BYTE = 8
+_NO_TAG = 0x20
+_MOST_AXES = 32
+_MOST_IMAGES = 1 << 10
+Leaf = tuple[tuple[str, ...], str]
+"""Where a value is in a sample, by keys of dicts and positions in lists; and its encoding, as the index names it."""
 Head = Callable[[bytes], tuple[str, tuple[int, ...], int]]
 """Of the bytes of an array: dtype, shape, and how many are before its values. Raises ValueError."""
 
@@ -84,14 +96,6 @@ class ShardIndex:
     """How that is called, with "{}" for the folder of the index."""
 
 
-def decoded(data: bytes, kind: type[T], where: str, writer: str) -> T:
-    """The index in JSON. Raises UsageError."""
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where} is not what {writer} writes: {error}") from error
-
-
 def unread(column: Coded, index: ShardIndex, folder: str, images: Sequence[str], labels: Sequence[str]) -> UsageError:
     """Why a column is not read, and what to do about it. folder: of the index. images, labels: the columns of these."""
     rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
@@ -103,3 +107,167 @@ def unread(column: Coded, index: ShardIndex, folder: str, images: Sequence[str],
 
 
 PICKLED = "a pickle, which can run code when it is read, so rawpack does not read it"
+
+
+def number(dtype: str) -> Encoding:
+    """One number."""
+    return Encoding("number", partial(_number, dtype=dtype), dtype=np.dtype(dtype).name)
+
+
+def array(head: Head) -> Encoding:
+    """An array after its head."""
+    return Encoding("array", partial(_array, head=head), head=head)
+
+
+def text(data: bytes) -> str:
+    """UTF-8."""
+    return bytes(data).decode()
+
+
+FILE, BYTES = Encoding("file"), Encoding("bytes")
+TEXT, JSON = Encoding("text", text), Encoding("json", json.loads)
+
+
+def _number(data: bytes, dtype: str) -> Any:
+    if not data:
+        raise ValueError(f"it has no value: leave the column out, by {opt.columns('A,B')}")
+    (value,) = np.frombuffer(data, np.dtype(dtype).newbyteorder("<"))
+    return value
+
+
+def _array(data: bytes, head: Head) -> NDArray[Any]:
+    dtype, shape, at = head(data)
+    values = np.frombuffer(bytes(data[at:]), np.dtype(dtype).newbyteorder("<")).reshape(shape)
+    return values.astype(dtype)
+
+
+def known_head(data: bytes, dtype: str, shape: tuple[int, ...] | None = None) -> tuple[str, tuple[int, ...], int]:
+    """Of an array whose index says what it is; without a shape, it has one axis."""
+    return dtype, (len(data) // np.dtype(dtype).itemsize,) if shape is None else shape, 0
+
+
+def head_of_words(data: bytes, order: str, dtypes: Mapping[int, str]) -> tuple[str, tuple[int, ...], int]:
+    """Of an array after 32-bit words: a number for the dtype, the number of axes, and their lengths."""
+    number, axes = struct.unpack_from(f"{order}II", data)
+    if axes > _MOST_AXES or number not in dtypes:
+        raise ValueError(f"its dtype has the number {number}" if axes <= _MOST_AXES else f"it has {axes} axes")
+    return dtypes[number], struct.unpack_from(f"{order}{axes}I", data, 8), 8 + 4 * axes
+
+
+def picture(data: bytes, *, exact: bool = False) -> NDArray[Any] | bytes:
+    """A PIL image, as its width, height, length of the mode, mode and pixels; a file where `deep_file` makes one.
+    exact: the values of one whose pixels have more than 8 bits, such as depths. Raises DecodeError too, where it is no
+    picture and not `exact`."""
+    from PIL import Image
+
+    width, height, length = _PIL.unpack_from(data)
+    start = _PIL.size + length
+    mode, pixels = text(data[_PIL.size : start]), bytes(data[start:])
+    # Pillow makes the image before it looks at the bytes.
+    if not 0 < width * height <= _PIXELS_A_BYTE * len(pixels):
+        raise ValueError(f"an image of {width}x{height} in {len(pixels)} bytes")
+    image = Image.frombytes(mode, (width, height), pixels)
+    if exact and mode[0] in "IF":
+        return np.array(image)
+    file = deep_file(image)
+    return pixels_of(image) if file is None else file
+
+
+def compact_json(data: bytes) -> Any:
+    """What JSON could hold, as litdata writes it; older versions wrote JSON itself."""
+    if not data or data[0] > _NO_TAG:
+        return json.loads(data)
+    found = _Compact(data)
+    value = found.value()
+    if found.at != len(data):
+        raise ValueError(f"{len(data) - found.at} bytes follow the value")
+    return value
+
+
+class _Compact:
+    """Reads values one after another, each after a byte that says what it is."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+
+    def take(self, size: int) -> bytes:
+        self.at += size
+        if self.at > len(self.data):
+            raise ValueError("it ends early")
+        return self.data[self.at - size : self.at]
+
+    def count(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def text(self) -> str:
+        return self.take(self.count()).decode()
+
+    def numbers(self, dtype: str) -> list[Any]:
+        found: list[Any] = np.frombuffer(self.take(8 * self.count()), dtype).tolist()
+        return found
+
+    def value(self, tag: int | None = None) -> Any:
+        match self.take(1)[0] if tag is None else tag:
+            case 0:
+                return json.loads(self.take(self.count()))
+            case 1:
+                return [self.text() for _ in range(self.count())]
+            case 2:
+                return self.numbers("<i8")
+            case 3:
+                return self.numbers("<f8")
+            case 4:
+                return [one != 0 for one in self.take(self.count())]
+            case 5:
+                return {self.text(): self.value() for _ in range(self.count())}
+            case 6:
+                return self.records()
+            case 7 | 0x11:
+                return self.text()
+            case 8 | 0x12:
+                return int.from_bytes(self.take(8), "little", signed=True)
+            case 9 | 0x13:
+                return struct.unpack("<d", self.take(8))[0]
+            case 10 | 0x14:
+                return self.take(1) != b"\0"
+            case 11 | 0x10:
+                return None
+            case other:
+                raise ValueError(f"a value of kind {other}")
+
+    def records(self) -> list[Any]:
+        """Dicts of the same keys, which come first."""
+        rows, keys = self.count(), [self.text() for _ in range(self.count())]
+        if rows and not keys:  # which would take no bytes, however many they are
+            raise ValueError(f"{rows:,} dicts without keys")
+        return [{key: self.value() for key in keys} for _ in range(rows)]
+
+
+def images_in(data: bytes, before: int) -> int:
+    """How many images a list has. before: bytes before the count."""
+    (count,) = _COUNT.unpack_from(data, before)
+    if not 0 < count <= _MOST_IMAGES:
+        raise ValueError(f"a list of {count:,} images")
+    return int(count)
+
+
+def one_of(several: Encoding, k: int) -> Encoding:
+    """Image k of several."""
+    take = partial(_image, before=several.before, k=k)
+    if several.holds == "files":
+        return Encoding("file", take)
+    return Encoding("picture", partial(_picture, take=take))
+
+
+def _image(data: bytes, before: int, k: int) -> bytes:
+    count = images_in(data, before)
+    sizes = struct.unpack_from(f"<{count}I", data, before + 4)
+    start = before + 4 + 4 * count
+    if k >= count or start + sum(sizes) != len(data):
+        raise ValueError(f"a list of {count} images in {len(data)} bytes has no image {k}")
+    start += sum(sizes[:k])
+    return bytes(data[start : start + sizes[k]])
+
+
+def _picture(data: bytes, take: partial[bytes], *, exact: bool = False) -> NDArray[Any] | bytes:
+    return picture(take(data), exact=exact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,10 +11,10 @@ import msgspec
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.arrow_rows import Leaf
-from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.sources.chunks import index as coded
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, Leaf, ShardFile, ShardIndex
 from rawpack_packer.sources.numbers import Length, Size
+from rawpack_packer.sources.table.named_files import decoded
 from rawpack_packer.text import plain
 
 _NUMPY = dict(
@@ -100,19 +101,21 @@ def read_index(data: bytes, where: str) -> ShardIndex:
     formats = config.data_format
     try:
         tree = msgspec.json.decode(config.data_spec or "", type=tuple[Any, _SampleTree])[1]
-        names, paths = _names(tree, ""), _paths(tree, ())
+        leaves = [*_leaves(tree, "", ())]
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{where}: its data_spec is not what litdata writes: {error}") from error
+    names = [name for name, _ in leaves]
     if len(names) != len(formats):
         raise UsageError(f"{where}: its data_spec does not name the {len(formats)} values of its data_format")
     codec, level = (config.compression or "").partition(":")[0], config.compression_level
     if codec and level not in (None, "chunk"):
         codec = f"{codec}/{level}"
-    leaves = tuple(zip(paths, formats, strict=True)) if tree.type == "builtins.dict" else ()
+    paths = zip((path for _, path in leaves), formats, strict=True)
+    rows = tuple(paths) if tree.type == "builtins.dict" else ()
     return ShardIndex(
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
         (None,) * len(formats),
-        tuple(_files(chunk, codec, f".{config.compression}.bin", leaves) for chunk in index.chunks),
+        tuple(_files(chunk, codec, f".{config.compression}.bin", rows) for chunk in index.chunks),
         "litdata",
         "{}, shuffle=False",
     )
@@ -127,31 +130,25 @@ def _files(chunk: _Chunk, codec: str, ending: str, leaves: tuple[Leaf, ...]) -> 
     return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
 
 
-def _names(spec: _SampleTree, prefix: str) -> list[str]:
-    """The names of the leaves of a sample: keys of dicts, joined by "/"; positions in lists and tuples. A tuple of two
-    is an image and its label, and a sample that is no dict and no tuple is the image."""
+def _leaves(spec: _SampleTree, name: str, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The leaves of a sample: the name of each, and where it is, by keys of dicts and positions in lists and tuples.
+
+    Names are keys of dicts, joined by "/", and positions. A tuple of two is an image and its label, and a sample that
+    is no dict and no tuple is the image.
+    """
     if spec.type is None:
-        return [prefix or "image"]
+        yield name or "image", path
+        return
     children, keys = spec.children_spec, msgspec.json.decode(spec.context or "null")
     if isinstance(keys, list) and len(keys) == len(children):
-        named = [f"{prefix}/{key}" if prefix else str(key) for key in keys]
-    elif not prefix and len(children) <= 2:
-        named = ["image", "label"]
+        steps = [*map(str, keys)]
+        names = [f"{name}/{key}" if name else key for key in steps]
     else:
-        named = [f"{prefix or 'value'}_{i}" for i in range(len(children))]
-    return [leaf for name, child in zip(named, children, strict=False) for leaf in _names(child, name)]
-
-
-def _paths(spec: _SampleTree, prefix: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Where the leaves of a sample are: keys of dicts, and positions in lists and tuples."""
-    if spec.type is None:
-        return [prefix]
-    keys = msgspec.json.decode(spec.context or "null")
-    named = isinstance(keys, list) and len(keys) == len(spec.children_spec)
-    steps = map(str, keys if named else range(len(spec.children_spec)))
-    return [
-        leaf for step, child in zip(steps, spec.children_spec, strict=True) for leaf in _paths(child, (*prefix, step))
-    ]
+        steps = [*map(str, range(len(children)))]
+        pair = not name and len(children) <= 2
+        names = ["image", "label"] if pair else [f"{name or 'value'}_{step}" for step in steps]
+    for inner, step, child in zip(names, steps, children, strict=False):
+        yield from _leaves(child, inner, (*path, step))
 
 
 def _encoding(name: str) -> Encoding:

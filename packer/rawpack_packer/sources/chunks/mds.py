@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 
 from rawpack.errors import UsageError
-from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex, decoded
+from rawpack_packer.sources.chunks import index as coded
+from rawpack_packer.sources.chunks.index import PICKLED, Coded, Encoding, ShardFile, ShardIndex
 from rawpack_packer.sources.numbers import Int64, Length, Size
+from rawpack_packer.sources.table.named_files import decoded
 from rawpack_packer.text import plain
 
 _NUMBERS = [f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)] + ["float16", "float32", "float64"]

@@ -1,14 +1,21 @@
-"""Where values are in a shard, which is checked, and decompressed."""
+"""Where values are in a shard, which is checked, and decompressed.
+
+Samples of litdata may be rows of an Arrow file: dicts of bytes, numbers, texts and lists of these, where pyarrow was
+installed when they were written. Such a chunk has the number of its samples, offsets that are all the same, an Arrow
+file, the length of that, and a mark. It is read as a chunk of the other layout, which its rows are written as here.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,8 +23,7 @@ import xxhash
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.sources.chunks.arrow_rows import ARROW, END_BYTES, as_chunk, is_arrow
-from rawpack_packer.sources.chunks.index import Coded, Head, ShardFile, ShardIndex
+from rawpack_packer.sources.chunks.index import Coded, Head, Leaf, ShardFile, ShardIndex
 from rawpack_packer.sources.inflation import Inflated, most_of
 from rawpack_packer.sources.table.columns import Rows, Spans, read_range
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -29,6 +35,10 @@ _MAGIC = b"LDFZ01\0\0"
 _FRAMED, _FRAME = struct.Struct("<8sHHIII"), struct.Struct("<IIQII")
 """What litdata has before samples that are compressed some at once: magic, version, flags, samples, samples of a frame,
 frames; and of each frame: the first sample, samples, offset, bytes, and bytes without compression."""
+ARROW = "arrow"
+"""What `ShardFile.codec` says of a chunk of rows of Arrow."""
+_END, _MARK = struct.Struct("<I8s"), b"LDARW01\0"
+"""Its last bytes: the length of the Arrow file, and the mark."""
 _MOST_SHARD = 1 << 32
 """Bytes of a shard without compression: its offsets have 32 bits."""
 _PIECE = 1 << 20
@@ -84,7 +94,7 @@ class ShardSpans(Spans):
         return decompressed(fd, self.archives, k, self.shards[k])[offset : offset + size]
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`; None in a compressed shard."""
+        """None in a compressed shard."""
         return None if self.shards[int(self.archive[i])].codec else super().image_file(i)
 
     def pick(self, rows: Rows, /) -> Self:
@@ -99,9 +109,9 @@ def with_rows(shard: ShardFile) -> ShardFile:
 
 def as_written(fd: int, size: int, shard: ShardFile) -> ShardFile:
     """An open shard of `size` bytes, with its codec, which the index may not say."""
-    if shard.codec or not shard.leaves or size < END_BYTES or not is_arrow(read_range(fd, size - END_BYTES, END_BYTES)):
+    if shard.codec or not shard.leaves or size < _END.size:
         return shard
-    return with_rows(shard)
+    return with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
 
 
 def read_of(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> Read:
@@ -143,7 +153,7 @@ def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
         need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
     try:
         if codec == ARROW:
-            return as_chunk(data, shard.leaves, most)
+            return _as_chunk(data, shard.leaves, most)
         if by:
             return (_items if by == "sample" else _frames)(data, _CODECS[codec], most)
         whole = Inflated(_CODECS[codec], most)
@@ -154,6 +164,60 @@ def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
             "corrupt",
             f"its {'rows are' if codec == ARROW else 'compressed data is'} damaged ({plain(str(error))[:100]})",
         ) from error
+
+
+def _as_chunk(data: bytes, leaves: Sequence[Leaf], most: int) -> bytes:
+    """A chunk of rows in the other layout. most: bytes that its columns have at most. Raises ValueError where it is
+    damaged; pyarrow's own errors are of that or of OSError."""
+    import pyarrow as pa
+
+    size, _ = _END.unpack(data[-_END.size :])
+    start = len(data) - _END.size - size
+    if start < 0:
+        raise ValueError("its rows are longer than it is")
+    file = memoryview(data)[start : start + size]
+    samples, left = list[bytes](), most
+    with pa.ipc.open_file(pa.py_buffer(file)) as reader:
+        for k in range(reader.num_record_batches):
+            try:
+                batch = reader.get_batch(k)
+            except MemoryError as error:  # a length that is damaged
+                raise ValueError(f"its rows: {error}") from error
+            left -= batch.nbytes
+            if left < 0:
+                raise ValueError(f"its rows stand for more than {most:,} bytes")
+            batch.validate(full=True)
+            samples += (_sample(row, leaves) for row in batch.to_pylist())
+    head = 4 * (len(samples) + 2)
+    starts = accumulate(map(len, samples), initial=head)
+    return b"".join([struct.pack(f"<{len(samples) + 2}I", len(samples), *starts), *samples])
+
+
+def _sample(row: Mapping[str, Any], leaves: Sequence[Leaf]) -> bytes:
+    values = [_encoded(_value_at(row, path), encoding) for path, encoding in leaves]
+    return struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values)
+
+
+def _value_at(row: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        row = row.get(key) if isinstance(row, Mapping) else None if row is None else row[int(key)]
+    return row
+
+
+def _encoded(value: Any, encoding: str) -> bytes:
+    """A value as litdata writes it in the other layout; a missing one has no bytes, but for JSON."""
+    kind = encoding.partition(":")[0]
+    if kind == "json":
+        return json.dumps(value).encode()
+    if value is None:
+        return struct.pack("<d", math.nan) if kind == "float" else b""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if kind in ("bool", "int", "float") and isinstance(value, bool | int | float):
+        return struct.pack({"bool": "<?", "int": "<q", "float": "<d"}[kind], value)
+    raise DecodeError("bad_field", f"a value of {encoding!r} is {type(value).__name__}")
 
 
 def _items(data: bytes, codec: str, most: int) -> bytes:

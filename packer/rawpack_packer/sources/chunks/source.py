@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
-from rawpack_packer.sources.chunks import encodings as coded
-from rawpack_packer.sources.chunks.arrow_rows import ARROW
+from rawpack_packer.sources.chunks import index as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
 from rawpack_packer.sources.chunks.shards import (
+    ARROW,
     Found,
     ShardSpans,
     SoughtColumns,
@@ -140,8 +140,9 @@ class ShardSource(TableSource):
         that would be packed is a pickle.
         """
         root = source_name(path)
-        indexes = _indexes_at(os.fspath(path))
-        index = _read(indexes, kind, spool)
+        at = _indexes_at(Listing.of(path))
+        index = _read(at, kind, spool)
+        indexes = [one if is_url(one) else os.path.abspath(one) for one in map(os.fspath, at)]  # noqa: PTH100
         files, shards = _files(index, indexes[0], spool)
         scan = _ShardScan(files, shards, index, progress)
         said = TableOptions(**options)
@@ -182,17 +183,17 @@ class ShardSource(TableSource):
         super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
 
 
-def _indexes_at(path: str) -> list[str]:
+def _indexes_at(listing: Listing) -> list[Listing]:
     """The path or URL of the index, where its folder may have been named; those of all splits of a folder."""
-    head, mark, query = path.partition("?") if is_url(path) else (os.path.abspath(path), "", "")  # noqa: PTH100
-    if is_url(path):
-        return [path if head.endswith(INDEX) else f"{head.rstrip('/')}/{INDEX}{mark}{query}"]
-    if not os.path.isdir(head):  # noqa: PTH112
-        return [head]
-    return [f"{head}/{split}/{INDEX}" for split in folders_of(Listing(head))] or [f"{head}/{INDEX}"]
+    head, mark, query = os.fspath(listing).partition("?")
+    if is_url(listing):
+        return [listing if head.endswith(INDEX) else Listing(f"{head.rstrip('/')}/{INDEX}{mark}{query}")]
+    if not listing.is_dir:
+        return [listing]
+    return [listing / split / INDEX for split in folders_of(listing)] or [listing / INDEX]
 
 
-def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
+def _read(indexes: Sequence[Listing], kind: str, spool: Spool | None) -> ShardIndex:
     """Several indexes as one, whose shards are named from the folder of the first one. Raises UsageError."""
     found = list[ShardIndex]()
     for where in indexes:
@@ -207,7 +208,7 @@ def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
         )
         if outside is not None:
             raise UsageError(f"{shown} names a file outside its folder, {plain(outside)!r}: take it out")
-    splits = ["", *(f"../{Path(where).parent.name}/" for where in indexes[1:])]
+    splits = ["", *(f"../{where.path.parent.name}/" for where in indexes[1:])]
     shards = [
         tuple(replace(one, name=split + one.name) for one in choice)
         for split, index in zip(splits, found, strict=True)
@@ -218,7 +219,7 @@ def _read(indexes: Sequence[str], kind: str, spool: Spool | None) -> ShardIndex:
 
 def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[ShardFile, ...]]:
     """The files of the shards, next to the index at `where`. Raises UsageError."""
-    head, mark, query = where.partition("?") if is_url(where) else (os.path.abspath(where), "", "")  # noqa: PTH100
+    head, mark, query = where.partition("?") if is_url(where) else (where, "", "")
     folder = head.rpartition("/")[0]
     paths = [[f"{folder}/{one.name}{mark}{query}" for one in choice] for choice in index.shards]
     files, which = first_at(paths, spool, f"{source_name(where)} names it: copy it too")
@@ -350,17 +351,18 @@ class _ShardScan:
         """The samples of shard k, or what an earlier run found."""
         wanted, files = self._wanted, self._files
         what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
-        for kept in files.kept(k, what, Found) or ():
-            return Found(*kept)
+        (found,) = files.looked_for(k, what, Found, partial(self._look, k, shard))
+        return Found(*found)
+
+    def _look(self, k: int, shard: ShardFile) -> Iterator[Found]:
+        files, where = self._files, self._files.name(k)
         with files.opened(k, keep=False) as fd:
             size = files.state(k)[0]
-            check_file(fd, size, shard, files.name(k))
+            check_file(fd, size, shard, where)
             shard = as_written(fd, size, shard)
             read = read_of(fd, files, k, shard)
-            found = find(read, None if shard.codec else size, self._index, shard, wanted, files.name(k))
-            found = found._replace(in_arrow=shard.codec == ARROW)
-        (kept,) = files.keeping(k, what, iter([found]))
-        return kept
+            found = find(read, None if shard.codec else size, self._index, shard, self._wanted, where)
+            yield found._replace(in_arrow=shard.codec == ARROW)
 
     def spans(self, column: Coded) -> ShardSpans:
         """Where the values of a column are."""

@@ -40,11 +40,14 @@ class _InfoSigns(msgspec.Struct):
 def is_lerobot(listing: Listing) -> bool:
     """Whether a path is that of a dataset, of its `INFO`, or of a split of it."""
     info = listing if listing.path.name == "info.json" else listing / INFO
-    return _signs_in(info) is not None or _is_split(listing)
+    if listing.exists:
+        return _signs_in(info) is not None
+    above = _signs_in(listing.above / INFO)
+    return above is not None and listing.path.name in above.splits
 
 
 def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """See `LeRobotSource`. Raises MissingExtraError where pyarrow cannot be imported."""
+    """Open the dataset. Raises MissingExtraError where pyarrow cannot be imported."""
     need("pyarrow", "lerobot", source_name(path))
     from rawpack_packer.sources.lerobot.source import LeRobotSource
 
@@ -56,11 +59,6 @@ def splits_of(listing: Listing) -> list[str]:
     signs = _signs_in(listing / INFO)
     names = sorted(signs.splits, key=split_order) if signs is not None else []
     return names if len(names) > 1 else []
-
-
-def _is_split(listing: Listing) -> bool:
-    signs = None if listing.exists else _signs_in(listing.above / INFO)
-    return signs is not None and listing.path.name in signs.splits
 
 
 def _signs_in(listing: Listing) -> _InfoSigns | None:

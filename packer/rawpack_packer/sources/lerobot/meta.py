@@ -20,11 +20,11 @@ from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import is_below, parsing
-from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.lerobot import INFO
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Int64, Length, is_far
 from rawpack_packer.sources.parquet.tables import Holds, check_column, is_text, open_table
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, contents, decoded, files_at, source_name
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VIDEO, IMAGE = "video", "image"
-_MOST_BYTES = 1 << 28
 _EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
 _RGB = 3
@@ -116,6 +115,8 @@ class Episode:
 class RobotFolder:
     """Where a dataset is: a folder, or the URL of one."""
 
+    listing: Listing
+    """That of the folder."""
     path: str
     query: str
     """Of a URL, with its question mark."""
@@ -150,13 +151,10 @@ class RobotFolder:
 
     def decoded(self, name: str, kind: type[T]) -> T:
         """A file in JSON; or a list of what the lines of one hold. Raises UsageError."""
-        where, decode = self.named(name), msgspec.json.Decoder(kind)
-        with reading(where), self._file(name).opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:
-            data = read_in_steps(file.read, _MOST_BYTES)
-        try:
-            return decode.decode_lines(data) if name.endswith(".jsonl") else decode.decode(data)  # type: ignore[return-value]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"{where} is not what LeRobot writes: {error}") from error
+        where, files = self.named(name), self._file(name)
+        with reading(where):
+            data = contents(self.listing / name, files)
+        return decoded(data, kind, where, "LeRobot", lines=name.endswith(".jsonl"))
 
     def columns(self, name: str, wanted: Mapping[str, Holds]) -> dict[str, list[Any]]:
         """Columns of a Parquet file, and what each must hold; "" stands for the first column of texts. Raises
@@ -188,12 +186,14 @@ class RobotFolder:
 
 def place_of(path: str | os.PathLike[str], spool: Spool | None) -> RobotFolder:
     """Where the dataset at a path or URL is."""
-    text = os.fspath(path)
-    head, mark, query = text.partition("?") if is_url(text) else (os.path.abspath(text), "", "")  # noqa: PTH100
-    head, split = head.removesuffix(INFO).rstrip("/"), ""
-    if not is_url(text) and not os.path.lexists(head):
-        head, split = os.path.split(head)
-    return RobotFolder(head, mark + query, split, spool)
+    listing = Listing.of(path)
+    head, mark, query = os.fspath(path).partition("?") if is_url(path) else (os.path.abspath(path), "", "")  # noqa: PTH100
+    folder, split = head.removesuffix(INFO).rstrip("/"), ""
+    if not is_url(path):
+        listing = listing if folder == head else Listing(folder)
+        if not listing.exists:
+            listing, (folder, split) = listing.above, os.path.split(folder)
+    return RobotFolder(listing, folder, mark + query, split, spool)
 
 
 def read_info(place: RobotFolder) -> RobotInfo:

@@ -90,7 +90,7 @@ class LeRobotSource(TableSource):
         place, root = place_of(path, spool), source_name(path)
         info = read_info(place)
         image, others = _choose(info, named_columns(columns), image_column, root)
-        read = _read(place, info, (image, *others), episodes, root, progress)
+        read = _ReadEpisodes(place, info, (image, *others), episodes, root, progress)
         rows, names = read.rows, _field_names(others)
         found = {name: read.field(name) for name in others}
         stored = {names[name]: one for name, one in found.items() if one is not None}
@@ -134,27 +134,44 @@ class LeRobotSource(TableSource):
         return Videos(self._episodes, [*map(_name, self._episodes.tolist())])
 
     def states(self) -> Rows:
-        """(n, 2): of the files with rows, of the videos, and of what says where they are; see `Source.states`."""
+        """(n, 2): of the files with rows, of the videos, and of what says where they are."""
         return self._states
 
 
-@dataclass(frozen=True, eq=False)
 class _ReadEpisodes:
     """What was read of a dataset: its rows, and where their frames are."""
 
-    place: RobotFolder
-    info: RobotInfo
-    rows: _EpisodeRows
-    arrow: ArrowRows
-    """What workers read of the rows."""
-    data: NamedFiles
-    videos: NamedFiles
-    frames: Mapping[str, CameraFrames]
-    """Of the cameras that are in videos."""
-    counts: Mapping[str, int]
-    """Of videos."""
-    off: int
-    """Frames that are not at the times of their rows."""
+    def __init__(
+        self,
+        place: RobotFolder,
+        info: RobotInfo,
+        names: Sequence[str],
+        episodes: str | Sequence[int] | None,
+        root: str,
+        progress: Scanning,
+    ) -> None:
+        """Look through the rows and videos of some features. Raises UsageError; MissingExtraError without PyAV."""
+        self.place, self.info = place, info
+        filmed = [name for name in names if info.is_video(name)]
+        if filmed:
+            need("av", "lerobot", root)
+        chosen = read_episodes(place, info, filmed, episodes)
+        if not chosen:
+            raise UsageError(f"{root} has no frame: its episodes are empty")
+        cure = f"leave out its episodes by {opt.episodes}"
+        self.data = place.files([episode.data for episode in chosen], cure)[1]
+        inside = [name for name in names if name not in filmed and name in info.features]
+        self.rows = rows = _EpisodeRows(self.data, chosen, inside, progress)
+        self.arrow = rows.arrow(inside)
+        """What workers read of the rows."""
+        paths, self.videos = place.files(
+            [episode.videos[name][0] for name in filmed for episode in chosen],
+            f"{cure}, or its camera by {opt.columns}",
+        )
+        self.frames, self.counts, self.off = film(
+            chosen, rows.firsts, rows.frame, rows.seconds, filmed, self.videos, paths, 1 / info.fps, progress
+        )
+        """Of the cameras that are in videos; of videos; frames that are not at the times of their rows."""
 
     def camera(self, name: str) -> CameraFrames | ArrowImages:
         """The pictures of a camera."""
@@ -187,7 +204,7 @@ class _ReadEpisodes:
         ]  # fmt: skip
 
     def states(self) -> Rows:
-        """See `LeRobotSource.states`, after all fields were made."""
+        """(n, 2): those of `LeRobotSource`, after all fields were made."""
         rows, data = self.rows, self.data.states
         states = np.concatenate([data, self.videos.states, [*self.place.read.values()]])
         # Where there are as many as samples, the first are taken for those of their images.
@@ -197,49 +214,51 @@ class _ReadEpisodes:
         return found
 
 
-def _read(
-    place: RobotFolder,
-    info: RobotInfo,
-    names: Sequence[str],
-    episodes: str | Sequence[int] | None,
-    root: str,
-    progress: Scanning,
-) -> _ReadEpisodes:
-    """Look through the rows and videos of some features. Raises UsageError; MissingExtraError without PyAV."""
-    filmed = [name for name in names if info.is_video(name)]
-    if filmed:
-        need("av", "lerobot", root)
-    found = read_episodes(place, info, filmed, episodes)
-    if not found:
-        raise UsageError(f"{root} has no frame: its episodes are empty")
-    cure = f"leave out its episodes by {opt.episodes}"
-    data = place.files([one.data for one in found], cure)[1]
-    read = [name for name in names if name not in filmed and name in info.features]
-    rows = _scan(data, found, read, progress)
-    paths, videos = place.files(
-        [one.videos[name][0] for name in filmed for one in found], f"{cure}, or its camera by {opt.columns}"
-    )
-    frames, counts, off = film(
-        found, rows.firsts, rows.frame, rows.seconds, filmed, videos, paths, 1 / info.fps, progress
-    )
-    return _ReadEpisodes(place, info, rows, rows.arrow(read), data, videos, frames, counts, off)
-
-
-@dataclass(frozen=True, eq=False)
 class _EpisodeRows:
     """The rows of the chosen episodes, each with its values that are needed before it is packed."""
 
-    files: NamedFiles
-    starts: tuple[int, ...]
-    """The number of the first row of each file."""
-    schema: pa.Schema
-    row: Rows
-    """(n,): the number of each row among those of all files, ascending."""
-    episode: Rows
-    frame: Rows
-    seconds: NDArray[np.float64]
-    """Since its episode began."""
-    task: Rows
+    def __init__(
+        self, files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str], progress: Scanning
+    ) -> None:
+        """columns: must be there. Raises UsageError where the rows are not those of the episodes."""
+        wanted = np.sort(np.array([one.number for one in episodes], np.int64))
+        names = (_EPISODE, _FRAME, _TIME, _TASK)
+        found: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *names)}
+        starts, count, schema = dict[int, int](), 0, None
+        with files.looked_through():
+            for k in range(len(files)):
+                where = files.name(k)
+                with files.opened(k, keep=False), parsing(where, files.paths[k], "Parquet"):
+                    table = open_table(files.paths[k])
+                    for name in (*names, *columns):
+                        if name not in table.schema.names:
+                            raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
+                        if name in names:
+                            check_column(table.schema, name, "numbers" if name == _TIME else "whole numbers", where)
+                        if schema is not None and table.schema.field(name).type != schema.field(name).type:
+                            raise UsageError(
+                                f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
+                            )
+                    schema = table.schema if schema is None else schema
+                    first = count
+                    for batch in table.scan([(name, None) for name in names]):
+                        of_batch = {name: _whole(batch.column(name), name, where) for name in names}
+                        mine = np.isin(of_batch[_EPISODE], wanted)
+                        found[_ROW].append(np.flatnonzero(mine) + count)
+                        for name, values in of_batch.items():
+                            found[name].append(values[mine])
+                        count += batch.num_rows
+                    if count > first:
+                        starts[k] = first
+        self.row, self.episode, self.frame, seconds, self.task = (np.concatenate(some) for some in found.values())
+        """(n,): the number of each row among those of all files, ascending; its episode, frame and task."""
+        self.seconds: NDArray[np.float64] = seconds.astype(np.float64)
+        """(n,): since its episode began."""
+        assert schema is not None
+        self.schema: pa.Schema = schema
+        self.files, self.starts = files.pick([*starts]), tuple(starts.values())
+        """Those with such rows, and the number of the first row of each."""
+        _check(self.episode, self.frame, episodes, files)
 
     def arrow(self, names: Sequence[str]) -> ArrowRows:
         """What workers read of the rows."""
@@ -315,45 +334,6 @@ def _field_names(names: Sequence[str]) -> dict[str, str]:
         taken.add(field.lower())
         found[name] = field
     return found
-
-
-def _scan(files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str], progress: Scanning) -> _EpisodeRows:
-    """Read through the rows. columns: must be there. Raises UsageError where they are not those of the episodes."""
-    wanted = np.sort(np.array([one.number for one in episodes], np.int64))
-    names = (_EPISODE, _FRAME, _TIME, _TASK)
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *names)}
-    starts, count, schema = dict[int, int](), 0, None
-    with files.looked_through():
-        for k in range(len(files)):
-            where = files.name(k)
-            with files.opened(k, keep=False), parsing(where, files.paths[k], "Parquet"):
-                table = open_table(files.paths[k])
-                for name in (*names, *columns):
-                    if name not in table.schema.names:
-                        raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
-                    if name in names:
-                        check_column(table.schema, name, "numbers" if name == _TIME else "whole numbers", where)
-                    if schema is not None and table.schema.field(name).type != schema.field(name).type:
-                        raise UsageError(
-                            f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
-                        )
-                schema = table.schema if schema is None else schema
-                first = count
-                for batch in table.scan([(name, None) for name in names]):
-                    of_batch = {name: _whole(batch.column(name), name, where) for name in names}
-                    mine = np.isin(of_batch[_EPISODE], wanted)
-                    found[_ROW].append(np.flatnonzero(mine) + count)
-                    for name, values in of_batch.items():
-                        found[name].append(values[mine])
-                    count += batch.num_rows
-                if count > first:
-                    starts[k] = first
-    row, episode, frame, seconds, task = (np.concatenate(some) for some in found.values())
-    assert schema is not None
-    _check(episode, frame, episodes, files)
-    return _EpisodeRows(
-        files.pick([*starts]), tuple(starts.values()), schema, row, episode, frame, seconds.astype(np.float64), task
-    )
 
 
 def _whole(column: pa.Array, name: str, where: str) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,28 +46,17 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
 
 
-@dataclass(frozen=True, eq=False)
-class LmdbImages:
-    """The values of a database: an image, perhaps with its label."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LmdbImages(Spans):
+    """The values of a database, each an image, perhaps with its label: `Spans` in its file."""
 
-    values: Spans
     layout: str
     """A name in `LAYOUTS`."""
 
-    def value(self, i: int, /) -> ImageAndFields:
-        value = self.values.value(i)
+    def value(self, i: int, /) -> ImageAndFields:  # type: ignore[override]  # the label is in the same bytes
+        value = super().value(i)
         image, fields = LAYOUTS[self.layout].read(value)
         return ImageAndFields(image, fields, len(value))
-
-    def pick(self, rows: Rows, /) -> LmdbImages:
-        return LmdbImages(self.values.pick(rows), self.layout)
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        return self.values.image_file(i)
-
-    def all_states(self) -> Rows:
-        """The size of each value, then size and mtime of the file."""
-        return self.values.all_states()
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +100,13 @@ class LmdbSource(TableSource):
         sizes = np.array(found.sizes, np.int64)[chosen]
         self.scheme = LAYOUTS[layout].words
         """Who writes such databases, in words."""
-        values = Spans(
+        images = LmdbImages(
             files,
             np.zeros(len(chosen), np.int32),
             np.array(found.offsets, np.int64)[chosen],
             np.stack([sizes, np.full_like(sizes, -1)], axis=1),
             samples.faults,
+            layout=layout,
         )
         fields = {name: FieldKind("str") for name in samples.texts}
         counts = {"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)}
@@ -129,7 +119,7 @@ class LmdbSource(TableSource):
             problems=tuple(samples.problems),
         )
         columns: dict[str, Column] = {**samples.texts}
-        super().__init__(info, samples.keys, LmdbImages(values, layout), columns, labels=samples.labels)
+        super().__init__(info, samples.keys, images, columns, labels=samples.labels)
 
 
 def _look_through(
@@ -204,7 +194,9 @@ class _LmdbEntries:
         if not keys:
             raise UsageError(f"{root} has no samples")
         self.used = len(self)
-        ends = {end: sides for end, sides in self._sides.items() if self._belong(sides, keys)}
+        others = [i for i in keys if self.key(i).rpartition(b".")[2] not in _SIDES]
+        # Some are named as another key: then they describe images.
+        ends = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
         keys = [i for i in keys if self.key(i).rpartition(b".")[2] not in ends]
         chosen, faults = np.array(keys), dict[int, Fault]()
         for row, i in enumerate(keys):
@@ -221,11 +213,6 @@ class _LmdbEntries:
             names = texts_of(every)
         found = _LmdbSamples(chosen, names, {}, faults)
         return self._described(found, ends, [_stem(self.key(i)) for i in keys], root) if ends else found
-
-    def _belong(self, sides: Mapping[bytes, bytes | None], keys: Sequence[int]) -> bool:
-        """Whether keys of one end describe images: some are named as another key."""
-        others = (self.key(i) for i in keys)
-        return any(_stem(key) in sides for key in others if key.rpartition(b".")[2] not in _SIDES)
 
     def _described(
         self, samples: _LmdbSamples, ends: Mapping[bytes, Mapping[bytes, bytes | None]], stems: list[bytes], root: str

@@ -23,7 +23,7 @@ class Strength(IntEnum):
     PLUGIN = 9
     """Another package says so of its own kind."""
     CONTENT = 8
-    """A file says so, or has a name that only this kind gives it: `store.json`, `cifar-10-python.tar.gz`."""
+    """A file says so, or has a name that only this kind gives it: `store.json`, `data.mdb`."""
     WHOLE = 7
     """All files of a folder are such, apart from what describes them; or a file is, by its name."""
     SOME = 6

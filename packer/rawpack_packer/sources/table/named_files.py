@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
@@ -25,11 +26,12 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.reach import why_lost
 from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
-from rawpack_packer.errors import reason_of
-from rawpack_packer.sources.files import check_unchanged, noted, opened, read_unchanged, refuse
+from rawpack_packer.errors import reading, reason_of
+from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
+from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
-from rawpack_packer.text import count, near_path, plain
+from rawpack_packer.text import near_path, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
@@ -42,6 +44,8 @@ _ASKED = 16
 """URLs that are asked about at the same time."""
 _LISTING_S = 600.0
 """How long a server may take to list its files: those of a million take 100 seconds."""
+_MOST_BYTES = 1 << 28
+"""Those of an index behind a URL."""
 _MOST = 1_000_000
 """Files that a range may stand for."""
 
@@ -77,7 +81,7 @@ class NamedFiles:
 
     @property
     def on_disk(self) -> tuple[str, ...]:
-        """See `SourceInfo.paths`."""
+        """Those that are files of this machine."""
         return () if self.remotes else self.paths
 
     @contextmanager
@@ -130,6 +134,11 @@ class NamedFiles:
             return found
         return keeping(found, name, self.kept_in if self.remotes else None)
 
+    def looked_for(self, k: int, what: str, kind: Any, look: Callable[[], Iterator[T]]) -> Iterator[T]:
+        """What an earlier run found in archive k, or what `look` finds, which is kept. what, kind: see `kept`."""
+        kept = self.kept(k, what, kind)
+        return self.keeping(k, what, look()) if kept is None else kept
+
     def kept_index(self, k: int) -> KeptBytes | None:
         """The index of compressed archive k that an earlier run made; None if nothing is kept."""
         with suppress(OSError):
@@ -181,7 +190,49 @@ def is_pattern(path: str) -> bool:
 def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> NamedFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
     file, or named twice."""
-    return files_at(_named_once(path, spool), spool)
+    names = expanded(os.fspath(path), spool)
+    for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
+        if name == again:
+            raise UsageError(f"{source_name(path)} names {plain(shown(name))} twice")
+    if len({is_url(name) for name in names}) > 1:
+        raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
+    return files_at(names, spool)
+
+
+def files_of(
+    path: str | os.PathLike[str], ends: tuple[str, ...], beside: Collection[str], spool: Spool | None = None
+) -> NamedFiles:
+    """The files that a user named; of a folder, those in it that `files_in` finds. Raises UsageError."""
+    listing = Listing.of(path)
+    if not listing.is_dir:
+        return named_files(path, spool)
+    where = source_name(path)
+    with reading(where):
+        names = files_in(listing, ends, beside)
+    if not names:
+        raise UsageError(
+            f"{where} contains no {ends[0]} files, or also other data: give the files, such as {where}/'*{ends[0]}'"
+        )
+    return files_at(names, spool)
+
+
+def contents(path: str | os.PathLike[str], files: NamedFiles) -> bytes:
+    """All bytes of an index, which is the one file of `files`, at this path. Raises as `NamedFiles.opened`."""
+    if not files.remotes and (data := Listing.of(path).contents()):
+        return data
+    with files.opened(0) as fd, os.fdopen(os.dup(fd), "rb") as file:  # which says why, if there is nothing
+        return read_in_steps(file.read, _MOST_BYTES)
+
+
+def decoded(data: bytes, kind: type[T], where: str, writer: str, *, lines: bool = False, strict: bool = True) -> T:
+    """What an index in JSON says. lines: whether each line has a value. strict: whether
+    a text is not a number. Raises UsageError where it is not a `kind`, as
+    its `writer` writes them. where: the index, printable."""
+    decoder = msgspec.json.Decoder(kind, strict=strict)
+    try:
+        return decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[return-value]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{where} is not what {writer} writes: {error}; copy it again") from error
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
@@ -199,11 +250,7 @@ def first_at(
         return _remote_files(choices, spool, cure)
     paths = [[os.path.abspath(name) for name in names] for names in choices]  # noqa: PTH100 - keeps what pathlib would not
     which = tuple(next((k for k, one in enumerate(names) if os.path.isfile(one)), 0) for names in paths)  # noqa: PTH113
-    states, wrong = list[tuple[int, int]](), list[UsageError]()
-    for k, names in zip(which, paths, strict=True):
-        with noted(wrong):
-            states.append(_state(names[k], names, cure))
-    _refuse(wrong, len(paths))
+    states = [_state(names[k], names, cure) for k, names in zip(which, paths, strict=True)]
     found = tuple(names[k] for k, names in zip(which, paths, strict=True))
     folder = None if spool is None else spool.folder
     return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
@@ -231,17 +278,6 @@ def natural(name: str) -> list[Any]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name))]
 
 
-def _named_once(path: str | os.PathLike[str], spool: Spool | None) -> list[str]:
-    """The files or URLs that a path stands for. Raises UsageError where one is named twice, or both are named."""
-    names = expanded(os.fspath(path), spool)
-    for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
-        if name == again:
-            raise UsageError(f"{source_name(path)} names {plain(shown(name))} twice")
-    if len({is_url(name) for name in names}) > 1:
-        raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
-    return names
-
-
 def _remote_files(
     choices: Sequence[Sequence[str]], spool: Spool | None, cure: str
 ) -> tuple[NamedFiles, tuple[int, ...]]:
@@ -249,30 +285,19 @@ def _remote_files(
         refuse_url(choices[0][0])
     assert spool is not None
 
-    missing = list[UsageError]()
-
-    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive] | None:
+    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive]:
         for k, url in enumerate(urls):
             with suppress(FileNotFoundError):
                 return k, spool.find(url)
         _check_bucket(urls[0], spool)
         names = " or ".join(plain(shown(url)) for url in urls)
-        missing.append(UsageError(f"there is no file {names}: {cure or 'check the URL of the source'}"))
-        return None
+        raise UsageError(f"there is no file {names}: {cure or 'check the URL of the source'}")
 
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
-        there = [one for one in threads.map(found, choices) if one is not None]
-    _refuse(sorted(missing, key=str), len(choices))
-    which, remotes = zip(*there, strict=True)
+        which, remotes = zip(*threads.map(found, choices), strict=True)
     paths = tuple(str(spool.path(one)) for one in remotes)
     states = np.array([one.state for one in remotes], np.int64)
     return NamedFiles(paths, states, (), remotes, spool, spool.folder), which
-
-
-def _refuse(wrong: Sequence[UsageError], files: int) -> None:
-    """Raise one error for all files that are missing or cannot be read; for the first alone if none is there: then the
-    path is wrong."""
-    refuse(count(files, "file"), wrong[:1] if len(wrong) == files else wrong)
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:
@@ -348,8 +373,7 @@ def _state(path: str, names: Sequence[str], cure: str) -> tuple[int, int]:
     """Size and mtime of a file. names: of those of which one is needed."""
     shown = plain(os.fsencode(path))
     try:
-        with opened(path) as fd:
-            found = os.fstat(fd)
+        found = os.stat(path)  # noqa: PTH116 - for each of many
     except FileNotFoundError:
         todo = f": {cure}" if cure else near_path(path) or ": check the path of the source"
         raise UsageError(f"there is no file {' or '.join(plain(os.fsencode(one)) for one in names)}{todo}") from None

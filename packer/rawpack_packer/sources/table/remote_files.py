@@ -96,6 +96,8 @@ class Spool:
         """Shows what this process fetches while a source is opened."""
         self.known: dict[str, RemoteArchive] = {}
         """The files that this process has found, by their URLs: each is asked for once."""
+        self._new = set[str]()
+        """URLs of those that were not fetched since: that the server has this version was just asked."""
         self._asked: dict[str, Remote] = {}
         """What is asked for files, by their printable URLs; those that are waited for the longest first."""
 
@@ -149,6 +151,7 @@ class Spool:
             size, version = remote.about(name)
         finally:
             self._asked.pop(shown(url), None)
+        self._new.add(url)
         return self.known.setdefault(url, RemoteArchive(url, size, version, dict(self.options)))
 
     @contextmanager
@@ -207,8 +210,23 @@ class Spool:
     def _item(self, file: RemoteArchive, keep: bool) -> RemoteFile:
         remote, name = self._remote(file.url, file.options)
         note_answer(remote.host)  # another process may have found the file
-        record, check = FileRecord(name=name, bytes=file.bytes, xxh3=""), partial(_check_version, file, remote, name)
+        record, check = FileRecord(name=name, bytes=file.bytes, xxh3=""), partial(self._check, file, remote, name)
         return RemoteFile(remote, file.key, record, check, bool(file.version), keep, name)
+
+    def _check(self, file: RemoteArchive, remote: Remote, name: str) -> None:
+        """Raise SourceChangedError where the server has another version. It is called before and after a file is
+        fetched, and the first time nobody asks: `find` did just now, and what is fetched is checked afterwards."""
+        if file.url in self._new:
+            self._new.discard(file.url)
+            return
+        try:
+            size, version = remote.about(name)
+        except FileNotFoundError:
+            raise changed(str(file), "it is gone") from None
+        if size != file.bytes:
+            raise changed(str(file), f"it had {file.bytes} bytes and has {size}")
+        if version != file.version:
+            raise changed(str(file), "it was written to")
 
     def _lock(self, file: RemoteArchive) -> int | None:
         path = self.path(file)
@@ -234,14 +252,3 @@ def _split(url: str) -> tuple[str, str]:
     split = _LAST_NAME.fullmatch(url)
     assert split is not None, url
     return split["folder"] + split["query"], split["name"]
-
-
-def _check_version(file: RemoteArchive, remote: Remote, name: str) -> None:
-    try:
-        size, version = remote.about(name)
-    except FileNotFoundError:
-        raise changed(str(file), "it is gone") from None
-    if size != file.bytes:
-        raise changed(str(file), f"it had {file.bytes} bytes and has {size}")
-    if version != file.version:
-        raise changed(str(file), "it was written to")

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Axis, Size
 from rawpack_packer.sources.table.named_files import (
     NamedFiles,
+    decoded,
     files_at,
     files_in,
     named_files,
@@ -44,6 +45,7 @@ from rawpack_packer.text import listed, plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
+T = TypeVar("T")
 _NAME = re.compile(
     r"(?P<stem>.+?)(?P<a>-\d{4,6}-of-\d{4,6})?(?P<suffix>\.(tfrecords?|tfrec|records?))?(?P<b>-\d{4,6}-of-\d{4,6})?(\.gz)?",
     re.IGNORECASE,
@@ -86,7 +88,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 def files_of(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     """The files that a user named, those of all splits of a folder. Raises UsageError."""
-    found = _splits(Listing(path))
+    found = _splits(Listing.of(path))
     files = [str(file) for files in found.values() for file in files]
     return files_at(files, spool) if files else named_files(path, spool)
 
@@ -129,10 +131,9 @@ class _FeatureNote(msgspec.Struct, rename="camel"):
     features_dict: _FeaturesDict | None = None
 
 
-def info_beside(file: Path) -> DatasetInfo | None:
-    """What TensorFlow Datasets says of the folder of a file; None where it says nothing. Raises UsageError."""
-    info: DatasetInfo | None = _read(file.with_name("dataset_info.json"), DatasetInfo)
-    return info
+def info_in(folder: Listing) -> DatasetInfo | None:
+    """What TensorFlow Datasets says of a folder; None where it says nothing. Raises UsageError."""
+    return _read(folder / "dataset_info.json", DatasetInfo)
 
 
 def records_in(file: Path, info: DatasetInfo | None) -> int | None:
@@ -144,9 +145,9 @@ def records_in(file: Path, info: DatasetInfo | None) -> int | None:
     return split.shard_lengths[int(of[1])]
 
 
-def kinds_beside(file: Path) -> dict[str, FieldKind]:
-    """What TensorFlow Datasets says of the features of numbers in a file. Raises UsageError."""
-    return dict(_tensors(_read(file.with_name("features.json"), _FeatureNote) or _FeatureNote(), "", ()))
+def kinds_in(folder: Listing) -> dict[str, FieldKind]:
+    """What TensorFlow Datasets says of the features of numbers in the files of a folder. Raises UsageError."""
+    return dict(_tensors(_read(folder / "features.json", _FeatureNote) or _FeatureNote(), "", ()))
 
 
 def _tensors(feature: _FeatureNote, name: str, outer: tuple[int, ...]) -> Iterator[tuple[str, FieldKind]]:
@@ -161,17 +162,14 @@ def _tensors(feature: _FeatureNote, name: str, outer: tuple[int, ...]) -> Iterat
         yield from _tensors(one, f"{name}/{inner}" if name else inner, outer)
 
 
-def _read(file: Path, kind: Any) -> Any:
+def _read(listing: Listing, kind: type[T]) -> T | None:
     """What a JSON file holds; None where there is none."""
-    if not file.is_file():
+    if not listing.is_file:
         return None
-    with reading(plain(os.fsencode(file))):
-        data = file.read_bytes()
-    try:
-        return msgspec.json.decode(data, type=kind, strict=False)  # numbers of 64 bits are texts
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        where = plain(os.fsencode(file))
-        raise UsageError(f"{where} is not what TensorFlow Datasets writes: {error}; copy it again") from error
+    where = plain(os.fsencode(listing.path))
+    with reading(where):
+        data = listing.contents() or listing.path.read_bytes()
+    return decoded(data, kind, where, "TensorFlow Datasets", strict=False)  # numbers of 64 bits are texts
 
 
 def _named(name: str) -> re.Match[str] | None:
@@ -206,7 +204,7 @@ def _splits(listing: Listing, depth: int = _DEPTH) -> dict[str, list[Path]]:
     files = [Path(name) for name in sorted(names, key=natural)]
     if not files:
         return {}
-    info = info_beside(files[0])
+    info = info_in(listing)
     _check_complete(path, [file.name for file in files])
     names = [_split(file.name, info) for file in files]
     divided: dict[str, list[Path]] = {}

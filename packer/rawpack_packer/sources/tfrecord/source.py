@@ -19,6 +19,7 @@ from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.inferred import first_pixels, hints
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
     ChosenColumns,
@@ -36,7 +37,7 @@ from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
-from rawpack_packer.sources.tfrecord import files_of, info_beside, kinds_beside, records_in
+from rawpack_packer.sources.tfrecord import files_of, info_in, kinds_in, records_in
 from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
 from rawpack_packer.sources.tfrecord.example import FLOATS, INTS, ExamplePass
 from rawpack_packer.text import plain
@@ -80,13 +81,13 @@ class TfrecordSource(TableSource):
         be named.
         """
         where, files = source_name(path), files_of(path, spool)
-        beside = None if files.remotes else Path(files.paths[0])
+        folder = None if files.remotes else Listing(Path(files.paths[0]).parent)
         said = TableOptions(**options)
         choice = said.choice()
-        records = _Records(files, where, progress)
+        records = _Records(files, where, folder, progress)
         shorts = {full: short for short, full in named_apart(records.plain_features).items()}
-        known = {} if beside is None else _known_classes(beside, records.features)
-        kinds = _kinds(records, shorts, choice.declared, {} if beside is None else kinds_beside(beside))
+        known = {} if folder is None else _known_classes(folder, records.features)
+        kinds = _kinds(records, shorts, choice.declared, {} if folder is None else kinds_in(folder))
         infos = [records.info(name, kind, known.get(name)) for name, kind in kinds.items()]
         wanted, notes = _wanted(choice, shorts, records)
         chosen = choose(infos, wanted, where, _HABITS)
@@ -102,7 +103,7 @@ class TfrecordSource(TableSource):
         info = SourceInfo(
             kind="tfrecord",
             root=where,
-            paths=tuple(dict.fromkeys([str(Path(path).absolute()), *files.paths])) if beside else (),
+            paths=tuple(dict.fromkeys([str(Path(path).absolute()), *files.paths])) if folder else (),
             fields=fields,
             numbered=keys is None,
             options=said.given(),
@@ -127,9 +128,9 @@ def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) ->
     return replace(said, image=image, label=label, key=key, fields=fields), notes
 
 
-def _known_classes(file: Path, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def _known_classes(folder: Listing, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The names of classes in the files that TensorFlow Datasets writes for features."""
-    lists = {name: file.with_name(f"{name.replace('/', '-')}.labels.txt") for name in names}
+    lists = {name: folder.path / f"{name.replace('/', '-')}.labels.txt" for name in names}
     return {name: classes_of(one) for name, one in lists.items() if one.is_file()}
 
 
@@ -169,12 +170,12 @@ def _first_class(numbers: Rows, texts: Sequence[str], first: int) -> tuple[int, 
 class _Records:
     """All records: where they are, and the values of their features."""
 
-    def __init__(self, files: NamedFiles, where: str, progress: Scanning) -> None:
-        """where: the source, printable. Raises UsageError."""
+    def __init__(self, files: NamedFiles, where: str, folder: Listing | None, progress: Scanning) -> None:
+        """where: the source, printable. folder: that of the files, if it is on this machine. Raises UsageError."""
         self._where, found = where, dict[str, FeatureValues]()
         self._file, self._offset, self._size = array("i"), array("q"), array("q")
         self._faults = dict[int, Fault]()
-        look, info = ExamplePass(files), None if files.remotes else info_beside(Path(files.paths[0]))
+        look, info = ExamplePass(files), None if folder is None else info_in(folder)
         for k, examples in look:
             before = len(self)
             with reading(files.name(k)):
