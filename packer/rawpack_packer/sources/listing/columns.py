@@ -33,7 +33,7 @@ from rawpack_packer.sources.listing.lines import (
     of_cells,
     shown,
 )
-from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels, one_hot_numbers
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -220,19 +220,6 @@ def read_columns(rows: ListingRows, where: str) -> ListedRows:
     places = [CellPosition(where, name, i, rows.cells, rows.unit) for i, name in numbered]
     raw = {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
     return ListedRows(of_rows, raw)
-
-
-def one_hot_column(raw: Mapping[str, RawColumn], names: Sequence[str], where: str) -> RawColumn:
-    """The column of labels in place of one-hot lists, or of several columns of 0 and 1, which are called as the
-    classes. Raises UsageError."""
-    columns = [raw[name].converted(None)[1] for name in names]
-    arrays = [one.values for one in columns if isinstance(one, Numbers)]
-    if len(arrays) < len(names) or (len(names) > 1 and any(one.ndim > 1 for one in arrays)):
-        raise UsageError(f"{where}: {', '.join(names)}: one-hot labels are lists of one length, or columns of 0 and 1")
-    found = one_hot_numbers(arrays[0] if len(names) == 1 else np.stack(arrays, 1), where, raw[names[0]].at)
-    numbers = found.tolist()
-    values = numbers if len(names) == 1 else [None if number < 0 else names[number] for number in numbers]
-    return replace(raw[names[0]].of_json(), blocks=[pickle.dumps(values, -1)])
 
 
 class _MisfitError(Exception):

@@ -25,7 +25,7 @@ from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
-from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, one_hot_column, read_columns
+from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import (
     NAMED_READERS,
     PLAIN_SUFFIX,
@@ -61,7 +61,6 @@ from rawpack_packer.sources.table.choose import (
     named_file,
     number_labels,
     numbered_classes,
-    one_hot_name,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.objects import (
@@ -217,22 +216,17 @@ def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, cl
     where, exported = file.name or plain(os.fsencode(file.path)), exported_beside(file.path)
     with reading(where), file.path.open("rb") as opened, long_cells():
         rows = file.rows(opened, where, file.root, said.declared)
-        label, hot = _one_hot(said.label, rows.names, where)
         key = said.key or (exported.key if exported.key in rows.names else None)
-        declared = exported.declared(rows.names, said.declared, (said.image, label, key))
+        declared = exported.declared(rows.names, said.declared, (said.image, said.label, key))
         words = repr((sorted(declared.items()), names, *([said.image] if said.image else [])))
         states = [state_of(one, words) for one in (file.path, *file.others)]
-        wanted = ColumnChoice(said.image, label, key, declared=declared)
-        boxes = None if key or hot else box_columns(rows.names, said.image or _path(rows.names), label, declared)
-        others = [name for name in rows.names if name not in hot]
+        wanted = ColumnChoice(said.image, said.label, key, declared=declared)
+        boxes = None if key else box_columns(rows.names, said.image or _path(rows.names), said.label, declared)
         if not boxes:  # what is wrong with names is said before values are read
-            _chosen([*others, label] if hot and label else others, wanted, where)
+            _chosen(rows.names, wanted, where)
         found = read_columns(rows, where)
     if not len(found.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-    if hot and label:
-        made = one_hot_column(found.raw, hot, where)
-        found = replace(found, raw={**{name: found.raw[name] for name in others}, label: made})
     return _grouped(_ReadListing(where, file, exported, states, wanted, found), boxes, classes)
 
 
@@ -420,19 +414,6 @@ def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Con
     if label is None:
         return exported.classes if BOXES in fields and BOXES in exported.kinds else None
     return exported.classes if {*chain.from_iterable(label)} - {None, ""} <= {*exported.classes} else None
-
-
-def _one_hot(label: str | None, names: Sequence[str], where: str) -> tuple[str | None, list[str]]:
-    """What the column of labels is called, and the columns of which it is made if they are one-hot. Raises
-    UsageError."""
-    name, onehot = one_hot_name(label)
-    if not onehot:
-        return label, []
-    found = [one.strip() for one in (name or LABEL).split(",")] if name not in names else [str(name)]
-    for one in found:
-        if one not in names:
-            raise UsageError(f"{opt.label_column(plain(str(label)))}: {where} has no column {one!r}: {_listed(names)}")
-    return found[0] if len(found) == 1 else LABEL, found
 
 
 def _path(names: Sequence[str]) -> str | None:

@@ -54,7 +54,6 @@ from rawpack_packer.sources.table.choose import (
     classes_from_0,
     classes_of,
     labels_of_column,
-    one_hot_numbers,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, column_of_values, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
@@ -204,7 +203,7 @@ class ParquetSource(TableSource):
         files = [] if far else files_of(Path(path).absolute())
         paths = [str(file) for file in files]
         given = None if classes is None else classes_of(classes)
-        scan = _Scan(said.choice(one_hot=True), given, named_files(path, spool) if far else files_at(paths), progress)
+        scan = _Scan(said.choice(), given, named_files(path, spool) if far else files_at(paths), progress)
         chosen, wanted = scan.chosen, scan.wanted
         if chosen is None or not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
@@ -368,9 +367,6 @@ class _Scan:
             if self.classes is None and BOXES in said.kinds:
                 self.classes = said.classes
         infos = column_infos(schema, features, self.wanted.declared, where)
-        if self.wanted.onehot:  # lists, of which each becomes a number
-            hot = self.wanted.label
-            infos = [replace(one, is_label=True, is_whole=True) if one.name == hot else one for one in infos]
         chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
@@ -491,8 +487,7 @@ class _Scan:
                 self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
-                labels = flat(batch.column(chosen.label))
-                self._labels.append(_of_one_hot(labels, str(path)) if self.wanted.onehot else labels.cast(kind))
+                self._labels.append(flat(batch.column(chosen.label)).cast(kind))
             if chosen.key is not None:
                 self._keys.append(_bytes(flat(batch.column(chosen.key))))
             for column, there in files.items():
@@ -524,15 +519,6 @@ def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     except (OSError, ValueError):
         found = None
     return UNKNOWN if found is None else (found.st_size, found.st_mtime_ns)
-
-
-def _of_one_hot(column: pa.Array, where: str) -> pa.Array:
-    """The numbers of classes in one-hot lists. Raises UsageError."""
-    try:
-        rows = np.array(column.to_pylist())
-        return pa.array(one_hot_numbers(rows if rows.dtype.kind in "biuf" else rows[:, None, None], plain(where)))
-    except ValueError as error:
-        raise UsageError(f"{plain(where)}: one-hot labels are lists of one length") from error
 
 
 def _bytes(column: pa.Array) -> pa.Array:

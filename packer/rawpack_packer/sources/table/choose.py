@@ -20,7 +20,6 @@ from rawpack_packer.text import composed, lines_in, listed, plain
 
 Rows = NDArray[np.int64]
 LABEL = "label"
-_ONE_HOT = ":onehot"
 UNLABELLED, EMPTY = "unlabelled", "empty_classes"
 """Entries of `SourceInfo.counts`: samples with label -1, and classes without samples."""
 LABEL_KIND = FieldKind("int64")
@@ -89,29 +88,6 @@ def number_labels(
     if strange is not None:
         raise _none_of(repr(values[strange]), names, where, row_name(strange))
     return Labels(np.array([number_of.get(value, -1) for value in values], np.int64), names)
-
-
-def one_hot_name(label: str | None) -> tuple[str | None, bool]:
-    """The column of labels that the user named, None where it was not; and whether each is a one-hot array of numbers,
-    as "y:onehot" or ":onehot" says."""
-    name = None if label is None else label.removesuffix(_ONE_HOT)
-    return name or None, name != label
-
-
-def one_hot_numbers(rows: NDArray[Any], where: str, row_name: Callable[[int], str] = lambda row: f"row {row}") -> Rows:
-    """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. row_name: see `number_labels`. Raises
-    UsageError for any other rows."""
-    if rows.ndim != 2:
-        raise UsageError(f"{where}: labels of shape {rows.shape[1:]} are not one-hot, (classes,)")
-    ones = rows == 1
-    wrong = np.flatnonzero(((rows != 0) & ~ones).any(axis=1) | (ones.sum(axis=1) > 1))
-    if len(wrong):
-        shown = listed([*map(str, rows[wrong[0]].tolist())], 8)
-        raise UsageError(
-            f"{where}: label {shown} of {row_name(int(wrong[0]))} is not one-hot, a single 1 among zeros: leave out "
-            f"{_ONE_HOT} to keep all numbers"
-        )
-    return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
 
 def labels_of_column(
@@ -274,10 +250,11 @@ class ColumnChoice:
     """Name of a field -> its column, besides image, label and key; None for all columns that can be fields."""
     declared: Mapping[str, DeclaredKind] = field(default_factory=dict)
     """By the name of the field."""
-    onehot: bool = False
-    """Whether labels are one-hot lists."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
+
+    def __post_init__(self) -> None:
+        refuse_one_hot(self.label)
 
     def said(self, role: str, name: str) -> str:
         """How the user named a column."""
@@ -312,6 +289,15 @@ class ChosenColumns:
     """Name of a field -> its column, in order; without the label."""
     left_out: tuple[str, ...]
     """A printable line for each column that no field can hold."""
+
+
+def refuse_one_hot(label: str | None) -> None:
+    """Raise UsageError where the user says that the column of labels is one-hot, as "y:onehot"."""
+    if label is not None and label.endswith(":onehot"):
+        raise UsageError(
+            f"{opt.label_column(plain(label))}: one-hot labels are numbered before packing: of rows y in NumPy, "
+            "np.where(y.any(axis=1), y.argmax(axis=1), -1)"
+        )
 
 
 def named_columns(columns: str | Sequence[str] | None) -> dict[str, str] | None:
