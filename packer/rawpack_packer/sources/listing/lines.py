@@ -492,10 +492,15 @@ def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
 
 def state_of(file: Path, declared: str) -> NDArray[np.int64]:
     """What `Source.states` holds for a listing: (1, 2), its size, and a hash of its bytes and of what was declared."""
-    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
-    size = 0
     with file.open("rb") as opened:
-        while data := opened.read(1 << 20):
-            digest.update(data)
-            size += len(data)
+        return state_of_open(opened, declared)
+
+
+def state_of_open(file: BinaryIO, declared: str) -> NDArray[np.int64]:
+    """The same of a file that is open."""
+    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
+    size = file.seek(0)
+    while data := file.read(1 << 20):
+        digest.update(data)
+        size += len(data)
     return np.array([[size, digest.intdigest() - (1 << 63)]], np.int64)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +28,7 @@ from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
@@ -51,15 +52,15 @@ class Metadata:
     """What the paths of the folder's images begin with; "" where the table is in the folder."""
 
 
-def metadata_of(folder: Path) -> Metadata | None:
+@kept
+def metadata_of(folder: Listing) -> Metadata | None:
     """The table that lists the images of a folder. Raises UsageError where there are two."""
-    # Not Path.is_dir, which raises where nothing can be looked into: the scan reports that better.
-    if not os.path.isdir(folder):  # noqa: PTH112
+    if not folder.is_dir:
         return None
-    where = folder.absolute()
-    if (found := _in(where)) or where.parent == where:
+    where = folder.path.absolute()
+    if (found := _in(folder)) or where.parent == where:
         return found
-    above = _in(where.parent)
+    above = _in(Listing(where.parent))
     if above is None:
         return None
     above = replace(above, below=f"{where.name}/")
@@ -74,7 +75,7 @@ def metadata_of(folder: Path) -> Metadata | None:
     return None
 
 
-def has_metadata(folder: Path) -> bool:
+def has_metadata(folder: Listing) -> bool:
     """Whether a folder has such a table."""
     try:
         return metadata_of(folder) is not None
@@ -84,19 +85,19 @@ def has_metadata(folder: Path) -> bool:
 
 def lists_images(listing: Listing) -> bool:
     """Whether a folder has a table, or several, that list its images; or a path names a split of such tables."""
-    return bool(tables_of_files(listing)) or has_metadata(listing.path) or parquet.lists_paths(listing)
+    return bool(tables_of_files(listing)) or has_metadata(listing) or parquet.lists_paths(listing)
 
 
 def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that such a folder is divided into; empty where it is not."""
-    if has_metadata(listing.path):
+    if has_metadata(listing):
         return splits_in(listing)
     return parquet.splits_of(listing) if parquet.lists_paths(listing) else []
 
 
 def lists_files(file: Path) -> bool:
     """Whether a table is one by its name and its columns."""
-    return file.name in _NAMES and bool(_file_columns(file))
+    return file.name in _NAMES and bool(_file_columns(Listing(file)))
 
 
 class MetadataSource(ListingSource):
@@ -121,7 +122,7 @@ class MetadataSource(ListingSource):
     ) -> None:
         """path: the folder. options: as of `ListingSource`. Raises as that does; UsageError where no line has an
         image, or the folder cannot be read."""
-        found, where = metadata_of(Path(path)), plain(os.fsencode(Path(path).absolute()))
+        found, where = metadata_of(Listing.of(path)), plain(os.fsencode(Path(path).absolute()))
         if found is None:
             raise UsageError(
                 f"{where} cannot be read as a listing: it is a folder without a metadata.csv that has a column "
@@ -298,20 +299,28 @@ class _ListedFiles:
         return found
 
 
-def _in(folder: Path) -> Metadata | None:
+def _in(folder: Listing) -> Metadata | None:
     """The table in a folder."""
-    found = [Metadata(folder / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
+    where = folder.path.absolute()
+    found = [Metadata(where / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
     if len(found) > 1:
         names = listed([one.file.name for one in found], 3)
-        raise UsageError(f"{plain(os.fsencode(folder))} contains {names}: give one of them, as a listing")
+        raise UsageError(f"{plain(os.fsencode(where))} contains {names}: give one of them, as a listing")
     return found[0] if found else None
 
 
-def _file_columns(file: Path) -> tuple[str, ...]:
-    """The columns of a table that name files; none where it cannot be read."""
+def _file_columns(file: Listing) -> tuple[str, ...]:
+    """The columns of a table that name files; none where there is no table that can be read."""
+    suffix = file.path.suffix
+    if not file.is_file:
+        return ()
     try:
-        with file.open("rb") as opened:
-            names = rows_of(file.suffix, opened, "", "", ()).names
+        if suffix == parquet.PARQUET:
+            opened: BinaryIO = file.path.open("rb")
+        else:
+            opened = BytesIO(file.head if b"\n" in file.head else file.contents())
+        with opened:
+            names = rows_of(suffix, opened, "", "", ()).names
     except (UsageError, MissingExtraError):
         return (_FILE_NAME,)  # whoever opens it says what is wrong
     except (OSError, ValueError, NotImplementedError):

@@ -43,6 +43,7 @@ from rawpack_packer.sources.listing.lines import (
     long_cells,
     read_plain,
     state_of,
+    state_of_open,
 )
 from rawpack_packer.sources.listing.objects import BoxColumns, box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
@@ -219,12 +220,12 @@ def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, cl
         key = said.key or (exported.key if exported.key in rows.names else None)
         declared = exported.declared(rows.names, said.declared, (said.image, said.label, key))
         words = repr((sorted(declared.items()), names, *([said.image] if said.image else [])))
-        states = [state_of(one, words) for one in (file.path, *file.others)]
         wanted = ColumnChoice(said.image, said.label, key, declared=declared)
         boxes = None if key else box_columns(rows.names, said.image or _path(rows.names), said.label, declared)
         if not boxes:  # what is wrong with names is said before values are read
             _chosen(rows.names, wanted, where)
         found = read_columns(rows, where)
+        states = [state_of_open(opened, words), *(state_of(one, words) for one in file.others)]
     if not len(found.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
     return _grouped(_ReadListing(where, file, exported, states, wanted, found), boxes, classes)

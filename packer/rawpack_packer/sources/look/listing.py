@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MOST_NAMES = 10_000
 """Names of a folder that are kept: one whose first names are others is not of a kind that has such files."""
@@ -101,6 +104,11 @@ class Listing:
                     return file.read(HEAD)
         return b""
 
+    @cached_property
+    def results(self) -> dict[object, object]:
+        """What functions that are `kept` returned of it."""
+        return {}
+
     def contents(self) -> bytes:
         """All bytes of a file, read again if these are more than its head; none of anything else."""
         if len(self.head) < HEAD:
@@ -114,6 +122,18 @@ class Listing:
             for entry in entries:
                 if not entry.name.startswith("."):
                     yield entry.name, _is_dir(entry)
+
+
+def kept(read: Callable[[Listing], T]) -> Callable[[Listing], T]:
+    """A function whose result stays in the listing: it reads what is there once, however many ask."""
+
+    @wraps(read)
+    def ask(listing: Listing) -> T:
+        if read not in listing.results:
+            listing.results[read] = read(listing)
+        return listing.results[read]  # type: ignore[return-value] # as it was put there
+
+    return ask
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

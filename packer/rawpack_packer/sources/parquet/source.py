@@ -23,6 +23,7 @@ from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, hints, missing_value
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import features_beside, files_of, incomplete
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
@@ -197,10 +198,10 @@ class ParquetSource(TableSource):
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
-        root, far = source_name(path), is_url(path)
+        root, far, listing = source_name(path), is_url(path), Listing.of(path)
         said = TableOptions(**options)
         classes = said.classes
-        files = [] if far else files_of(Path(path).absolute())
+        files = [] if far else files_of(listing)
         paths = [str(file) for file in files]
         given = None if classes is None else classes_of(classes)
         scan = _Scan(said.choice(), given, named_files(path, spool) if far else files_at(paths), progress)
@@ -211,7 +212,7 @@ class ParquetSource(TableSource):
         rows = scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
         problems = [
-            *incomplete(Path(path).absolute(), files),
+            *incomplete(listing.path.absolute(), files),
             *scan.notes,
             *chosen.left_out,
             *hints(kinds, wanted.declared),
@@ -232,7 +233,7 @@ class ParquetSource(TableSource):
         info = SourceInfo(
             kind="parquet",
             root=root,
-            paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *paths])),
+            paths=() if far else tuple(dict.fromkeys([str(listing.path.absolute()), *paths])),
             fields=kinds,
             numbered=keys is None,
             options=said.given(shown),
