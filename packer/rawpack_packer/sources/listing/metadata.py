@@ -8,9 +8,11 @@ below the folder.
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,7 +32,7 @@ from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
-from rawpack_packer.sources.path_fields import PathTemplate, path_template
+from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
 from rawpack_packer.sources.table.source import TablePart, with_labels
@@ -189,39 +191,38 @@ class MetadataSource(ListingSource):
 class _ListedFiles:
     """Which files of a folder its table lists. Lines without a file are left out."""
 
-    def __init__(self, scan: FolderScan, found: Metadata, root: str, column: str) -> None:
-        self._found, self._root, self._column = found, root, column
-        self._template: PathTemplate | None = None
-        self._part, self._counts, self._videos = scan.files(), dict(scan.counts), 0
-        hashes = [xxhash.xxh3_64_intdigest(self._part.path(i)) for i in range(len(self._part))]
-        self._order = np.argsort(np.array(hashes, np.uint64))
-        self._hashes = np.array(hashes, np.uint64)[self._order]
-        self._seen = np.zeros(len(hashes), np.bool_)
+    def __init__(self, scan: FolderScan, table: Metadata, root: str, column: str) -> None:
+        self._table, self._root, self._column = table, root, column
+        self._files, self._counts, self._videos = scan.files(), dict(scan.counts), 0
+        self._listed = array("Q")
+        """Hashes of the paths that it lists."""
         self.skipped = dict(scan.beside.suffixes)
-        end = found.file.suffix
-        if not found.below and self.skipped.get(end):
+        end = table.file.suffix
+        if not table.below and self.skipped.get(end):
             self._counts["other_files"] -= 1
             self.skipped[end] -= 1
             self.skipped = {name: number for name, number in self.skipped.items() if number}
         self._without = (0, "")
         """The first line without a file, and what it names."""
-        self._lines_without = self._listed = 0
+        self._lines = self._lines_without = 0
+        """Of lines with a file, and without one."""
 
     def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
-        rows = rows_of(self._found.file.suffix, file, where, root, declared)
-        if "{" in self._column and self._column not in rows.names:
-            self._template = path_template(self._column, rows.names)
-        others = {*self._found.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
+        rows = rows_of(self._table.file.suffix, file, where, root, declared)
+        others = {*self._table.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
         return replace(rows, rows=self._with_files(rows, others))
 
     def _with_files(self, rows: ListingRows, others: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         """others: columns that name files besides that of the images."""
-        below, names = self._found.below, list(rows.names)
-        at = names.index(self._column) if self._column in names else None
+        below, names, column = self._table.below, list(rows.names), self._column
+        at = names.index(column) if column in names else None
+        template = path_template(column, names) if at is None and "{" in column else None
         files = [k for k, name in enumerate(names) if k == at or name in others]
         for line, row in rows.rows:
-            path = row[at] if at is not None else self._made_path(names, row)
+            path = row[at] if at is not None else None
+            with suppress(ValueError, KeyError):
+                path = template.path(dict(zip(names, row, strict=True))) if template else path
             if not isinstance(path, str) or not path or "\0" in path:
                 yield line, row  # a fault of the listing
                 continue
@@ -231,10 +232,11 @@ class _ListedFiles:
                 path, row = path.removeprefix(below), list(row)
                 for k in files:
                     row[k] = row[k].removeprefix(below) if isinstance(row[k], str) else row[k]
-            if self._is_there(path):
-                self._listed += 1
-                for k in files:
-                    self._note(row[k])
+            if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - for each of a million
+                self._lines += 1
+                self._videos += names_video(path)
+                listed = {path, *(row[k] for k in files if isinstance(row[k], str))}
+                self._listed.extend(_hashed(os.path.normpath(name)) for name in listed)
                 yield line, row
             else:
                 self._lines_without += 1
@@ -242,61 +244,43 @@ class _ListedFiles:
 
     def check(self, where: str) -> None:
         """Raise UsageError where lines name files, and none of them is there. where: the folder, printable."""
-        if self._lines_without and not self._listed:
+        if self._lines_without and not self._lines:
             raise UsageError(
-                f"none of the files that {plain(os.fsencode(self._found.file))} lists is in {where}: line "
+                f"none of the files that {plain(os.fsencode(self._table.file))} lists is in {where}: line "
                 f"{self._without[0]} names {plain(self._without[1])!r}; correct the paths, or {opt.kind('folder')} "
                 "packs the images alone"
             )
 
+    @cached_property
+    def _not_listed(self) -> list[str]:
+        """The keys of the images that no line names."""
+        hashes = np.array([_hashed(self._files.path(i)) for i in range(len(self._files))], np.uint64)
+        missing = np.flatnonzero(~np.isin(hashes, np.array(self._listed, np.uint64)))
+        return [self._files.key(i) for i in missing.tolist()]
+
     def counts(self, videos: bool) -> dict[str, int]:
         """Counts of the folder's files, and of what was left out. videos: whether the table lists videos."""
-        counts = dict(self._counts)
+        counts, missing = dict(self._counts), len(self._not_listed)
         if videos:
-            counts["images"], missing = len(self._seen), counts.pop("videos") - self._videos
-        else:
-            missing = int((~self._seen).sum())
-        return {**counts, NOT_LISTED: max(0, missing), NO_FILE: self._lines_without}
+            counts["images"], missing = len(self._files), max(0, counts.pop("videos") - self._videos)
+        return {**counts, NOT_LISTED: missing, NO_FILE: self._lines_without}
 
     def problems(self, videos: bool) -> list[str]:
         """A line for what was left out."""
-        table, found = plain(self._found.file.name), list[str]()
+        table, lines = plain(self._table.file.name), list[str]()
         if self._lines_without:
             line, path = self._without
-            found.append(
+            lines.append(
                 f"{count(self._lines_without, 'line')} of {table} without an image in the folder, left out: line "
                 f"{line} names {plain(path)!r}"
             )
-        missing = np.flatnonzero(~self._seen)
-        if len(missing) and not videos:
-            first = plain(self._part.key(int(missing[0])))
-            found.append(f"{count(len(missing), 'image')} that {table} does not list, left out: {first}")
-        return found
+        if (missing := self._not_listed) and not videos:
+            lines.append(f"{count(len(missing), 'image')} that {table} does not list, left out: {plain(missing[0])}")
+        return lines
 
-    def _made_path(self, names: Sequence[str], row: Sequence[Any]) -> str | None:
-        try:
-            return None if self._template is None else self._template.path(dict(zip(names, row, strict=True)))
-        except (ValueError, KeyError):
-            return None
 
-    def _is_there(self, path: str) -> bool:
-        """Whether a path is that of a file; it is then listed."""
-        if self._note(path):
-            return True
-        there = os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - for each of a million
-        self._videos += there and names_video(path)
-        return there
-
-    def _note(self, path: Any) -> bool:
-        """Take an image as listed; whether the path is that of an image."""
-        if not isinstance(path, str):
-            return False
-        hashed = np.uint64(xxhash.xxh3_64_intdigest(os.fsencode(os.path.normpath(path))))
-        at = int(np.searchsorted(self._hashes, hashed))
-        found = at < len(self._hashes) and bool(self._hashes[at] == hashed)
-        if found:
-            self._seen[self._order[at]] = True
-        return found
+def _hashed(path: str | bytes) -> int:
+    return xxhash.xxh3_64_intdigest(os.fsencode(path))
 
 
 def _in(folder: Listing) -> Metadata | None:

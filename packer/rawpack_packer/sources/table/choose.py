@@ -287,7 +287,7 @@ class ChosenColumns:
     key: str | None
     fields: Mapping[str, str]
     """Name of a field -> its column, in order; without the label."""
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = field(compare=False)
     """A printable line for each column that no field can hold."""
 
 
