@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import FieldKind, PixelWord
 from rawpack_packer.sources.files import UNKNOWN, parsing
 from rawpack_packer.sources.inferred import first_pixels
@@ -33,8 +34,6 @@ from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
-Lines = NDArray[np.int64]
-"""(n,): the line or row of each value of a column, as `Unit` counts them."""
 Unit = Literal["line", "row"]
 """What messages count: the lines of a text file from 1, as editors do, with that of the names; or the rows of a Parquet
 file or of a table in memory from 0, as everywhere else."""
@@ -422,7 +421,7 @@ class PathParser:
         self._states: list[NDArray[np.int64]] = []
         self._missing: list[tuple[str, int]] = []
 
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
+    def add(self, values: Sequence[Any], lines: Rows) -> None:
         found = [self.state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
         self._paths.append(texts_of(values))
         self._states.append(np.array(found, np.int64).reshape(-1, 2))

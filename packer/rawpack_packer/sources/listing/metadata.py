@@ -98,7 +98,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 
 def lists_files(file: Path) -> bool:
-    """Whether a table is one by its name and its columns."""
+    """Whether a table lists images by its name and its columns."""
     return file.name in _NAMES and bool(_file_columns(Listing(file)))
 
 

@@ -4,7 +4,7 @@ are packed already."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
@@ -34,7 +34,6 @@ from rawpack_packer.sources.listing.lines import (
     USUAL,
     BadListingError,
     CellPosition,
-    Lines,
     ListingRows,
     PathParser,
     begins_with_file,
@@ -165,11 +164,10 @@ class ListingSource(TableSource):
         self.columns = self._all.columns
 
     def line(self, i: int, /) -> int:
-        """See `HasColumns`."""
         return int(self.lines[i])
 
     def labels(self) -> NDArray[np.int64] | None:
-        """See `HasLabels`: numbers without names may be measurements."""
+        # Numbers without names may be measurements.
         return None if self.info.classes is None else super().labels()
 
 
@@ -249,9 +247,12 @@ def _keys(listing: _ReadListing, paths: Texts, place: CellPosition, timed: Seque
     """The keys of samples, and the times of their videos. place: of paths. Raises BadListingError."""
     chosen, raw = listing.choice[1], listing.rows.raw
     key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
-    keys = paths if key is None else key.keys()
-    if times := _times(raw, timed):
-        keys = _parts(keys, times, raw, by_path=key is None)
+    keys, times = paths if key is None else key.keys(), Times()
+    if timed:
+        starts, ends = (raw[name].times() if name in timed else [None] * len(keys) for name in TIMES)
+        times = [*zip(starts, ends, strict=True)]
+        parts = [_part(times[i], raw, i) for i in range(len(keys))]
+        keys = texts_of([keys.value(i) + part for i, part in enumerate(parts)]) if key is None else keys
     cure = f"take them from another column, {opt.key_column('COLUMN')}"
     _check_unique(keys, listing.rows.lines, place if key is None else key.place, cure)
     return keys, times
@@ -383,7 +384,7 @@ def read_keyed(
     return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
 
 
-def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> None:
+def _check_unique(keys: Texts, lines: Rows, place: CellPosition, cure: str) -> None:
     """Raise BadListingError for a key that occurs twice."""
     if (repeated := repeated_key(keys)) is not None:
         first, row = repeated
@@ -479,25 +480,16 @@ def _converted(
     return kinds, columns, labels
 
 
-def _times(raw: Mapping[str, RawColumn], names: Collection[str]) -> Times:
-    """Where each video begins and ends; empty where there are no such columns."""
-    found = {name: raw[name].times() for name in names}
-    none: list[Fraction | None] = [None] * max(map(len, found.values()), default=0)
-    return list(zip(*(found.get(name, none) for name in TIMES), strict=True))
+def _part(times: tuple[Fraction | None, Fraction | None], raw: Mapping[str, RawColumn], row: int) -> str:
+    """What follows the name of a video for a part of it, "@10-20"; "" for all of it. Raises BadListingError."""
+    start, end = times
+    if end is not None and end <= (start or 0):
+        raise raw["end"].fault(row, f"{float(end):g} is not after the start, {float(start or 0):g}")
+    until = "" if end is None else f"{float(end):.15g}"
+    return "" if times == (None, None) else f"@{float(start or 0):.15g}-{until}"
 
 
-def _parts(keys: Texts, times: Times, raw: Mapping[str, RawColumn], by_path: bool) -> Texts:
-    """The names of parts of videos, "clip.mp4@10-20"; those of whole videos, and those of a key column, stay."""
-    names = []
-    for i, (start, end) in enumerate(times):
-        if end is not None and end <= (start or 0):
-            raise raw["end"].fault(i, f"{float(end):g} is not after the start, {float(start or 0):g}")
-        part = f"@{float(start or 0):.15g}-{'' if end is None else f'{float(end):.15g}'}"
-        names.append(keys.value(i) + (part if by_path and (start, end) != (None, None) else ""))
-    return texts_of(names)
-
-
-def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Lines) -> Labels:
+def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Rows) -> Labels:
     """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
     Raises BadListingError for a path without one."""
     names = {*classes, *numbered_classes(classes)[0]}

@@ -148,13 +148,10 @@ def _at_top(listing: Listing) -> list[Listing]:
     """The Parquet files at the top of a folder, sorted; none where it cannot be read, of which whoever opens it says
     why."""
     try:
-        return [listing / name for name in sorted(name for name, _ in listing.all_names()) if _is_parquet(name)]
+        names = sorted(name for name, _ in listing.all_names())
+        return [listing / name for name in names if name.lower().endswith(PARQUET)]
     except (OSError, ValueError):
         return []
-
-
-def _is_parquet(name: str) -> bool:
-    return name.lower().endswith(PARQUET)
 
 
 def splits_of(listing: Listing) -> list[str]:
@@ -163,12 +160,12 @@ def splits_of(listing: Listing) -> list[str]:
     return list(found) if len(found) > 1 else []
 
 
-def files_of(listing: Listing) -> list[Path]:
+def files_of(listing: Listing) -> list[Listing]:
     """The files at a path in order, those of all splits. Raises UsageError where there are none."""
     where = listing.path.absolute()
     if listing.is_file:
-        return [where]
-    files = [file.path.absolute() for file in _all_files(listing)]
+        return [listing]
+    files = _all_files(listing)
     if not files and not listing.exists:
         raise missing(os.fspath(where))
     if not files:

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rawpack.errors import UsageError
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.table.choose import Labels, Rows
+from rawpack_packer.sources.table.choose import Labels
 from rawpack_packer.sources.table.columns import CLASS, class_position
 from rawpack_packer.sources.table.objects import BOXES, labels_of_boxes, lists_of_boxes
 from rawpack_packer.text import plain

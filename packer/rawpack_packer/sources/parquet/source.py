@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import NO_FILE, Column, Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import NO_FILE, Column, Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
@@ -49,7 +49,6 @@ from rawpack_packer.sources.table.choose import (
     ChosenColumns,
     Classes,
     Labels,
-    Rows,
     choose,
     classes_from_0,
     classes_of,
@@ -199,15 +198,16 @@ class ParquetSource(TableSource):
         options_of_table = TableOptions(**options)
         classes = options_of_table.classes
         files = [] if far else files_of(listing)
-        paths = [str(file) for file in files]
-        scan = _Scan(options_of_table, named_files(path, spool) if far else files_at(paths), progress)
+        paths = [str(file.path.absolute()) for file in files]
+        scan = _Scan(options_of_table, named_files(path, spool) if far else files_at(paths), files, progress)
         if not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         columns, chosen, declared = scan.columns, scan.columns.chosen, scan.wanted.declared
         keys, rows = scan.keys(root), scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
-        notes = (*incomplete(listing.path.absolute(), files), *scan.notes, *chosen.left_out, *hints(kinds, declared))
-        problems, labels = [*notes], scan.labels_of(root, classes)
+        problems = incomplete(listing.path.absolute(), [*map(Path, paths)])
+        problems += [*scan.notes, *chosen.left_out, *hints(kinds, declared)]
+        labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
             kind = declared.get(str(columns.objects))
@@ -269,8 +269,10 @@ class _Scan:
     columns: _ReadColumns
     """Of the first file."""
 
-    def __init__(self, options: TableOptions, files: NamedFiles, progress: Scanning) -> None:
-        """Raises UsageError."""
+    def __init__(
+        self, options: TableOptions, files: NamedFiles, listings: Sequence[Listing], progress: Scanning
+    ) -> None:
+        """listings: of the files, unless they are behind URLs. Raises UsageError."""
         self.rows = 0
         self.outside: dict[str, dict[int, tuple[int, int]]] = {}
         """Column of images -> see `ArrowImages.outside`."""
@@ -294,11 +296,11 @@ class _Scan:
             for k in range(len(files)):
                 path, where = files.paths[k], files.name(k)
                 with files.opened(k, keep=False), parsing(where, path, Path(path).suffix[1:]):
-                    self._add(k, Path(path), where)
+                    self._add(k, Path(path), where, listings[k].above if listings else Listing(path).above)
                 progress(self.rows)
 
-    def _add(self, k: int, path: Path, where: str) -> None:
-        """Read what has to be known of all rows of file k."""
+    def _add(self, k: int, path: Path, where: str, folder: Listing) -> None:
+        """Read what has to be known of all rows of file k, which is in a folder."""
         table = open_table(str(path))
         rows = table.ends[-1] if len(table.ends) else 0
         try:
@@ -307,7 +309,7 @@ class _Scan:
             if rows:
                 raise
             raise UsageError(f"{where} has no rows") from None  # so that columns may have no types
-        self._read(table, path)
+        self._read(table, path, folder)
         if rows:
             self._starts[k] = self.rows
         self.rows += rows
@@ -419,7 +421,7 @@ class _Scan:
         numbers = values.fill_null(-1).to_numpy() if self.columns.whole_labels else values.to_pylist()
         return labels_of_column(numbers, classes, root, self.columns.classes)
 
-    def _read(self, table: Table, path: Path) -> None:
+    def _read(self, table: Table, path: Path, folder: Listing) -> None:
         found, chosen = self.columns, self.columns.chosen
         whole = [
             chosen.fields[name]
@@ -433,7 +435,7 @@ class _Scan:
         leaves += [*((column, "path") for column in found.further), *found.object_leaves]
         leaves += [(column, None) for column in self.boxes.columns]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
-        beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
+        beside = {os.fsencode(name) for name, _ in folder.all_names()} if files else set()
         if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
             self.kept = []
         leaves += [] if self.kept is None else [(_OF_DOWNLOADS[0], None)]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
 from rawpack_packer.text import composed, lines_in, listed, plain
 
-Rows = NDArray[np.int64]
 LABEL = "label"
 UNLABELLED, EMPTY = "unlabelled", "empty_classes"
 """Entries of `SourceInfo.counts`: samples with label -1, and classes without samples."""
