@@ -454,7 +454,8 @@ class PathParser:
         if not isinstance(path, str) or not path or "\0" in path:
             what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
             raise self.place.fault(line, f"{what}: give the path of a file")
-        if self._within and (path[0] == "/" or ".." in path) and not self._is_within(path):
+        suspect = self._within and (path[0] == "/" or ".." in path)
+        if suspect and not os.path.normpath(os.path.join(self._root, path)).startswith(self._within):  # noqa: PTH118
             raise self.place.fault(
                 line,
                 f"{path} leads out of {plain(os.path.normpath(self._within[0]))}, so that any image of this machine "
@@ -473,10 +474,6 @@ class PathParser:
         if not stat.S_ISREG(found.st_mode):
             raise self.place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
-
-    def _is_within(self, path: str) -> bool:
-        whole = os.path.normpath(os.path.join(self._root, path))  # noqa: PTH118 - which keeps ..
-        return whole.startswith(self._within)
 
 
 def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:

@@ -63,7 +63,7 @@ class PartsSource(ListingSource):
                 f"{where} has Parquet files of paths in several folders: {opt.images} names the folder that the paths "
                 "start from"
             )
-        rows = partial(_rows, files, column, counts)
+        rows = partial(_rows, folder, files, column, counts)
         listing = ListingFile(files[0], folder_of(images, start), column or None, rows, tuple(files[1:]), where)
         super().__init__(path, key_column=key_column, images=images, progress=progress, found=listing, **options)
         if tables:
@@ -76,7 +76,9 @@ class PartsSource(ListingSource):
         )
 
 
-def _rows(files: Sequence[Path], column: str, counts: Counter[str], first: BinaryIO, *_: Any) -> ListingRows:
+def _rows(
+    folder: Listing, files: Sequence[Path], column: str, counts: Counter[str], first: BinaryIO, *_: Any
+) -> ListingRows:
     """The rows of all files. column: what that of paths is called, if img2dataset wrote them; counts: gets the rows
     without an image then, and the images. first: the first of the files, open. Raises UsageError."""
     head = read_parquet(first, plain(os.fsencode(files[0])))
@@ -94,7 +96,7 @@ def _rows(files: Sequence[Path], column: str, counts: Counter[str], first: Binar
     def rows() -> Iterator[Sequence[Any]]:
         counts[NO_FILE] = counts[NOT_LISTED] = 0
         for file, part in _parts(files, head):
-            inside = sorted(name for name in os.listdir(file.with_suffix("")) if name.lower().endswith(_ENDS))  # noqa: PTH208
+            inside = sorted(name for name, _ in (folder / file.stem).all_names() if name.lower().endswith(_ENDS))
             images = {os.path.splitext(name)[0]: name for name in inside}  # noqa: PTH122
             counts[NOT_LISTED] += len(images)
             for row in part:

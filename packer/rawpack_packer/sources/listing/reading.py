@@ -186,7 +186,7 @@ class _ReadListing:
 
     @cached_property
     def choice(self) -> tuple[PathTemplate | None, ChosenColumns]:
-        """See `_chosen`."""
+        """How paths are made of columns, if they are, and the columns."""
         return _chosen([*self.rows.raw], self.wanted, self.where)
 
     def paths(self, progress: Scanning) -> PathParser:

@@ -319,7 +319,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
     for role, name in named:
         if name is not None and name not in by_name:
             raise UsageError(f"{wanted.said(role, name)}: {where} has no such column: it has {_listed(by_name)}")
-    image = _image(columns, by_name, wanted, where, habits)
+    image = _image(by_name, wanted, where, habits)
     same = [one for one in columns if one.rows == image.rows and one is not image]
     for role, name in named:
         if name is not None and by_name[name].rows != image.rows:
@@ -369,13 +369,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
     return ChosenColumns(image.name, label, key, fields, tuple(left_out))
 
 
-def _image(
-    columns: Sequence[ColumnInfo],
-    by_name: Mapping[str, ColumnInfo],
-    wanted: ColumnChoice,
-    where: str,
-    habits: Habits,
-) -> ColumnInfo:
+def _image(by_name: Mapping[str, ColumnInfo], wanted: ColumnChoice, where: str, habits: Habits) -> ColumnInfo:
     if wanted.image is not None:
         if by_name[wanted.image].is_image or wanted.as_arrays:
             return by_name[wanted.image]
@@ -387,7 +381,8 @@ def _image(
     if usual is not None:
         return usual
     further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
-    fitting = [one for one in columns if one.is_image and not further & {one.name, one.name.rpartition("/")[2]}]
+    images = [column for column in by_name.values() if column.is_image]
+    fitting = [column for column in images if not further & {column.name, column.name.rpartition("/")[2]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
@@ -399,7 +394,7 @@ def _image(
             f"{(habits.name_image or opt.image_column)(plain(found[0].name))}; "
             f"{opt.fields(f'{other}:image')} stores another as a further image"
         )
-    raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, columns))}")
+    raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, by_name.values()))}")
 
 
 def _key(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str) -> str | None:
