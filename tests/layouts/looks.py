@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from cases_archives import shards
 from cases_arrays import PIXELS, hdf5, mnist, npy
 from cases_detection import DATA_YAML, coco_folder, voc, yolo
 from cases_folders import CLASSES
-from cases_listings import csv
+from cases_listings import PHOTOS, csv
 from cases_splits import TWO
 from cases_tables import tables
+from made_texts import img2dataset
 from store_server import Server
 
 from rawpack.errors import RawpackError
@@ -32,6 +33,11 @@ CASES = (
     Case("class folders", "photos", CLASSES),
     Case("folders of splits", "photos", TWO),
     Case("a CSV", "list.csv", csv("path,label", "{},cat", "{},dog", "{},cat")),
+    Case("a list in JSON", "list.json", {**PHOTOS, "list.json": '[{"path": "photos/0.jpg", "label": "cat"}]'}),
+    Case(
+        "a folder with a metadata.csv", "photos", {**PHOTOS, "photos/metadata.csv": "file_name,n\n0.jpg,1\n1.jpg,2\n"}
+    ),
+    Case("what img2dataset writes as files", "laion", partial(img2dataset, form="files"), needs=("pyarrow",)),
     Case("tar shards", "shards", shards()),
     Case("tar shards by a pattern", "shards/*.tar", shards()),
     Case("COCO's JSON", "coco/annotations/instances_val2017.json", coco_folder()),

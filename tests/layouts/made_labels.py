@@ -228,8 +228,8 @@ def _of_isic(root: Path) -> Samples:
     samples = {}
     for row in _rows(root / "truth.csv"):
         name = row.pop("image")
-        found = next((one for one, value in row.items() if value == "1.0"), None)
-        samples[f"{name}.png"] = {"image": _pixels(root / f"images/{name}.png"), "label": found}
+        values = {column: float(value) for column, value in row.items()}
+        samples[f"{name}.png"] = {"image": _pixels(root / f"images/{name}.png"), **values}
     return samples
 
 

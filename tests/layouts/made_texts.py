@@ -101,7 +101,7 @@ def _of_llava(root: Path) -> Samples:
 # ---------------------------------------------------------------------------------------------- img2dataset
 
 
-def _img2dataset(root: Path, form: str) -> None:
+def img2dataset(root: Path, form: str) -> None:
     """As img2dataset itself wrote it: the last of eight images was not found."""
     shutil.copytree(FIXTURES / "img2dataset" / form, root / "laion")
 
@@ -208,10 +208,10 @@ LAYOUTS = (
     Layout("COCO's captions", _coco, _of_coco),
     Layout("JSON Lines with lists of captions", _json_lines, _of_json_lines),
     Layout("LLaVA's JSON of conversations", _llava, _of_llava),
-    Layout("what img2dataset writes as `files`", partial(_img2dataset, form="files"), _of_files, needs=("pyarrow",)),
-    Layout("what img2dataset writes as `webdataset`", partial(_img2dataset, form="webdataset"), _of_shards),
+    Layout("what img2dataset writes as `files`", partial(img2dataset, form="files"), _of_files, needs=("pyarrow",)),
+    Layout("what img2dataset writes as `webdataset`", partial(img2dataset, form="webdataset"), _of_shards),
     Layout(
-        "what img2dataset writes as `parquet`", partial(_img2dataset, form="parquet"), _of_tables, needs=("pyarrow",)
+        "what img2dataset writes as `parquet`", partial(img2dataset, form="parquet"), _of_tables, needs=("pyarrow",)
     ),
     Layout("Hugging Face's Parquet with lists of captions", _parquet, _of_parquet, needs=("pyarrow",)),
 )

@@ -366,6 +366,20 @@ def test_img2dataset_without_keys_is_refused(tmp_path: Path) -> None:
     assert (ran.code, "no column of images" in ran.err) == (2, True), ran.err
 
 
+def test_img2dataset_tables_are_one_listing(tmp_path: Path) -> None:
+    """A column may be empty in one of them, and in another order; each has all columns."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for k in range(2):
+        save(tmp_path / f"i2d/0000{k}/{k}.jpg", picture(8, 8, k))
+    parquet.write_table(pa.table({"key": ["0"], "caption": pa.nulls(1)}), tmp_path / "i2d/00000.parquet")
+    parquet.write_table(pa.table({"caption": ["b"], "key": ["1"]}), tmp_path / "i2d/00001.parquet")
+    rawpack.pack(tmp_path / "i2d", tmp_path / "store", workers=0)
+    assert [(one["key"], one["caption"]) for one in Reader(tmp_path / "store")] == [("0", ""), ("1", "b")]
+    parquet.write_table(pa.table({"key": ["1"]}), tmp_path / "i2d/00001.parquet")
+    ran = run_here("pack", tmp_path / "i2d", tmp_path / "other")
+    assert (ran.code, "00001.parquet has other columns than 00000.parquet" in ran.err) == (2, True), ran.err
+
+
 @pytest.mark.parametrize("done", [(0, 0, 1), (2, 0, 1)])
 def test_img2dataset_tables_with_few_images(done: tuple[int, ...], tmp_path: Path) -> None:
     """Tables may have fewer images than there are tables."""

@@ -92,9 +92,7 @@ class SourceKeywords(TypedDict, total=False):
         `.npy`, ":chw" after the images' name, or alone, says that their channels come first and moves them to the end;
         ":hwc" keeps the axes as they are.
     image_column: of Parquet, HDF5 and `.npz` files, the column of images.
-    label_column: of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. For
-        arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the
-        class is stored.
+    label_column: of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels.
     columns: of Parquet files, those that become fields.
     episodes: of LeRobot, the episodes to pack: "0:50" or a list of numbers.
     fps: of videos, frames per second to take.

@@ -332,12 +332,9 @@ SOURCE: tuple[Option, ...] = (
         name="label_column", metavar="COLUMN",
         short="Column of labels; texts in it are classes",
         help="The column of labels, stored as label, of a listing, Parquet, HDF5 or .npz file, or of --labels-file. "
-        "Texts in it are classes. For arrays, :onehot after the name (y:onehot), or alone, says that labels are "
-        "one-hot.",
+        "Texts in it are classes.",
         default="label, or the only one with classes", annotation="str",
-        doc="of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels. For "
-        'arrays and datasets, "y:onehot", or ":onehot" alone, says that labels are one-hot arrays; the number of the '
-        "class is stored.",
+        doc="of a listing, Parquet, HDF5 or `.npz` file, of `labels_file` or a dataset, the column of labels.",
     ),
     _of_table(
         name="columns", metavar="NAME,...",

@@ -95,7 +95,7 @@ class ArraySource(TableSource):
         alone = not chosen.fields and chosen.label is None
         chw = said.chw(shape, chosen.image, said.axes(arrays), root, alone=alone)
         held = {name: arrays[of_file] for name, of_file in chosen.fields.items()}
-        values = None if chosen.label is None else said.label_values(arrays[chosen.label], root)
+        values = None if chosen.label is None else arrays[chosen.label].reshape(-1)
         known = _known_classes(file, values)
         labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root, known)
         keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root, problems)
@@ -175,7 +175,7 @@ def _choice_and_images(
     elif said.columns != ColumnChoice():
         raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
     else:
-        is_label = LABEL in arrays and (said.one_hot or _info(LABEL, arrays[LABEL]).is_label)
+        is_label = LABEL in arrays and _info(LABEL, arrays[LABEL]).is_label
         fields_of = {} if is_label else {name: name for name in arrays}
         chosen = ChosenColumns("", LABEL if is_label else None, None, fields_of, ())
     shape, dtype = image.values.shape, np.dtype(image.values.dtype)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     BaseSource,
     Column,
@@ -43,13 +42,12 @@ from rawpack_packer.sources.dataset_look import (
     classes_named,
     is_empty,
     looked_at,
-    of_one_hot,
 )
 from rawpack_packer.sources.dataset_targets import by_category, of_annotations, target_kinds
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, one_hot_name
+from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, refuse_one_hot
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
 from rawpack_packer.sources.table.source import key_text
@@ -83,8 +81,8 @@ class DatasetPart:
     classes: tuple[str, ...] | None
     """A label beyond them is rejected."""
     images: DatasetImages
-    labels: Literal["numbers", "texts", "onehot"] = "numbers"
-    """What labels are: numbers of classes, their names, or one-hot arrays."""
+    has_names: bool = False
+    """Whether labels are the names of classes, rather than their numbers."""
     categories: tuple[int, ...] = ()
     """COCO's ids of the classes of boxes, which are sorted; empty where boxes have the numbers of classes."""
     typed: bool = False
@@ -128,10 +126,8 @@ class DatasetPart:
 
     def _label(self, value: Any) -> Any:
         """A label as the packer takes it. Raises DecodeError."""
-        if self.labels == "texts":
+        if self.has_names:
             return _class_number(value, self.classes or ())
-        if self.labels == "onehot":
-            return of_one_hot(value)
         return -1 if value is None and self.classes is not None else value
 
     def key(self, i: int, /) -> str:
@@ -173,8 +169,8 @@ class DatasetSource(BaseSource):
         recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
         images one size; None where that is unknown. progress: called with the number of samples whose labels were read,
         or whose files were looked for. root: its name in messages. Raises UsageError for what is no dataset."""
-        label, onehot = one_hot_name(label_column)
-        looked, keys = looked_at(dataset, called_as(names, label), keys, root, fields or {}, progress)
+        refuse_one_hot(label_column)
+        looked, keys = looked_at(dataset, called_as(names, label_column), keys, root, fields or {}, progress)
         self.in_order = isinstance(looked.dataset, InOrder)
         """Whether samples can only be iterated, which one process must do."""
         declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
@@ -184,7 +180,7 @@ class DatasetSource(BaseSource):
         typed = typed_columns(looked.dataset, looked.names, declared)
         objects = with_objects(typed.dataset, declared, given, looked.root)
         looked = replace(looked, dataset=objects.dataset)
-        first = looked.first(opt.label_column(str(label_column)) if onehot else None)
+        first = looked.first()
         of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
         declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
         shown |= {*of_features}
@@ -221,10 +217,9 @@ class DatasetSource(BaseSource):
                 *typed.problems,
             ),
         )
-        how: Literal["numbers", "texts", "onehot"] = "texts" if texts else "onehot" if onehot else "numbers"
         all_keys, self._dataset = _keys(keys, looked.count), looked.dataset
         self._all = DatasetPart(
-            looked.dataset, 0, all_keys, looked.names, kinds, named, images, how, ids, typed=bool(of_features)
+            looked.dataset, 0, all_keys, looked.names, kinds, named, images, texts, ids, typed=bool(of_features)
         )
         self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == looked.count else None

@@ -59,7 +59,7 @@ from rawpack_packer.sources.frames import (
 )
 from rawpack_packer.sources.inferred import first_pixels, inferred_kind
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser
-from rawpack_packer.sources.table.choose import IMAGE, LABEL, Labels, classes_of, number_labels, one_hot_numbers
+from rawpack_packer.sources.table.choose import IMAGE, LABEL, Labels, classes_of, number_labels
 from rawpack_packer.text import plain
 
 _TRIED = 16
@@ -101,9 +101,8 @@ class DatasetLook:
         except Exception:
             return None
 
-    def first(self, onehot: str | None) -> dict[str, Any]:
-        """The first one that can be read and shows fields, with a label if some have one. onehot: how the user says
-        that labels are. Raises UsageError."""
+    def first(self) -> dict[str, Any]:
+        """The first one that can be read and shows fields, with a label if some have one. Raises UsageError."""
         names = self.names if isinstance(self.names, tuple) else ()
         for name in names:
             if names.count(name) > 1:
@@ -112,9 +111,7 @@ class DatasetLook:
         if first.get(LABEL, "") is None:
             labels = ((self.sample(i) or {}).get(LABEL) for i in range(tried))
             first[LABEL] = next((one for one in labels if one is not None), None)
-        if onehot is not None:
-            first[LABEL] = _first_one_hot(first, onehot, self.root)
-        elif is_empty(first.get(LABEL)):  # an image without annotations shows no fields
+        if is_empty(first.get(LABEL)):  # an image without annotations shows no fields
             next_ones = map(self.sample, range(1, tried))
             first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
         return first
@@ -316,24 +313,6 @@ def classes_named(
     if given is None and all(isinstance(name, str) for name in of_dataset or ()):
         given = of_dataset
     return classes_of(given) if countable and given else None
-
-
-def of_one_hot(value: Any) -> int:
-    """Raises DecodeError for what is not one-hot."""
-    array = as_array(value)
-    try:
-        return int(one_hot_numbers(np.empty((0, 0)) if array is None else array[None], "label")[0])
-    except (UsageError, IndexError) as error:
-        raise DecodeError("bad_field", f"{error}") from error
-
-
-def _first_one_hot(first: Mapping[str, Any], said: str, root: str) -> int:
-    if LABEL not in first:
-        raise UsageError(f"{said}: {root}: samples have {', '.join(map(repr, first))} and no 'label'")
-    try:
-        return of_one_hot(first[LABEL])
-    except DecodeError as error:
-        raise UsageError(f"{said}: {root}: the first sample: {error.detail}") from error
 
 
 def is_empty(value: Any) -> bool:

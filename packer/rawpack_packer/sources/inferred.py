@@ -100,7 +100,9 @@ def inferred_pixels(word: PixelWord, name: str, value: Any, image: ImageKind | N
             exact = header.format == "png" and header.bits == 16 and header.color == "gray"
             return FieldKind("uint16", (None, None, 1), image="values") if exact else PICTURES
         dtype = "uint16" if header.bits == 16 else "uint8"
-        return mask_kind(dtype, (0, 0, channels), image) if word == "mask" else _displaced(word, name, dtype, channels)
+        if word == "mask":
+            return pixels_kind(word, name, dtype, (0, 0, channels), image)
+        return _displaced(word, name, dtype, channels)
     array = as_array(value)
     if array is None or array.ndim not in (2, 3):
         what = {"image": "an image is a file", "mask": "a mask is a PNG file"}.get(word, f"a {word} is a PNG file")
@@ -130,11 +132,12 @@ PICTURES = FieldKind("uint8", (None, None, 3), image="picture")
 
 def pixels_kind(word: PixelWord, name: str, dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
     """An image or mask field by its first value, an array (height, width) or (height, width, channels). image: see
-    `inferred_pixels`: where first images have one size, so have the others."""
-    if word == "mask":
-        return mask_kind(dtype, shape, image)
+    `inferred_pixels`: where first images have one size, so have the others, and a mask has that of its image."""
     channels = 1 if len(shape) == 2 else shape[2]
     sizes = (None, None) if image is None or None in image.shape else (shape[0], shape[1])
+    if word == "mask":
+        fixed = image.shape[:2] if image is not None and sizes[0] is not None and len(image.shape) > 1 else (None, None)
+        return FieldKind(dtype, (*fixed, channels), mask=True)
     if word != "image":
         return _displaced(word, name, dtype, channels, sizes)
     return FieldKind(
@@ -150,15 +153,6 @@ def _displaced(
         return FieldKind(dtype, (*sizes, channels), image="values", displacement=word)
     except UsageError as error:
         raise UsageError(f"field {name}: {error}") from error
-
-
-def mask_kind(dtype: str, shape: Sequence[int], image: ImageKind | None) -> FieldKind:
-    """A mask field by the first mask, (height, width) or (height, width, channels). image: what all images are, if that
-    is known: a mask has the size of its image."""
-    sizes: tuple[int | None, int | None] = (None, None)
-    if image is not None and len(image.shape) >= 2 and None not in image.shape:
-        sizes = (image.shape[0], image.shape[1])
-    return FieldKind(dtype, (*sizes, 1 if len(shape) == 2 else shape[2]), mask=True)
 
 
 def hints(kinds: Mapping[str, FieldKind], declared: Iterable[str], image: ImageKind | None = None) -> list[str]:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -32,8 +31,6 @@ from rawpack_packer.sources.table.choose import (
     choose,
     named_file,
     number_labels,
-    one_hot_name,
-    one_hot_numbers,
 )
 from rawpack_packer.sources.table.columns import Texts
 from rawpack_packer.sources.table.source import unique_keys
@@ -104,8 +101,7 @@ class SaidOfArrays:
 
         Raises UsageError for nonsense, and where `--array` names columns, and another option names one too."""
         self.named, self.fields, self.classes = named_arrays(array), fields, classes
-        label, self.one_hot = one_hot_name(label_column)
-        self.columns, self._label_column = ColumnChoice(image_column, label, key_column), label_column
+        self.columns = ColumnChoice(image_column, label_column, key_column)
         words = dict(word.partition(":")[::2] for word in words_of(fields))
         self.words: dict[str, PixelWord] = {name: word for name in words for word in PIXEL_WORDS if words[name] == word}
         """Fields that are declared as images or masks -> the word."""
@@ -144,10 +140,6 @@ class SaidOfArrays:
         if of_image := split_axes(named.get(IMAGE, ""), known)[0]:
             others = {name: split_axes(one, known)[0] for name, one in named.items() if name not in (IMAGE, LABEL)}
             wanted = ColumnChoice(of_image, named.get(LABEL), key, others, as_arrays=True)
-        if self.one_hot:
-            columns = [
-                one if one.rows is None or not _is_vector(one) else replace(one, is_label=True) for one in columns
-            ]
         return choose(columns, wanted, where, habits)
 
     def axes(self, known: Container[str], name: str = IMAGE) -> Axes | None:
@@ -181,10 +173,6 @@ class SaidOfArrays:
         said = opt.array(f"image=NAME,{name}={of_file}:chw")
         cure = f"{said} moves them to the end, {name}={of_file}:hwc keeps the axes; so name all that is packed"
         return further_first(lengths, self.axes(known), where, cure)
-
-    def label_values(self, rows: NDArray[Any], where: str) -> NDArray[Any]:
-        """The label of each row of an array. Raises UsageError where they were to be one-hot and are not."""
-        return one_hot_numbers(rows, where) if self.one_hot else rows.reshape(-1)
 
     def labels(
         self, values: Sequence[str] | NDArray[Any] | None, where: str, known: Sequence[str] | None = None
@@ -231,7 +219,7 @@ class SaidOfArrays:
                 field=words_of(self.fields),
                 classes=named_file(self.classes),
                 image_column=self.columns.image,
-                label_column=self._label_column,
+                label_column=self.columns.label,
                 key_column=self.columns.key,
             ),
             problems=(*left_out, *hints(kinds, self.words, image)),
@@ -242,8 +230,3 @@ class SaidOfArrays:
         if len(self.named) == 1 and not self.names_image:
             return self.named[IMAGE]
         return ",".join(f"{name}={of_file}" for name, of_file in self.named.items()) or None
-
-
-def _is_vector(column: ColumnInfo) -> bool:
-    """Whether its values are arrays of numbers of one axis."""
-    return isinstance(column.field, FieldKind) and column.field.dtype != "str" and len(column.field.shape) == 1

@@ -102,7 +102,7 @@ class Hdf5Source(TableSource):
         label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
         beside, problems = None, list[str]()
         if isinstance(label, np.ndarray):
-            label = said.label_values(label, root)
+            label = label.reshape(-1)
         if label is None and LABEL not in kinds and not said.names_image:
             beside, label, problems = _labels_in(labels_beside(at.file), image.shape[0])
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root, problems)

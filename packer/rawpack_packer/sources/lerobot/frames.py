@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Rows, Scanning
 from rawpack_packer.sources.lerobot.meta import Episode
-from rawpack_packer.sources.table.columns import 
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
 from rawpack_packer.sources.video.container import VideoFile

@@ -21,19 +21,19 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import EXACT, TEXTS, FieldKind, are_texts, as_text
 from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import (
     BadListingError,
     Beyond,
     CellPosition,
-    Lines,
     ListingRows,
     of_cell,
     of_cells,
     shown,
 )
-from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels, one_hot_numbers
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -59,7 +59,8 @@ class RawColumn:
     """The values of a column as they were read: texts of cells, or what JSON has."""
 
     place: CellPosition
-    lines: Lines
+    lines: Rows
+    """(n,): that of each value, as `Unit` counts them."""
     blocks: list[bytes]
     """Some values each, pickled, which takes a fourth of the memory of the objects."""
 
@@ -74,7 +75,7 @@ class RawColumn:
             yield row, block
             row += len(block)
 
-    def pick(self, rows: Lines) -> RawColumn:
+    def pick(self, rows: Rows) -> RawColumn:
         """The values of some rows, which ascend."""
         if len(rows) == len(self.lines):
             return self
@@ -120,20 +121,19 @@ class RawColumn:
 
     def _begins_with_texts(self) -> bool:
         """Whether the first list that is not empty has a text."""
-        if not isinstance(self.first(), list):
-            return False
-        lists = (one for block in self._values() for one in block if isinstance(one, list) and one)
-        return isinstance(next(lists, [0])[0], str)
+        lists = (one for block in self.values() for one in block if isinstance(one, list) and one)
+        return isinstance(self.first(), list) and isinstance(next(lists, [0])[0], str)
 
-    def _values(self) -> Iterator[Sequence[Any]]:
-        """The values as JSON has them, a block at a time."""
-        return (of_cells(block) if self.place.cells else block for block in self)
+    def values(self) -> Iterator[Sequence[Any]]:
+        """The values as JSON has them, a block at a time; None for those that are empty."""
+        for block in self:
+            yield of_cells(block) if self.place.cells else [None if value == "" else value for value in block]
 
     def _text_lists(self) -> TextLists:
         """The column of lists of texts. Raises BadListingError."""
         blocks, row = [], 0
-        for block in self._values():
-            lists = [[] if value is None or value == "" else value for value in block]
+        for block in self.values():
+            lists = [[] if value is None else value for value in block]
             for i, value in enumerate(lists, row):
                 if not are_texts(value):
                     raise self.fault(i, f"{shown(value)} is not a list of texts: {self.place.keep_texts}")
@@ -195,7 +195,7 @@ class RawColumn:
 class ListedRows:
     """The rows of a listing."""
 
-    lines: Lines
+    lines: Rows
     raw: Mapping[str, RawColumn]
     objects: Objects | None = None
     """Those of the images, where rows were boxes."""
@@ -209,7 +209,7 @@ def read_columns(rows: ListingRows, where: str) -> ListedRows:
     """Read a listing. where: the file, printable. Raises UsageError where two columns have one name."""
     if twice := [name for name in dict.fromkeys(rows.names) if name and [*rows.names].count(name) > 1]:
         raise UsageError(f"{where} has two columns {plain(twice[0])!r}: rename one")
-    lines, each = list[Lines](), iter(rows.rows)
+    lines, each = list[Rows](), iter(rows.rows)
     blocks: list[list[bytes]] = [[] for _ in rows.names]
     while some := list(islice(each, _BLOCK)):
         lines.append(np.array([line for line, _ in some], np.int64))
@@ -220,19 +220,6 @@ def read_columns(rows: ListingRows, where: str) -> ListedRows:
     places = [CellPosition(where, name, i, rows.cells, rows.unit) for i, name in numbered]
     raw = {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
     return ListedRows(of_rows, raw)
-
-
-def one_hot_column(raw: Mapping[str, RawColumn], names: Sequence[str], where: str) -> RawColumn:
-    """The column of labels in place of one-hot lists, or of several columns of 0 and 1, which are called as the
-    classes. Raises UsageError."""
-    columns = [raw[name].converted(None)[1] for name in names]
-    arrays = [one.values for one in columns if isinstance(one, Numbers)]
-    if len(arrays) < len(names) or (len(names) > 1 and any(one.ndim > 1 for one in arrays)):
-        raise UsageError(f"{where}: {', '.join(names)}: one-hot labels are lists of one length, or columns of 0 and 1")
-    found = one_hot_numbers(arrays[0] if len(names) == 1 else np.stack(arrays, 1), where, raw[names[0]].at)
-    numbers = found.tolist()
-    values = numbers if len(names) == 1 else [None if number < 0 else names[number] for number in numbers]
-    return replace(raw[names[0]].of_json(), blocks=[pickle.dumps(values, -1)])
 
 
 class _MisfitError(Exception):
@@ -261,7 +248,7 @@ class _NumberColumn:
             first = column.first()
             self._single = not isinstance(first, list)
             if not self._single:
-                arrays = (np.array(one, object) for block in self._values() for one in block if isinstance(one, list))
+                arrays = (np.array(one, object) for block in column.values() for one in block if isinstance(one, list))
                 first = next((array for array in arrays if array.size), np.empty(0, object))
             self._axes = () if self._single else first.shape[1:]
             self._boolean = set(map(type, [first] if self._single else first.flat)) == {bool}
@@ -315,15 +302,10 @@ class _NumberColumn:
         spread[given] = values
         return kind, Numbers(spread)
 
-    def _values(self) -> Iterator[Sequence[Any]]:
-        """The values, a block at a time; None for those that are empty."""
-        for block in self._column:
-            yield of_cells(block) if self._column.place.cells else [None if one == "" else one for one in block]
-
     def _flat_blocks(self) -> Iterator[tuple[list[Any], list[int]]]:
         """See `_flat`, for a block at a time. Raises BadListingError for the first value that does not belong."""
         row = 0
-        for values in self._values():
+        for values in self._column.values():
             try:
                 flat = self._flat(values)
             except _MisfitError:

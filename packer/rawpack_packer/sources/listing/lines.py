@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import FieldKind, PixelWord
 from rawpack_packer.sources.files import UNKNOWN, parsing
 from rawpack_packer.sources.inferred import first_pixels
@@ -33,8 +34,6 @@ from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
-Lines = NDArray[np.int64]
-"""(n,): the line or row of each value of a column, as `Unit` counts them."""
 Unit = Literal["line", "row"]
 """What messages count: the lines of a text file from 1, as editors do, with that of the names; or the rows of a Parquet
 file or of a table in memory from 0, as everywhere else."""
@@ -422,7 +421,7 @@ class PathParser:
         self._states: list[NDArray[np.int64]] = []
         self._missing: list[tuple[str, int]] = []
 
-    def add(self, values: Sequence[Any], lines: Lines) -> None:
+    def add(self, values: Sequence[Any], lines: Rows) -> None:
         found = [self.state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
         self._paths.append(texts_of(values))
         self._states.append(np.array(found, np.int64).reshape(-1, 2))
@@ -455,7 +454,8 @@ class PathParser:
         if not isinstance(path, str) or not path or "\0" in path:
             what = "is empty" if path is None or path == "" else f"{path!r} is not a path"
             raise self.place.fault(line, f"{what}: give the path of a file")
-        if self._within and (path[0] == "/" or ".." in path) and not self._is_within(path):
+        suspect = self._within and (path[0] == "/" or ".." in path)
+        if suspect and not os.path.normpath(os.path.join(self._root, path)).startswith(self._within):  # noqa: PTH118
             raise self.place.fault(
                 line,
                 f"{path} leads out of {plain(os.path.normpath(self._within[0]))}, so that any image of this machine "
@@ -475,10 +475,6 @@ class PathParser:
             raise self.place.fault(line, f"{path} is a {'folder' if stat.S_ISDIR(found.st_mode) else 'special file'}")
         return found.st_size, found.st_mtime_ns
 
-    def _is_within(self, path: str) -> bool:
-        whole = os.path.normpath(os.path.join(self._root, path))  # noqa: PTH118 - which keeps ..
-        return whole.startswith(self._within)
-
 
 def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
     """The folder that relative paths start from. Raises UsageError if there is none."""
@@ -492,10 +488,15 @@ def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
 
 def state_of(file: Path, declared: str) -> NDArray[np.int64]:
     """What `Source.states` holds for a listing: (1, 2), its size, and a hash of its bytes and of what was declared."""
-    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
-    size = 0
     with file.open("rb") as opened:
-        while data := opened.read(1 << 20):
-            digest.update(data)
-            size += len(data)
+        return state_of_open(opened, declared)
+
+
+def state_of_open(file: BinaryIO, declared: str) -> NDArray[np.int64]:
+    """The same of a file that is open."""
+    digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
+    size = file.seek(0)
+    while data := file.read(1 << 20):
+        digest.update(data)
+        size += len(data)
     return np.array([[size, digest.intdigest() - (1 << 63)]], np.int64)

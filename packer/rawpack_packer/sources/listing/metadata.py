@@ -8,9 +8,12 @@ below the folder.
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,9 +30,9 @@ from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
 from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
-from rawpack_packer.sources.path_fields import PathTemplate, path_template
+from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
 from rawpack_packer.sources.table.source import TablePart, with_labels
@@ -51,15 +54,15 @@ class Metadata:
     """What the paths of the folder's images begin with; "" where the table is in the folder."""
 
 
-def metadata_of(folder: Path) -> Metadata | None:
+@kept
+def metadata_of(folder: Listing) -> Metadata | None:
     """The table that lists the images of a folder. Raises UsageError where there are two."""
-    # Not Path.is_dir, which raises where nothing can be looked into: the scan reports that better.
-    if not os.path.isdir(folder):  # noqa: PTH112
+    if not folder.is_dir:
         return None
-    where = folder.absolute()
-    if (found := _in(where)) or where.parent == where:
+    where = folder.path.absolute()
+    if (found := _in(folder)) or where.parent == where:
         return found
-    above = _in(where.parent)
+    above = _in(Listing(where.parent))
     if above is None:
         return None
     above = replace(above, below=f"{where.name}/")
@@ -74,7 +77,7 @@ def metadata_of(folder: Path) -> Metadata | None:
     return None
 
 
-def has_metadata(folder: Path) -> bool:
+def has_metadata(folder: Listing) -> bool:
     """Whether a folder has such a table."""
     try:
         return metadata_of(folder) is not None
@@ -84,19 +87,19 @@ def has_metadata(folder: Path) -> bool:
 
 def lists_images(listing: Listing) -> bool:
     """Whether a folder has a table, or several, that list its images; or a path names a split of such tables."""
-    return bool(tables_of_files(listing)) or has_metadata(listing.path) or parquet.lists_paths(listing)
+    return bool(tables_of_files(listing)) or has_metadata(listing) or parquet.lists_paths(listing)
 
 
 def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that such a folder is divided into; empty where it is not."""
-    if has_metadata(listing.path):
+    if has_metadata(listing):
         return splits_in(listing)
     return parquet.splits_of(listing) if parquet.lists_paths(listing) else []
 
 
 def lists_files(file: Path) -> bool:
-    """Whether a table is one by its name and its columns."""
-    return file.name in _NAMES and bool(_file_columns(file))
+    """Whether a table lists images by its name and its columns."""
+    return file.name in _NAMES and bool(_file_columns(Listing(file)))
 
 
 class MetadataSource(ListingSource):
@@ -121,7 +124,7 @@ class MetadataSource(ListingSource):
     ) -> None:
         """path: the folder. options: as of `ListingSource`. Raises as that does; UsageError where no line has an
         image, or the folder cannot be read."""
-        found, where = metadata_of(Path(path)), plain(os.fsencode(Path(path).absolute()))
+        found, where = metadata_of(Listing.of(path)), plain(os.fsencode(Path(path).absolute()))
         if found is None:
             raise UsageError(
                 f"{where} cannot be read as a listing: it is a folder without a metadata.csv that has a column "
@@ -188,39 +191,38 @@ class MetadataSource(ListingSource):
 class _ListedFiles:
     """Which files of a folder its table lists. Lines without a file are left out."""
 
-    def __init__(self, scan: FolderScan, found: Metadata, root: str, column: str) -> None:
-        self._found, self._root, self._column = found, root, column
-        self._template: PathTemplate | None = None
-        self._part, self._counts, self._videos = scan.files(), dict(scan.counts), 0
-        hashes = [xxhash.xxh3_64_intdigest(self._part.path(i)) for i in range(len(self._part))]
-        self._order = np.argsort(np.array(hashes, np.uint64))
-        self._hashes = np.array(hashes, np.uint64)[self._order]
-        self._seen = np.zeros(len(hashes), np.bool_)
+    def __init__(self, scan: FolderScan, table: Metadata, root: str, column: str) -> None:
+        self._table, self._root, self._column = table, root, column
+        self._files, self._counts, self._videos = scan.files(), dict(scan.counts), 0
+        self._listed = array("Q")
+        """Hashes of the paths that it lists."""
         self.skipped = dict(scan.beside.suffixes)
-        end = found.file.suffix
-        if not found.below and self.skipped.get(end):
+        end = table.file.suffix
+        if not table.below and self.skipped.get(end):
             self._counts["other_files"] -= 1
             self.skipped[end] -= 1
             self.skipped = {name: number for name, number in self.skipped.items() if number}
         self._without = (0, "")
         """The first line without a file, and what it names."""
-        self._lines_without = self._listed = 0
+        self._lines = self._lines_without = 0
+        """Of lines with a file, and without one."""
 
     def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
-        rows = rows_of(self._found.file.suffix, file, where, root, declared)
-        if "{" in self._column and self._column not in rows.names:
-            self._template = path_template(self._column, rows.names)
-        others = {*self._found.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
+        rows = rows_of(self._table.file.suffix, file, where, root, declared)
+        others = {*self._table.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
         return replace(rows, rows=self._with_files(rows, others))
 
     def _with_files(self, rows: ListingRows, others: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
         """others: columns that name files besides that of the images."""
-        below, names = self._found.below, list(rows.names)
-        at = names.index(self._column) if self._column in names else None
+        below, names, column = self._table.below, list(rows.names), self._column
+        at = names.index(column) if column in names else None
+        template = path_template(column, names) if at is None and "{" in column else None
         files = [k for k, name in enumerate(names) if k == at or name in others]
         for line, row in rows.rows:
-            path = row[at] if at is not None else self._made_path(names, row)
+            path = row[at] if at is not None else None
+            with suppress(ValueError, KeyError):
+                path = template.path(dict(zip(names, row, strict=True))) if template else path
             if not isinstance(path, str) or not path or "\0" in path:
                 yield line, row  # a fault of the listing
                 continue
@@ -230,10 +232,11 @@ class _ListedFiles:
                 path, row = path.removeprefix(below), list(row)
                 for k in files:
                     row[k] = row[k].removeprefix(below) if isinstance(row[k], str) else row[k]
-            if self._is_there(path):
-                self._listed += 1
-                for k in files:
-                    self._note(row[k])
+            if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - for each of a million
+                self._lines += 1
+                self._videos += names_video(path)
+                listed = {path, *(row[k] for k in files if isinstance(row[k], str))}
+                self._listed.extend(_hashed(os.path.normpath(name)) for name in listed)
                 yield line, row
             else:
                 self._lines_without += 1
@@ -241,77 +244,67 @@ class _ListedFiles:
 
     def check(self, where: str) -> None:
         """Raise UsageError where lines name files, and none of them is there. where: the folder, printable."""
-        if self._lines_without and not self._listed:
+        if self._lines_without and not self._lines:
             raise UsageError(
-                f"none of the files that {plain(os.fsencode(self._found.file))} lists is in {where}: line "
+                f"none of the files that {plain(os.fsencode(self._table.file))} lists is in {where}: line "
                 f"{self._without[0]} names {plain(self._without[1])!r}; correct the paths, or {opt.kind('folder')} "
                 "packs the images alone"
             )
 
+    @cached_property
+    def _not_listed(self) -> list[str]:
+        """The keys of the images that no line names."""
+        hashes = np.array([_hashed(self._files.path(i)) for i in range(len(self._files))], np.uint64)
+        missing = np.flatnonzero(~np.isin(hashes, np.array(self._listed, np.uint64)))
+        return [self._files.key(i) for i in missing.tolist()]
+
     def counts(self, videos: bool) -> dict[str, int]:
         """Counts of the folder's files, and of what was left out. videos: whether the table lists videos."""
-        counts = dict(self._counts)
+        counts, missing = dict(self._counts), len(self._not_listed)
         if videos:
-            counts["images"], missing = len(self._seen), counts.pop("videos") - self._videos
-        else:
-            missing = int((~self._seen).sum())
-        return {**counts, NOT_LISTED: max(0, missing), NO_FILE: self._lines_without}
+            counts["images"], missing = len(self._files), max(0, counts.pop("videos") - self._videos)
+        return {**counts, NOT_LISTED: missing, NO_FILE: self._lines_without}
 
     def problems(self, videos: bool) -> list[str]:
         """A line for what was left out."""
-        table, found = plain(self._found.file.name), list[str]()
+        table, lines = plain(self._table.file.name), list[str]()
         if self._lines_without:
             line, path = self._without
-            found.append(
+            lines.append(
                 f"{count(self._lines_without, 'line')} of {table} without an image in the folder, left out: line "
                 f"{line} names {plain(path)!r}"
             )
-        missing = np.flatnonzero(~self._seen)
-        if len(missing) and not videos:
-            first = plain(self._part.key(int(missing[0])))
-            found.append(f"{count(len(missing), 'image')} that {table} does not list, left out: {first}")
-        return found
-
-    def _made_path(self, names: Sequence[str], row: Sequence[Any]) -> str | None:
-        try:
-            return None if self._template is None else self._template.path(dict(zip(names, row, strict=True)))
-        except (ValueError, KeyError):
-            return None
-
-    def _is_there(self, path: str) -> bool:
-        """Whether a path is that of a file; it is then listed."""
-        if self._note(path):
-            return True
-        there = os.path.isfile(os.path.join(self._root, path))  # noqa: PTH113, PTH118 - for each of a million
-        self._videos += there and names_video(path)
-        return there
-
-    def _note(self, path: Any) -> bool:
-        """Take an image as listed; whether the path is that of an image."""
-        if not isinstance(path, str):
-            return False
-        hashed = np.uint64(xxhash.xxh3_64_intdigest(os.fsencode(os.path.normpath(path))))
-        at = int(np.searchsorted(self._hashes, hashed))
-        found = at < len(self._hashes) and bool(self._hashes[at] == hashed)
-        if found:
-            self._seen[self._order[at]] = True
-        return found
+        if (missing := self._not_listed) and not videos:
+            lines.append(f"{count(len(missing), 'image')} that {table} does not list, left out: {plain(missing[0])}")
+        return lines
 
 
-def _in(folder: Path) -> Metadata | None:
+def _hashed(path: str | bytes) -> int:
+    return xxhash.xxh3_64_intdigest(os.fsencode(path))
+
+
+def _in(folder: Listing) -> Metadata | None:
     """The table in a folder."""
-    found = [Metadata(folder / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
+    where = folder.path.absolute()
+    found = [Metadata(where / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
     if len(found) > 1:
         names = listed([one.file.name for one in found], 3)
-        raise UsageError(f"{plain(os.fsencode(folder))} contains {names}: give one of them, as a listing")
+        raise UsageError(f"{plain(os.fsencode(where))} contains {names}: give one of them, as a listing")
     return found[0] if found else None
 
 
-def _file_columns(file: Path) -> tuple[str, ...]:
-    """The columns of a table that name files; none where it cannot be read."""
+def _file_columns(file: Listing) -> tuple[str, ...]:
+    """The columns of a table that name files; none where there is no table that can be read."""
+    suffix = file.path.suffix
+    if not file.is_file:
+        return ()
     try:
-        with file.open("rb") as opened:
-            names = rows_of(file.suffix, opened, "", "", ()).names
+        if suffix == parquet.PARQUET:
+            opened: BinaryIO = file.path.open("rb")
+        else:
+            opened = BytesIO(file.head if b"\n" in file.head else file.contents())
+        with opened:
+            names = rows_of(suffix, opened, "", "", ()).names
     except (UsageError, MissingExtraError):
         return (_FILE_NAME,)  # whoever opens it says what is wrong
     except (OSError, ValueError, NotImplementedError):

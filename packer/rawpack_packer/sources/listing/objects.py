@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
-from rawpack_packer.sources.listing.lines import Lines, of_cells, shown, unnamed_rows
+from rawpack_packer.sources.listing.lines import of_cells, shown, unnamed_rows
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -130,7 +131,7 @@ def by_image(
     return ListedRows(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
-def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
+def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Rows, Rows]:
     """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them. Raises
     BadListingError for a value that names none."""
     for column in names:
@@ -148,7 +149,7 @@ def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Lines, Lines]:
 
 def _boxes(
     raw: Mapping[str, RawColumn], found: BoxColumns
-) -> tuple[NDArray[np.float64], BoxForm, Lines, tuple[str, ...]]:
+) -> tuple[NDArray[np.float64], BoxForm, Rows, tuple[str, ...]]:
     """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows; `Objects.shown`. Raises
     BadListingError."""
     # A row without a box is an image without boxes.
@@ -213,7 +214,7 @@ def _may_be_class(value: Any) -> bool:
     return value is None or type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
-def are_alike(column: RawColumn, image_of: Lines, firsts: Lines) -> bool:
+def are_alike(column: RawColumn, image_of: Rows, firsts: Rows) -> bool:
     """Whether all rows of each image have the same value."""
     values = [*chain.from_iterable(column)]
     return all(values[first] == value for first, value in zip(firsts[image_of].tolist(), values, strict=True))

@@ -4,7 +4,7 @@ are packed already."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
-from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, one_hot_column, read_columns
+from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import (
     NAMED_READERS,
     PLAIN_SUFFIX,
@@ -34,7 +34,6 @@ from rawpack_packer.sources.listing.lines import (
     USUAL,
     BadListingError,
     CellPosition,
-    Lines,
     ListingRows,
     PathParser,
     begins_with_file,
@@ -43,6 +42,7 @@ from rawpack_packer.sources.listing.lines import (
     long_cells,
     read_plain,
     state_of,
+    state_of_open,
 )
 from rawpack_packer.sources.listing.objects import BoxColumns, box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
@@ -61,7 +61,6 @@ from rawpack_packer.sources.table.choose import (
     named_file,
     number_labels,
     numbered_classes,
-    one_hot_name,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.objects import (
@@ -168,7 +167,7 @@ class ListingSource(TableSource):
         return int(self.lines[i])
 
     def labels(self) -> NDArray[np.int64] | None:
-        """See `HasLabels`: numbers without names may be measurements."""
+        # Numbers without names may be measurements.
         return None if self.info.classes is None else super().labels()
 
 
@@ -187,7 +186,7 @@ class _ReadListing:
 
     @cached_property
     def choice(self) -> tuple[PathTemplate | None, ChosenColumns]:
-        """See `_chosen`."""
+        """How paths are made of columns, if they are, and the columns."""
         return _chosen([*self.rows.raw], self.wanted, self.where)
 
     def paths(self, progress: Scanning) -> PathParser:
@@ -216,22 +215,17 @@ def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, cl
     where, exported = file.name or plain(os.fsencode(file.path)), exported_beside(file.path)
     with reading(where), file.path.open("rb") as opened, long_cells():
         rows = file.rows(opened, where, file.root, said.declared)
-        label, hot = _one_hot(said.label, rows.names, where)
         key = said.key or (exported.key if exported.key in rows.names else None)
-        declared = exported.declared(rows.names, said.declared, (said.image, label, key))
+        declared = exported.declared(rows.names, said.declared, (said.image, said.label, key))
         words = repr((sorted(declared.items()), names, *([said.image] if said.image else [])))
-        states = [state_of(one, words) for one in (file.path, *file.others)]
-        wanted = ColumnChoice(said.image, label, key, declared=declared)
-        boxes = None if key or hot else box_columns(rows.names, said.image or _path(rows.names), label, declared)
-        others = [name for name in rows.names if name not in hot]
+        wanted = ColumnChoice(said.image, said.label, key, declared=declared)
+        boxes = None if key else box_columns(rows.names, said.image or _path(rows.names), said.label, declared)
         if not boxes:  # what is wrong with names is said before values are read
-            _chosen([*others, label] if hot and label else others, wanted, where)
+            _chosen(rows.names, wanted, where)
         found = read_columns(rows, where)
+        states = [state_of_open(opened, words), *(state_of(one, words) for one in file.others)]
     if not len(found.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-    if hot and label:
-        made = one_hot_column(found.raw, hot, where)
-        found = replace(found, raw={**{name: found.raw[name] for name in others}, label: made})
     return _grouped(_ReadListing(where, file, exported, states, wanted, found), boxes, classes)
 
 
@@ -253,9 +247,12 @@ def _keys(listing: _ReadListing, paths: Texts, place: CellPosition, timed: Seque
     """The keys of samples, and the times of their videos. place: of paths. Raises BadListingError."""
     chosen, raw = listing.choice[1], listing.rows.raw
     key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
-    keys = paths if key is None else key.keys()
-    if times := _times(raw, timed):
-        keys = _parts(keys, times, raw, by_path=key is None)
+    keys, times = paths if key is None else key.keys(), Times()
+    if timed:
+        starts, ends = (raw[name].times() if name in timed else [None] * len(keys) for name in TIMES)
+        times = [*zip(starts, ends, strict=True)]
+        parts = [_part(times[i], raw, i) for i in range(len(keys))]
+        keys = texts_of([keys.value(i) + part for i, part in enumerate(parts)]) if key is None else keys
     cure = f"take them from another column, {opt.key_column('COLUMN')}"
     _check_unique(keys, listing.rows.lines, place if key is None else key.place, cure)
     return keys, times
@@ -387,7 +384,7 @@ def read_keyed(
     return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
 
 
-def _check_unique(keys: Texts, lines: Lines, place: CellPosition, cure: str) -> None:
+def _check_unique(keys: Texts, lines: Rows, place: CellPosition, cure: str) -> None:
     """Raise BadListingError for a key that occurs twice."""
     if (repeated := repeated_key(keys)) is not None:
         first, row = repeated
@@ -419,19 +416,6 @@ def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Con
     if label is None:
         return exported.classes if BOXES in fields and BOXES in exported.kinds else None
     return exported.classes if {*chain.from_iterable(label)} - {None, ""} <= {*exported.classes} else None
-
-
-def _one_hot(label: str | None, names: Sequence[str], where: str) -> tuple[str | None, list[str]]:
-    """What the column of labels is called, and the columns of which it is made if they are one-hot. Raises
-    UsageError."""
-    name, onehot = one_hot_name(label)
-    if not onehot:
-        return label, []
-    found = [one.strip() for one in (name or LABEL).split(",")] if name not in names else [str(name)]
-    for one in found:
-        if one not in names:
-            raise UsageError(f"{opt.label_column(plain(str(label)))}: {where} has no column {one!r}: {_listed(names)}")
-    return found[0] if len(found) == 1 else LABEL, found
 
 
 def _path(names: Sequence[str]) -> str | None:
@@ -496,25 +480,16 @@ def _converted(
     return kinds, columns, labels
 
 
-def _times(raw: Mapping[str, RawColumn], names: Collection[str]) -> Times:
-    """Where each video begins and ends; empty where there are no such columns."""
-    found = {name: raw[name].times() for name in names}
-    none: list[Fraction | None] = [None] * max(map(len, found.values()), default=0)
-    return list(zip(*(found.get(name, none) for name in TIMES), strict=True))
+def _part(times: tuple[Fraction | None, Fraction | None], raw: Mapping[str, RawColumn], row: int) -> str:
+    """What follows the name of a video for a part of it, "@10-20"; "" for all of it. Raises BadListingError."""
+    start, end = times
+    if end is not None and end <= (start or 0):
+        raise raw["end"].fault(row, f"{float(end):g} is not after the start, {float(start or 0):g}")
+    until = "" if end is None else f"{float(end):.15g}"
+    return "" if times == (None, None) else f"@{float(start or 0):.15g}-{until}"
 
 
-def _parts(keys: Texts, times: Times, raw: Mapping[str, RawColumn], by_path: bool) -> Texts:
-    """The names of parts of videos, "clip.mp4@10-20"; those of whole videos, and those of a key column, stay."""
-    names = []
-    for i, (start, end) in enumerate(times):
-        if end is not None and end <= (start or 0):
-            raise raw["end"].fault(i, f"{float(end):g} is not after the start, {float(start or 0):g}")
-        part = f"@{float(start or 0):.15g}-{'' if end is None else f'{float(end):.15g}'}"
-        names.append(keys.value(i) + (part if by_path and (start, end) != (None, None) else ""))
-    return texts_of(names)
-
-
-def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Lines) -> Labels:
+def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition, lines: Rows) -> Labels:
     """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
     Raises BadListingError for a path without one."""
     names = {*classes, *numbered_classes(classes)[0]}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
+
+T = TypeVar("T")
 
 MOST_NAMES = 10_000
 """Names of a folder that are kept: one whose first names are others is not of a kind that has such files."""
@@ -140,6 +142,11 @@ class Listing:
                     return file.read(HEAD)
         return b""
 
+    @cached_property
+    def results(self) -> dict[object, object]:
+        """What functions that are `kept` returned of it."""
+        return {}
+
     def contents(self) -> bytes:
         """All bytes of a file, also behind a URL, read again if these are more than its head; none of anything
         else."""
@@ -168,6 +175,18 @@ def _address(url: str) -> str:
     from rawpack_packer.sources.archives.source import split_path
 
     return re.split("[?#]", split_path(url)[0], maxsplit=1)[0]
+
+
+def kept(read: Callable[[Listing], T]) -> Callable[[Listing], T]:
+    """A function whose result stays in the listing: it reads what is there once, however many ask."""
+
+    @wraps(read)
+    def ask(listing: Listing) -> T:
+        if read not in listing.results:
+            listing.results[read] = read(listing)
+        return listing.results[read]  # type: ignore[return-value] # as it was put there
+
+    return ask
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.table.named_files import natural, source_name
 from rawpack_packer.text import listed, plain
 
@@ -47,7 +46,7 @@ _DEPTH = 2
 """Folders may be in folders: configuration, then split."""
 _IMAGE_FOLDERS, _MOST_FOLDERS = 8, 200
 """How many subfolders with images make a folder one of images; and how many subfolders are looked into."""
-Splits = dict[str, list[Path]]
+Splits = dict[str, list[Listing]]
 """Name -> files in order; the name is "" where files are not divided."""
 
 
@@ -75,7 +74,8 @@ def has_tables(listing: Listing) -> bool:
 
 def tables_of_files(listing: Listing) -> list[Path]:
     """The tables of a folder that img2dataset wrote as files: each has a folder of images with its number."""
-    return sorted(one for one in _at_top(listing) if one.stem.isdigit() and one.with_suffix("").is_dir())
+    tables = (one.path for one in _at_top(listing))
+    return [one for one in tables if one.stem.isdigit() and (listing / one.stem).is_dir]
 
 
 def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
@@ -87,23 +87,32 @@ def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
 
 
 def is_table(listing: Listing) -> bool:
-    """Whether a Parquet or Arrow file is no listing of image files: with a column of paths, and none of images."""
-    return _holds(listing.path) != "paths"
+    """Whether a Parquet or Arrow file does not list image files: with a column of paths, and none of images."""
+    return _columns(listing) != "paths"
 
 
-def _holds(file: Path) -> str | None:
-    """What a file has columns of: "images", or else "paths"; "" for neither, None where it cannot be read, of which
-    whoever opens it says why."""
-    from rawpack_packer.sources.listing.reading import PATH_NAMES
-
+@kept
+def types_of(listing: Listing) -> dict[str, Any] | None:
+    """The types of the columns of a Parquet file, of pyarrow; None where it cannot be read, of which whoever opens it
+    says why."""
     try:
         import pyarrow.parquet as pq
 
-        from rawpack_packer.sources.parquet.tables import holds_image, is_text, storage
+        from rawpack_packer.sources.parquet.tables import storage
 
-        types = {one.name: storage(one.type) for one in pq.read_schema(file)}
+        return {one.name: storage(one.type) for one in pq.read_schema(listing.path)}
     except (OSError, ValueError, NotImplementedError, ImportError):
         return None
+
+
+def _columns(listing: Listing) -> str | None:
+    """What a file has columns of: "images", or else "paths"; "" for neither, None where it cannot be read."""
+    from rawpack_packer.sources.listing.reading import PATH_NAMES
+
+    if (types := types_of(listing)) is None:
+        return None
+    from rawpack_packer.sources.parquet.tables import holds_image, is_text
+
     if any(map(holds_image, types.values())):
         return "images"
     return "paths" if any(name in types and is_text(types[name]) for name in PATH_NAMES) else ""
@@ -112,30 +121,34 @@ def _holds(file: Path) -> str | None:
 def lists_paths(listing: Listing) -> bool:
     """Whether the Parquet files of a folder, or of a split of one, are a listing in parts."""
     try:
-        files = [file for files in _splits(listing).values() for file in files]
+        columns = {*map(_columns, _all_files(listing)[:_FEW])}
     except UsageError:  # whoever opens it reports this
         return False
-    seen = {*map(_holds, files[:_FEW])}
-    return "paths" in seen and "images" not in seen
+    return "paths" in columns and "images" not in columns
 
 
 def listing_files(listing: Listing) -> list[Path]:
     """The Parquet files of a listing in parts, which may be next to its images; empty where there are none."""
-    top = sorted(_at_top(listing), key=lambda file: natural(file.name))
-    return top or [file for files in _splits(listing).values() for file in files]
+    top = sorted(_at_top(listing), key=lambda file: natural(file.path.name))
+    return [file.path.absolute() for file in top or _all_files(listing)]
 
 
 def holds_images(listing: Listing) -> bool | None:
     """Whether the Parquet files at the top of a folder have images, by their types; None where there is none, one
     cannot be read, or pyarrow is missing."""
-    seen = {*map(_holds, sorted(_at_top(listing))[:_FEW])}
-    return True if "images" in seen else None if None in seen or not seen else False
+    columns = {*map(_columns, _at_top(listing)[:_FEW])}
+    return True if "images" in columns else None if None in columns or not columns else False
 
 
-def _at_top(listing: Listing) -> list[Path]:
-    with suppress(OSError, ValueError):  # whoever opens it says why
-        return [listing.path / name for name, _ in listing.all_names() if name.lower().endswith(PARQUET)]
-    return []
+@kept
+def _at_top(listing: Listing) -> list[Listing]:
+    """The Parquet files at the top of a folder, sorted; none where it cannot be read, of which whoever opens it says
+    why."""
+    try:
+        names = sorted(name for name, _ in listing.all_names())
+        return [listing / name for name in names if name.lower().endswith(PARQUET)]
+    except (OSError, ValueError):
+        return []
 
 
 def splits_of(listing: Listing) -> list[str]:
@@ -144,16 +157,22 @@ def splits_of(listing: Listing) -> list[str]:
     return list(found) if len(found) > 1 else []
 
 
-def files_of(path: Path) -> list[Path]:
+def files_of(listing: Listing) -> list[Listing]:
     """The files at a path in order, those of all splits. Raises UsageError where there are none."""
-    if os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a name that is too long
-        return [path]
-    found = _splits(Listing(path))
-    if not found and not os.path.lexists(path):
-        raise missing(os.fspath(path))
-    if not found:
-        raise UsageError(f"{plain(os.fsencode(path))} has no .parquet file, and is no folder of save_to_disk")
-    return [file for files in found.values() for file in files]
+    where = listing.path.absolute()
+    if listing.is_file:
+        return [listing]
+    files = _all_files(listing)
+    if not files and not listing.exists:
+        raise missing(os.fspath(where))
+    if not files:
+        raise UsageError(f"{plain(os.fsencode(where))} has no .parquet file, and is no folder of save_to_disk")
+    return files
+
+
+def _all_files(listing: Listing) -> list[Listing]:
+    """Those of all splits. Raises UsageError."""
+    return [file for files in _splits(listing).values() for file in files]
 
 
 def incomplete(path: Path, files: Sequence[Path]) -> list[str]:
@@ -180,28 +199,29 @@ def features_beside(file: Path) -> dict[str, Any] | None:
     return features
 
 
+@kept
 def _splits(listing: Listing) -> Splits:
-    path = listing.path
     if not listing.is_dir:
         try:
             parent = _splits(listing.above) if listing.above.is_dir and not listing.exists else {}
         except UsageError:
             return {}  # what is wrong with a folder says nothing about a path that is not in it
-        return {"": parent[path.name]} if path.name in parent else {}
+        return {"": parent[listing.path.name]} if listing.path.name in parent else {}
     if (listing / _STATE).is_file and (listing / _INFO).is_file:
-        return {"": _saved(path)}
+        return {"": _saved(listing)}
     if (listing / _DICT).is_file:
-        names = _read(path / _DICT, _Dict).splits
+        where = listing.path.absolute() / _DICT
+        names = _read(where, _Dict).splits
         for name in names:
             if not is_split_name(name):
-                raise UsageError(f"{plain(os.fsencode(path / _DICT))}: {plain(name)!r} is no name of a split")
-        return {name: _saved(path / name) for name in sorted(names, key=split_order)}
+                raise UsageError(f"{plain(os.fsencode(where))}: {plain(name)!r} is not a name of a split")
+        return {name: _saved(listing / name) for name in sorted(names, key=split_order)}
     return _checkout(listing)
 
 
-def _saved(folder: Path) -> list[Path]:
+def _saved(folder: Listing) -> list[Listing]:
     """The files of a folder of `save_to_disk`."""
-    file = folder / _STATE
+    file = folder.path.absolute() / _STATE
     state = _read(file, _SavedState)
     where = plain(os.fsencode(file))
     if state.indices:
@@ -220,7 +240,7 @@ def _saved(folder: Path) -> list[Path]:
 def _checkout(listing: Listing) -> Splits:
     """The Parquet files in a folder and the folders in it, by their splits."""
     folder, files = listing.path, _parquet_files(listing)
-    configurations = {_configuration(file, folder) for file in files}
+    configurations = {_configuration(file.path, folder) for file in files}
     if len(configurations) > 1:
         names = sorted(configurations, key=natural)
         raise UsageError(
@@ -228,24 +248,24 @@ def _checkout(listing: Listing) -> Splits:
             f"({listed([name or 'the folder itself' for name in names], 5)}): give the path of one of them"
         )
     found: Splits = {}
-    for file in sorted(files, key=lambda file: natural(file.name)):
-        found.setdefault(_split(file, folder) or file.stem, []).append(file)
+    for file in sorted(files, key=lambda file: natural(file.path.name)):
+        found.setdefault(_split(file.path, folder) or file.path.stem, []).append(file)
     if not any(map(is_split, found)):
-        return {"": sorted(files, key=lambda file: natural(str(file)))} if files else {}
+        return {"": sorted(files, key=lambda file: natural(str(file.path)))} if files else {}
     return {name: found[name] for name in sorted(found, key=split_order)}
 
 
-def _parquet_files(root: Listing) -> list[Path]:
-    found, image_folders = list[Path](), 0
+def _parquet_files(root: Listing) -> list[Listing]:
+    found, image_folders = list[Listing](), 0
     folders = [(root, 0)]
     for folder, depth in islice(folders, _MOST_FOLDERS):
-        files, inner, has_image = list[Path](), list[str](), False
+        files, inner, has_image = list[Listing](), list[str](), False
         try:
             for name, is_dir in folder.all_names():
                 end = os.path.splitext(name)[1].lower()  # noqa: PTH122 - for each file of a folder of images
                 has_image = has_image or end in IMAGES
                 if end == PARQUET and name != _METADATA:
-                    files.append(folder.path / name)
+                    files.append(folder / name)
                 elif depth < _DEPTH and is_dir:
                     inner.append(name)
                 if has_image and depth:
@@ -254,7 +274,7 @@ def _parquet_files(root: Listing) -> list[Path]:
             continue  # the scan of the folder reports why
         if has_image:
             # A file next to images is usually about them.
-            files = [] if depth else [file for file in files if _split(file, root.path)]
+            files = [] if depth else [file for file in files if _split(file.path, root.path)]
             image_folders += 1
             if image_folders > _IMAGE_FOLDERS and not found:
                 return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from rawpack_packer.sources.exported import OF_TABLES, exported
 from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, hints, missing_value
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import features_beside, files_of, incomplete
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
@@ -47,13 +48,11 @@ from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
     ChosenColumns,
     Classes,
-    ColumnChoice,
     Labels,
     choose,
     classes_from_0,
     classes_of,
     labels_of_column,
-    one_hot_numbers,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, column_of_values, rows_at
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
@@ -136,8 +135,7 @@ class ArrowImages:
         outside = {row: self.outside[row] for row in found.rows if row in self.outside} if self.outside else {}
         return ArrowImages(found, self.name, outside)
 
-    def image_file(self, i: int, /) -> None:
-        """See `HasImageFiles`: only what is before an image says where it is."""
+    def image_file(self, i: int, /) -> None: ...  # only what is before an image says where it is
 
     def all_states(self) -> Rows:
         """Of the files; before them, of each sample its file or its own image, if any image is a file."""
@@ -196,46 +194,41 @@ class ParquetSource(TableSource):
         """
         if not os.fspath(path):
             raise UsageError("the source is an empty path: give a Parquet file, or a folder of them")
-        root, far = source_name(path), is_url(path)
-        said = TableOptions(**options)
-        classes = said.classes
-        files = [] if far else files_of(Path(path).absolute())
-        paths = [str(file) for file in files]
-        given = None if classes is None else classes_of(classes)
-        scan = _Scan(said.choice(one_hot=True), given, named_files(path, spool) if far else files_at(paths), progress)
-        chosen, wanted = scan.chosen, scan.wanted
-        if chosen is None or not scan.count:
+        root, far, listing = source_name(path), is_url(path), Listing.of(path)
+        options_of_table = TableOptions(**options)
+        classes = options_of_table.classes
+        files = [] if far else files_of(listing)
+        paths = [str(file.path.absolute()) for file in files]
+        scan = _Scan(options_of_table, named_files(path, spool) if far else files_at(paths), files, progress)
+        if not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
-        keys = scan.keys(root)
-        rows = scan.arrow_rows()
+        columns, chosen, declared = scan.columns, scan.columns.chosen, scan.wanted.declared
+        keys, rows = scan.keys(root), scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
-        problems = [
-            *incomplete(Path(path).absolute(), files),
-            *scan.notes,
-            *chosen.left_out,
-            *hints(kinds, wanted.declared),
-        ]
+        problems = incomplete(listing.path.absolute(), [*map(Path, paths)])
+        problems += [*scan.notes, *chosen.left_out, *hints(kinds, declared)]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:
-            declared = wanted.declared.get(str(scan.objects_in))
-            form = declared.boxes if isinstance(declared, FieldKind) else None
-            objects, left_out = lists.finish(form, None if labels else classes, scan.box_classes, kinds)
+            kind = declared.get(str(columns.objects))
+            form = kind.boxes if isinstance(kind, FieldKind) else None
+            objects, left_out = lists.finish(form, None if labels else classes, columns.box_classes, kinds)
             (of_objects, values), shown = objects.fields(), objects.shown
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
             problems += [*left_out, *two_classes(labels, of_boxes)]
         follow = [name for name in scan.boxes.lists if name not in scan.apart]
-        kinds = with_followers(with_arrays(kinds, said.arrays, root), follow)
+        kinds = with_followers(with_arrays(kinds, options_of_table.arrays, root), follow)
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:
             of_boxes = scan.boxes.labels(scan.classes if classes is None else classes_from_0(classes), root)
         info = SourceInfo(
             kind="parquet",
             root=root,
-            paths=() if far else tuple(dict.fromkeys([str(Path(path).absolute()), *paths])),
+            paths=() if far else tuple(dict.fromkeys([str(listing.path.absolute()), *paths])),
             fields=kinds,
             numbered=keys is None,
-            options=said.given(shown),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out), **scan.no_file},
+            options=options_of_table.given(shown),
+            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)}
+            | ({} if scan.kept is None else {NO_FILE: scan.rows - scan.count}),
             problems=tuple(problems),
         )
         images = ArrowImages(rows, chosen.image, scan.outside.pop(chosen.image, {}))
@@ -245,7 +238,7 @@ class ParquetSource(TableSource):
         super().__init__(info, keys or numbers, images, fields_of, states, labels=labels, of_boxes=of_boxes)
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`: one of texts or whole numbers is read by itself."""
+        # One of texts or whole numbers is read by itself.
         found = super().column(name)
         if not isinstance(found, ArrowColumn) or found.kind.shape or found.kind.dtype.startswith("float"):
             return found
@@ -254,7 +247,7 @@ class ParquetSource(TableSource):
 
 
 @dataclass(frozen=True)
-class _FoundColumns:
+class _ReadColumns:
     """What is read of a file, which all files must have alike."""
 
     chosen: ChosenColumns
@@ -273,19 +266,19 @@ class _FoundColumns:
 class _Scan:
     """Files one after another, and the columns that are read when a source is opened."""
 
+    columns: _ReadColumns
+    """Of the first file."""
+
     def __init__(
-        self, wanted: ColumnChoice, classes: tuple[str, ...] | None, files: NamedFiles, progress: Scanning
+        self, options: TableOptions, files: NamedFiles, listings: Sequence[Listing], progress: Scanning
     ) -> None:
-        """classes: as the user names them. Raises UsageError."""
-        self.chosen: ChosenColumns | None = None
-        self.kinds: dict[str, FieldKind | None] = {}
-        """Of each field; None for a mask or a further image."""
+        """listings: of the files, unless they are behind URLs. Raises UsageError."""
         self.rows = 0
         self.outside: dict[str, dict[int, tuple[int, int]]] = {}
         """Column of images -> see `ArrowImages.outside`."""
-        self.wanted, self._files = wanted, files
+        self.wanted, self._files = options.choice(), files
         """What the user says of the columns, and then what the file says."""
-        self.classes = classes
+        self.classes = None if options.classes is None else classes_of(options.classes)
         self.boxes = BoxScan({}, {})
         self.apart = frozenset[str]()
         """Fields that follow no boxes, as an export says."""
@@ -295,40 +288,28 @@ class _Scan:
         """The first row of each file that has any."""
         self._keys: list[pa.Array] = []
         self._labels: list[pa.Array] = []
-        self._found: _FoundColumns | None = None
-        """Of the first file."""
         self.objects: ObjectLists | None = None
         """Those of all rows."""
-        self._kept: list[Rows] | None = None
+        self.kept: list[Rows] | None = None
         """The rows that have images, where a column says so; None for all."""
         with files.looked_through():
             for k in range(len(files)):
                 path, where = files.paths[k], files.name(k)
                 with files.opened(k, keep=False), parsing(where, path, Path(path).suffix[1:]):
-                    self._add(k, Path(path), where)
+                    self._add(k, Path(path), where, listings[k].above if listings else Listing(path).above)
                 progress(self.rows)
 
-    @property
-    def objects_in(self) -> str | None:
-        """The column of objects."""
-        return None if self._found is None else self._found.objects
-
-    @property
-    def box_classes(self) -> tuple[str, ...] | None:
-        """Names of the classes of objects."""
-        return None if self._found is None else self._found.box_classes
-
-    def _add(self, k: int, path: Path, where: str) -> None:
-        """Read what has to be known of all rows of file k."""
+    def _add(self, k: int, path: Path, where: str, folder: Listing) -> None:
+        """Read what has to be known of all rows of file k, which is in a folder."""
         table = open_table(str(path))
         rows = table.ends[-1] if len(table.ends) else 0
         try:
-            found = self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
+            self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
         except UsageError:
             if rows:
                 raise
             raise UsageError(f"{where} has no rows") from None  # so that columns may have no types
-        self._read(table, found, path)
+        self._read(table, path, folder)
         if rows:
             self._starts[k] = self.rows
         self.rows += rows
@@ -338,7 +319,7 @@ class _Scan:
         if not self._keys:
             return None
         named = self.wanted.key is not None
-        by_path = self.chosen is None or self.chosen.key is None
+        by_path = self.columns.chosen.key is None
         called = "paths" if by_path else f"column {KEY!r}"
         try:
             values = pa.chunked_array(self._keys).cast(pa.large_string()).to_pylist()
@@ -355,9 +336,10 @@ class _Scan:
             return None
         return unique_keys([value or "" for value in values], root, named, self.notes, called)
 
-    def _choose(self, schema: pa.Schema, features: Features, where: str) -> _FoundColumns:
-        """The columns of a file, which must be those of the first one. Raises UsageError."""
-        if self._found is None:
+    def _choose(self, schema: pa.Schema, features: Features, where: str) -> None:
+        """Choose the columns of the first file, which all others must have. Raises UsageError."""
+        is_first = not hasattr(self, "columns")
+        if is_first:
             said = exported((schema.metadata or {}).get(OF_TABLES), where)
             names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
             roles = (self.wanted.image, self.wanted.label, self.wanted.key)
@@ -366,16 +348,13 @@ class _Scan:
             if self.classes is None and BOXES in said.kinds:
                 self.classes = said.classes
         infos = column_infos(schema, features, self.wanted.declared, where)
-        if self.wanted.onehot:  # lists, of which each becomes a number
-            hot = self.wanted.label
-            infos = [replace(one, is_label=True, is_whole=True) if one.name == hot else one for one in infos]
         chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
         as_boxes = [name for name, kind in kinds.items() if isinstance(kind, FieldKind) and kind.boxes]
         objects = next((one for name in as_boxes if (one := chosen.fields[name]) == objects_column(schema)), None)
-        found = _FoundColumns(
-            replace(chosen, left_out=()),
+        columns = _ReadColumns(
+            chosen,
             {name: kind for name, kind in kinds.items() if not isinstance(kind, str)},
             image_entries(schema, chosen.image),
             tuple(
@@ -389,38 +368,35 @@ class _Scan:
             () if objects is None else tuple(object_leaves(schema, objects)[0]),
             None if objects is None else object_classes(features.get(objects), where),
         )
-        if self._found is None:
-            self.chosen, self.kinds, self._found = chosen, dict(found.kinds), found
+        if is_first:
+            self.columns = columns
             fields = {name: column for name, column in chosen.fields.items() if column != objects}
-            self.boxes = BoxScan(found.kinds, fields)
+            self.boxes = BoxScan(columns.kinds, fields)
             if objects is not None:
                 self.objects = ObjectLists(objects, where, lambda row: f"row {row}", object_leaves(schema, objects)[2])
-        elif found != self._found:
-            before = self._found.kinds
-            names = [name for name in {**before, **found.kinds} if before.get(name) != found.kinds.get(name)]
+        elif columns != self.columns:
+            before, here = self.columns.kinds, columns.kinds
+            names = [name for name in {**before, **here} if before.get(name) != here.get(name)]
             what = f"columns {listed(names, 5)}" if names else "its image or label"
             raise UsageError(
                 f"{where} has other columns than {name_of(self._files, 0)} ({what}): write all files with the same "
                 f"types, or choose common ones by {opt.columns}"
             )
-        return found
 
     def arrow_rows(self) -> ArrowRows:
         """All rows that have images."""
-        assert self._found is not None
-        rows = range(self.rows) if self._kept is None else np.concatenate(self._kept)
-        found = self._found
+        rows = range(self.rows) if self.kept is None else np.concatenate(self.kept)
+        found = self.columns
         images: tuple[Leaf, ...] = tuple((found.chosen.image, child) for child in found.image_has or (None,))
         leaves = (*images, *((column, None) for column in found.chosen.fields.values() if column != found.objects))
         return ArrowRows(self._files.pick([*self._starts]), tuple(self._starts.values()), rows, leaves)
 
     def fields(self, rows: ArrowRows) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """The fields other than those of objects. Raises UsageError."""
-        assert self.chosen is not None
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
-        for name, column in self.chosen.fields.items():
-            kind, word = self.kinds.get(name), self.wanted.declared.get(name)
-            if column == self.objects_in:
+        for name, column in self.columns.chosen.fields.items():
+            kind, word = self.columns.kinds.get(name), self.wanted.declared.get(name)
+            if column == self.columns.objects:
                 continue
             if kind is not None and not kind.is_pixels:
                 kinds[name], columns[name] = kind, ArrowColumn(rows, column, kind)
@@ -434,25 +410,19 @@ class _Scan:
     @property
     def count(self) -> int:
         """How many rows have images."""
-        return self.rows if self._kept is None else sum(map(len, self._kept))
-
-    @property
-    def no_file(self) -> dict[str, int]:
-        """The count of rows without an image, where a column says that there are such."""
-        return {} if self._kept is None else {NO_FILE: self.rows - self.count}
+        return self.rows if self.kept is None else sum(map(len, self.kept))
 
     def labels_of(self, root: str, classes: Classes | None) -> Labels | None:
         """The label of each sample. Raises UsageError."""
-        assert self._found is not None
-        if self._found.chosen.label is None:
+        if self.columns.chosen.label is None:
             no_boxes = self.objects is None and not self.boxes.have_classes
             return labels_of_column(None, classes if no_boxes else None, root)
         values = pa.chunked_array(self._labels)
-        found = values.fill_null(-1).to_numpy() if self._found.whole_labels else values.to_pylist()
-        return labels_of_column(found, classes, root, self._found.classes)
+        numbers = values.fill_null(-1).to_numpy() if self.columns.whole_labels else values.to_pylist()
+        return labels_of_column(numbers, classes, root, self.columns.classes)
 
-    def _read(self, table: Table, found: _FoundColumns, path: Path) -> None:
-        chosen = found.chosen
+    def _read(self, table: Table, path: Path, folder: Listing) -> None:
+        found, chosen = self.columns, self.columns.chosen
         whole = [
             chosen.fields[name]
             for name, kind in found.kinds.items()
@@ -465,18 +435,18 @@ class _Scan:
         leaves += [*((column, "path") for column in found.further), *found.object_leaves]
         leaves += [(column, None) for column in self.boxes.columns]
         files: dict[str, dict[int, tuple[int, int]]] = {one: {} for one in (*[chosen.image] * has_path, *found.further)}
-        beside = {os.fsencode(name) for name in os.listdir(path.parent)} if files else set()  # noqa: PTH208
+        beside = {os.fsencode(name) for name, _ in folder.all_names()} if files else set()
         if not self.rows and not files and {*_OF_DOWNLOADS, KEY} <= {*table.schema.names}:
-            self._kept = []
-        leaves += [] if self._kept is None else [(_OF_DOWNLOADS[0], None)]
+            self.kept = []
+        leaves += [] if self.kept is None else [(_OF_DOWNLOADS[0], None)]
         row = 0
         for all_rows in table.scan(leaves) if leaves else ():
             batch = all_rows
             rows = self.rows + row + np.arange(all_rows.num_rows)
-            if self._kept is not None:
+            if self.kept is not None:
                 done = pc.equal(batch.column(_OF_DOWNLOADS[0]), "success")
                 rows, batch = rows[np.flatnonzero(done)], batch.filter(done)
-                self._kept.append(rows)
+                self.kept.append(rows)
             self.boxes.add(batch, rows)
             for name in whole:
                 if batch.column(name).null_count:
@@ -489,8 +459,7 @@ class _Scan:
                 self.objects.add(batch.column(found.objects).to_pylist())
             if chosen.label is not None:
                 kind = pa.int64() if found.whole_labels else pa.large_string()
-                labels = flat(batch.column(chosen.label))
-                self._labels.append(_of_one_hot(labels, str(path)) if self.wanted.onehot else labels.cast(kind))
+                self._labels.append(flat(batch.column(chosen.label)).cast(kind))
             if chosen.key is not None:
                 self._keys.append(_bytes(flat(batch.column(chosen.key))))
             for column, there in files.items():
@@ -522,15 +491,6 @@ def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     except (OSError, ValueError):
         found = None
     return UNKNOWN if found is None else (found.st_size, found.st_mtime_ns)
-
-
-def _of_one_hot(column: pa.Array, where: str) -> pa.Array:
-    """The numbers of classes in one-hot lists. Raises UsageError."""
-    try:
-        rows = np.array(column.to_pylist())
-        return pa.array(one_hot_numbers(rows if rows.dtype.kind in "biuf" else rows[:, None, None], plain(where)))
-    except ValueError as error:
-        raise UsageError(f"{plain(where)}: one-hot labels are lists of one length") from error
 
 
 def _bytes(column: pa.Array) -> pa.Array:

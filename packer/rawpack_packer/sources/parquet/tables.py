@@ -319,25 +319,13 @@ def value_of(column: pa.Array, at: int, kind: FieldKind, place: str) -> Value:
     if found is None:
         raise DecodeError("bad_field", f"{place}: the value is missing")
     try:
-        array = np.array(found, _numbers(column.type))
+        dtype = leaf_dtype(column.type)[0]
+        array = np.array(found, None if dtype in ("", "str") else dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise DecodeError("bad_field", f"{place}: it is no array of numbers: {plain(str(error))[:200]}") from error
     if kind.ragged and not array.size and array.ndim <= 1:
         array = np.zeros((0, *(n or 0 for n in kind.shape[1:])), array.dtype)
     return array if kind.boxes is None else Boxes(array, kind.boxes)
-
-
-def _numbers(type_: pa.DataType) -> Any:
-    """The dtype of the numbers of a column; None where it has none."""
-
-    while not pa.types.is_primitive(type_):
-        if isinstance(type_, pa.BaseExtensionType):
-            type_ = type_.storage_type
-        elif hasattr(type_, "value_type"):
-            type_ = type_.value_type
-        else:
-            return None
-    return _number_dtype(type_) or type_.to_pandas_dtype()
 
 
 def python_value(column: pa.Array, at: int, place: str) -> Any:

@@ -20,7 +20,6 @@ from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, c
 from rawpack_packer.text import composed, lines_in, listed, plain
 
 LABEL = "label"
-_ONE_HOT = ":onehot"
 UNLABELLED, EMPTY = "unlabelled", "empty_classes"
 """Entries of `SourceInfo.counts`: samples with label -1, and classes without samples."""
 LABEL_KIND = FieldKind("int64")
@@ -89,29 +88,6 @@ def number_labels(
     if strange is not None:
         raise _none_of(repr(values[strange]), names, where, row_name(strange))
     return Labels(np.array([number_of.get(value, -1) for value in values], np.int64), names)
-
-
-def one_hot_name(label: str | None) -> tuple[str | None, bool]:
-    """The column of labels that the user named, None where it was not; and whether each is a one-hot array of numbers,
-    as "y:onehot" or ":onehot" says."""
-    name = None if label is None else label.removesuffix(_ONE_HOT)
-    return name or None, name != label
-
-
-def one_hot_numbers(rows: NDArray[Any], where: str, row_name: Callable[[int], str] = lambda row: f"row {row}") -> Rows:
-    """The numbers of classes in one-hot rows, (n, k); -1 for rows of zeros. row_name: see `number_labels`. Raises
-    UsageError for any other rows."""
-    if rows.ndim != 2:
-        raise UsageError(f"{where}: labels of shape {rows.shape[1:]} are not one-hot, (classes,)")
-    ones = rows == 1
-    wrong = np.flatnonzero(((rows != 0) & ~ones).any(axis=1) | (ones.sum(axis=1) > 1))
-    if len(wrong):
-        shown = listed([*map(str, rows[wrong[0]].tolist())], 8)
-        raise UsageError(
-            f"{where}: label {shown} of {row_name(int(wrong[0]))} is not one-hot, a single 1 among zeros: leave out "
-            f"{_ONE_HOT} to keep all numbers"
-        )
-    return np.where(ones.any(axis=1), ones.argmax(axis=1), -1).astype(np.int64)
 
 
 def labels_of_column(
@@ -274,10 +250,11 @@ class ColumnChoice:
     """Name of a field -> its column, besides image, label and key; None for all columns that can be fields."""
     declared: Mapping[str, DeclaredKind] = field(default_factory=dict)
     """By the name of the field."""
-    onehot: bool = False
-    """Whether labels are one-hot lists."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
+
+    def __post_init__(self) -> None:
+        refuse_one_hot(self.label)
 
     def said(self, role: str, name: str) -> str:
         """How the user named a column."""
@@ -310,8 +287,17 @@ class ChosenColumns:
     key: str | None
     fields: Mapping[str, str]
     """Name of a field -> its column, in order; without the label."""
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = field(compare=False)
     """A printable line for each column that no field can hold."""
+
+
+def refuse_one_hot(label: str | None) -> None:
+    """Raise UsageError where the user says that the column of labels is one-hot, as "y:onehot"."""
+    if label is not None and label.endswith(":onehot"):
+        raise UsageError(
+            f"{opt.label_column(plain(label))}: one-hot labels are numbered before packing: of rows y in NumPy, "
+            "np.where(y.any(axis=1), y.argmax(axis=1), -1)"
+        )
 
 
 def named_columns(columns: str | Sequence[str] | None) -> dict[str, str] | None:
@@ -333,7 +319,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
     for role, name in named:
         if name is not None and name not in by_name:
             raise UsageError(f"{wanted.said(role, name)}: {where} has no such column: it has {_listed(by_name)}")
-    image = _image(columns, by_name, wanted, where, habits)
+    image = _image(by_name, wanted, where, habits)
     same = [one for one in columns if one.rows == image.rows and one is not image]
     for role, name in named:
         if name is not None and by_name[name].rows != image.rows:
@@ -383,13 +369,7 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
     return ChosenColumns(image.name, label, key, fields, tuple(left_out))
 
 
-def _image(
-    columns: Sequence[ColumnInfo],
-    by_name: Mapping[str, ColumnInfo],
-    wanted: ColumnChoice,
-    where: str,
-    habits: Habits,
-) -> ColumnInfo:
+def _image(by_name: Mapping[str, ColumnInfo], wanted: ColumnChoice, where: str, habits: Habits) -> ColumnInfo:
     if wanted.image is not None:
         if by_name[wanted.image].is_image or wanted.as_arrays:
             return by_name[wanted.image]
@@ -401,7 +381,8 @@ def _image(
     if usual is not None:
         return usual
     further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
-    fitting = [one for one in columns if one.is_image and not further & {one.name, one.name.rpartition("/")[2]}]
+    images = [column for column in by_name.values() if column.is_image]
+    fitting = [column for column in images if not further & {column.name, column.name.rpartition("/")[2]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
@@ -413,7 +394,7 @@ def _image(
             f"{(habits.name_image or opt.image_column)(plain(found[0].name))}; "
             f"{opt.fields(f'{other}:image')} stores another as a further image"
         )
-    raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, columns))}")
+    raise UsageError(f"{where} has no column of images{habits.no_image}: it has {_listed(map(str, by_name.values()))}")
 
 
 def _key(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str) -> str | None:

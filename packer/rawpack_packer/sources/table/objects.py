@@ -183,11 +183,8 @@ class ObjectLists:
 
 
 def _is_box(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 4 and all(map(_is_side, value))
-
-
-def _is_side(value: Any) -> bool:
-    return isinstance(value, float) or (isinstance(value, int) and not is_far(value))
+    numbers = value if isinstance(value, list) and len(value) == 4 else [None]
+    return all(isinstance(side, float) or (isinstance(side, int) and not is_far(side)) for side in numbers)
 
 
 def _is_class(value: Any) -> bool:

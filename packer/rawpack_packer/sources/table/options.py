@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.declared import declared_fields, split_arrays, words_of
 from rawpack_packer.sources.fields import Fields
-from rawpack_packer.sources.table.choose import LABEL, Classes, ColumnChoice, named_columns, named_file, one_hot_name
+from rawpack_packer.sources.table.choose import Classes, ColumnChoice, named_columns, named_file
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,6 @@ class TableOptions:
     """Names of labels, or else of boxes, that are numbers without names."""
     image_column: str | None = None
     label_column: str | None = None
-    """May end in ":onehot" where labels may be lists."""
     columns: str | Sequence[str] | None = None
     """Those that become fields; None for all that can."""
 
@@ -31,16 +30,14 @@ class TableOptions:
         """Fields that are no images."""
         return split_arrays(self.fields)[1]
 
-    def choice(self, *, one_hot: bool = False) -> ColumnChoice:
-        """The columns that are named, and what fields are. one_hot: whether labels may be lists."""
-        label, onehot = one_hot_name(self.label_column) if one_hot else (self.label_column, False)
+    def choice(self) -> ColumnChoice:
+        """The columns that are named, and what fields are."""
         return ColumnChoice(
             self.image_column,
-            label or (LABEL if onehot else None),
+            self.label_column,
             self.key_column,
             named_columns(self.columns),
             declared_fields(split_arrays(self.fields)[0]),
-            onehot=onehot,
         )
 
     def given(self, shown: Sequence[str] = ()) -> dict[str, str]:

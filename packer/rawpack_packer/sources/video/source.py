@@ -323,12 +323,11 @@ def open_listing(
     path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Source:
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
-    `MetadataSource`, `PartsSource` and `Img2datasetSource`. videos: see `ListingSource`.
+    `MetadataSource` and `PartsSource`. videos: see `ListingSource`.
 
     options: those of `ListingSource`, and of videos those of `VideoSource`. Raises as these do.
     """
     # Here: who packs a folder of videos needs none of this.
-    from rawpack_packer.sources.listing.img2dataset import Img2datasetSource
     from rawpack_packer.sources.listing.metadata import MetadataSource, has_metadata
     from rawpack_packer.sources.listing.parts import PartsSource
     from rawpack_packer.sources.listing.reading import ListingSource
@@ -338,8 +337,8 @@ def open_listing(
     at = Listing.of(path)
     kinds: tuple[tuple[Callable[[Listing], object], type[ListingSource]], ...] = (
         (lambda at: at.is_file, ListingSource),
-        (tables_of_files, Img2datasetSource),
-        (lambda at: has_metadata(at.path), MetadataSource),
+        (tables_of_files, PartsSource),
+        (has_metadata, MetadataSource),
         (listing_files, PartsSource),
         (lambda at: at.is_dir, MetadataSource),  # which says what is wrong
     )
