@@ -22,7 +22,7 @@ class Listing:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._given = os.fspath(path)
+        self._text = os.fspath(path)
         self.path = Path(path)
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
@@ -35,7 +35,7 @@ class Listing:
 
     def __fspath__(self) -> str:
         """The path as the user wrote it, also a URL."""
-        return self._given
+        return self._text
 
     __str__ = __fspath__
 
