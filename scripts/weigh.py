@@ -199,11 +199,9 @@ def main() -> None:
     parser.add_argument("--reason", default="", help="the use that a user would miss, for what rose")
     options, now = parser.parse_args(), weights()
     if options.write:
-        entries = written(FILE.read_text("utf-8"))
-        FILE.write_text(renewed(now, entries, options.reason), "utf-8")
-        print(
-            "\n".join(differences(now, written(FILE.read_text("utf-8")))) or f"{FILE.relative_to(ROOT)} is as the code"
-        )
+        text = renewed(now, written(FILE.read_text("utf-8")), options.reason)
+        FILE.write_text(text, "utf-8")
+        print("\n".join(differences(now, written(text)) or [f"{FILE.relative_to(ROOT)} is up to date"]))
     elif options.json:
         print(json.dumps({place: weight._asdict() for place, weight in now.items()}, indent=1))
     else:

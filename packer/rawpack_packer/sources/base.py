@@ -116,7 +116,7 @@ class Samples(Protocol):
     def __getitem__(self, i: int, /) -> Item:
         """Read sample i.
 
-        Raises DecodeError, with one of `rejects.REASONS`, where this sample cannot be read: the caller rejects it and
+        Raises DecodeError, with one of `journal.REASONS`, where this sample cannot be read: the caller rejects it and
         continues. The detail names no absolute path, so that rejects are equal wherever the source is.
         Raises PackError where packing cannot continue: the source changed, its disk is gone, this process has no
         descriptors left.

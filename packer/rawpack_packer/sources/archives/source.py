@@ -145,7 +145,7 @@ class ArchiveSource(FolderSource):
         return at_hand(self._all.members)
 
     def splits(self) -> list[str]:
-        """See `divided.split_names`."""
+        """See `folder.split_names`."""
         return self._splits
 
 
