@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import is_url, refuse_url
+from rawpack.remote.url import filesystem, is_url, refuse_url
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
@@ -445,6 +445,7 @@ def _kind_of_url(url: str, spool: Spool) -> str:
     if url.partition("?")[0].endswith(f"/{INDEX}") and (kind := kind_of_index(read_index(url, spool))):
         return kind
     if ends is None:
+        filesystem(url, spool.options)  # a package that is missing is named before the kind is asked for
         remote = sorted(name for name, kind in KINDS.items() if kind.remote)
         raise UsageError(
             f"{source_name(url)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
