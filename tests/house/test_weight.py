@@ -92,7 +92,7 @@ def test_what_rose_needs_a_reason_and_what_fell_is_written() -> None:
 
 
 def test_the_marks_of_a_merge_are_no_obstacle() -> None:
-    """Of two lines of a place, the lighter one counts."""
+    """Where a place has two lines, the lighter one counts."""
     merged = f"<<<<<<< ours\n{CLEAN}20 }}\n=======\n{CLEAN}18, names = 1 }}\n>>>>>>> theirs\n"
     (entry,) = written(merged).values()
     assert entry == Entry(Weight(18, 1))

@@ -1,5 +1,5 @@
-"""A C compiler, for tests of the native core, with programs that drive it and a library of next to nothing; Python on the
-packages of a folder."""
+"""A C compiler, for tests of the native core, with programs that drive it and a library of next to nothing; Python on
+the packages of a folder."""
 
 from __future__ import annotations
 

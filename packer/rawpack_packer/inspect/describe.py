@@ -231,7 +231,7 @@ def _sizes(store: Store, name: str) -> dict[str, int] | None:
         counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), found.tolist(), strict=True)})
     most = dict(counts.most_common(_LISTED))
     rest = counts.total() - sum(most.values())
-    return most | ({f"{len(counts) - len(most)} other sizes": rest} if rest else {})
+    return most | ({text.count(len(counts) - len(most), "other size"): rest} if rest else {})
 
 
 def _raw_bytes(store: Store) -> int:

@@ -41,7 +41,7 @@ from rawpack_packer.sources.base import differing_field, shown_field, unread_of,
 from rawpack_packer.sources.files import UNKNOWN, UNREADABLE
 from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.sources.view import View
-from rawpack_packer.text import listed
+from rawpack_packer.text import count, listed
 
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
 
@@ -326,7 +326,8 @@ def _mixes_videos(source: Source, had: NDArray[np.bool_]) -> bool:
 def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
     shown = listed([source.key(i) for i in rows[:_SHOWN].tolist()], _SHOWN, total=len(rows))
     return (
-        f"{where} already has or has rejected {len(rows):,} of {len(source):,} samples, by their keys ({shown}); "
+        f"{where} already has or has rejected {len(rows):,} of {count(len(source), 'sample')}, by their keys "
+        f"({shown}); "
         + (
             f"the others are frames of the same videos: give {opt.fps}, {opt.frame_step} and the like as when the "
             "store was packed"
