@@ -36,4 +36,4 @@ def array_of(data: bytes) -> NDArray[Any]:
     except DecodeError:
         raise
     except Exception as error:  # numpy evaluates the header: Python's own parser raises what it likes
-        raise DecodeError("bad_field", "it is no .npy file, or damaged") from error
+        raise DecodeError("bad_field", "it is not a .npy file, or damaged") from error

@@ -71,7 +71,7 @@ class Append:
 
     @cached_property
     def digest(self) -> str:
-        """Of the source."""
+        """The digest of the source."""
         return journal.source_digest(self.source)
 
     def run(self) -> AppendSummary:

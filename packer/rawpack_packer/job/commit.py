@@ -106,7 +106,7 @@ class Totals:
     chunks: Counter[str] = field(default_factory=Counter)
     """Compressed pieces of each image and mask field."""
     lengths: Counter[str] = field(default_factory=Counter)
-    """Of each text column in bytes, of each ragged one in rows."""
+    """The length of each text column in bytes, and of each ragged one in rows."""
     rejects: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     bytes_in: int = 0

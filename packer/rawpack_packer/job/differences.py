@@ -45,7 +45,7 @@ class StoreState:
     restart: str
     """What `--restart` does."""
     holds: str = ""
-    """Of what is finished: "2,000 samples, 1.2 GB"."""
+    """The size of what is finished: "2,000 samples, 1.2 GB"."""
     kind: str = "store"
 
     def refusal(self, what: str, *, resume: bool = False, append: bool = False) -> UsageError:

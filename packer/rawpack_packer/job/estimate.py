@@ -48,9 +48,9 @@ START_S = 0.6
 """Roughly what it takes to start and end the workers of a job, or of a measurement."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _INDEX_BYTES = 64
-"""Of each sample, without its key: label, checksum, offset, and the state of its file."""
+"""For each sample, without its key: label, checksum, offset, and the state of its file."""
 _SHARD_COPY_BYTES = 24
-"""Of each sample, without its key: the columns that an HDF5 shard repeats, and its index of chunks."""
+"""For each sample, without its key: the columns that an HDF5 shard repeats, and its index of chunks."""
 _PAGE = 4096
 _GROWTH = 8
 """A JPEG file of low quality takes at most about this many times its bytes if it must be turned and re-encoded."""
@@ -65,7 +65,7 @@ class Estimate:
     rejected: int
     """How many of the tried samples: a warning, not a representative share."""
     store_bytes: int
-    """Of the finished store; 0 if not known."""
+    """The size of the finished store; 0 if not known."""
     spare_bytes: int
     """Needed in addition while packing."""
     seconds: float

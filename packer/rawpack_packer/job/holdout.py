@@ -31,7 +31,7 @@ from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
 
 VERSION = 1
-"""Of the rules of the draw."""
+"""The version of the rules of the draw."""
 TRAIN = "train"
 _AMOUNT = re.compile(r"\d{1,15}(\.\d{1,30})?%?|\.\d{1,30}%?")
 """Python writes 17 digits of 1 / 7, and more of smaller shares."""

@@ -46,7 +46,7 @@ class There:
     state: StoreState
     recipe: Mapping[str, Any]
     manifest: Manifest | None = None
-    """Of a finished store, all files of which are there with the right size."""
+    """The manifest of a finished store, all files of which are there with the right size."""
     digest: str = ""
     provenance: Mapping[str, Any] | None = None
 
@@ -86,9 +86,9 @@ def asked_of(url: str, source_options: Mapping[str, Any], recipe: Mapping[str, A
 
 
 def digest_of(url: str, spool: Spool, source_options: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
-    """Of all that a store of files behind URLs follows from: the files that were found, with their sizes and versions,
-    the options, and `url`, which says in which order files come, and which folder in them is packed. "" where there are
-    no files, or a version is not known."""
+    """A digest of all that a store of files behind URLs follows from: the files that were found, with their sizes and
+    versions, the options, and `url`, which says in which order files come, and which folder in them is packed. "" where
+    there are no files, or a version is not known."""
     files = sorted(spool.known.values(), key=lambda file: file.url)
     if not files or not all(file.version for file in files):
         return ""

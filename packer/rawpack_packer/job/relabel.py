@@ -53,9 +53,9 @@ class Relabeled(Shown):
 
     store: str
     digest: str
-    """Of the store as it is now."""
+    """The store's, as it is now."""
     samples: int
-    """Of the store."""
+    """Samples of the store."""
     named: int
     """Samples that the file has values for."""
     added: tuple[str, ...]

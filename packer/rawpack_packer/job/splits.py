@@ -74,7 +74,7 @@ def set_of(
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
     """The sources of the splits in the folder or archive `root`, with the classes of all splits.
 
-    Raises UsageError where one is missing, or only some have classes, or for a URL of what is no archive.
+    Raises UsageError where one is missing, or only some have classes, or for a URL that is not an archive's.
     """
     from rawpack_packer.sources.archives.source import split_path
     from rawpack_packer.sources.table.named_files import is_pattern

@@ -37,7 +37,7 @@ _SHOWN = 5
 _BATCH = 256
 """Samples of a batch in the line that reads the store, which has no more than the store."""
 _SIDE = 224
-"""Of its images, where they differ in size; smaller ones were scaled to their own."""
+"""The side of its images, where they differ in size; smaller ones were scaled to their own."""
 _LOOKED = 8
 """Images whose sizes are compared with that of the store."""
 _LARGEST = 64 << 20
@@ -307,17 +307,17 @@ class AppendSummary(Shown):
     """The result of an append. All numbers are of samples."""
 
     summary: Summary
-    """Of the store as it is now; `seen` and other numbers of this run count samples of this source."""
+    """The summary of the store as it is now; `seen` and other numbers of this run count samples of this source."""
     added: int
     rejected: int
     existing: int
     """Left out, since the store or a split drawn with it had or had rejected them."""
     changed: int
-    """Of the existing ones: those whose file changed since; the store keeps the old sample."""
+    """Those of the existing ones whose file changed since; the store keeps the old sample."""
     later: int
     """Came to the source after an append began that this run finished: the next append adds them."""
     unreadable: int = 0
-    """Of the rejected ones: files that could not be read."""
+    """Those of the rejected ones that are files which could not be read."""
 
     def __repr__(self) -> str:
         return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"

@@ -50,7 +50,7 @@ def key_of(row: int, name: str = IMAGE) -> bytes:
 
 
 class LmdbWriter:
-    """See `ShardWriter`."""
+    """Writes the fields of a shard into one LMDB file."""
 
     def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
         (path,) = paths
