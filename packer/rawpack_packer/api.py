@@ -490,7 +490,7 @@ def plan(
 
     source: a path, a pattern of several, or a URL, as `pack` takes it; of many archives, a few are looked at.
     storage_options: options for fsspec, for a URL. say: called with each step and the seconds that are left. `print`
-    shows the result as the command does; `recommendation.taken` is None where nothing fits the goals.
+    shows the result as the command does; `Plan.recommendation.taken` is None where nothing fits the goals.
 
     The sample is in a temporary folder, which is removed. Raises UsageError where that makes no sense, PackError where
     no image of the sample can be packed.

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rawpack.system.user import count as count
+
 if TYPE_CHECKING:
     from rawpack.disk.manifest import Field
 
@@ -109,11 +111,6 @@ def duration(seconds: float) -> str:
 def rate(per_second: float) -> str:
     """ "1,234", and below ten "2.5"."""
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.1f}".removesuffix(".0")
-
-
-def count(number: int, noun: str, plural: str = "") -> str:
-    """ "1 image", "1,234 images"."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def shape(lengths: Iterable[int | None]) -> str:

@@ -37,7 +37,7 @@ class DamagedStoreError(StoreError):
 
 
 class DecodeError(RawpackError):
-    """An image cannot be decoded. `reason` is one of `rawpack_packer.destination.rejects.REASONS`."""
+    """An image cannot be decoded. `reason` is one of `rawpack_packer.destination.journal.REASONS`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

@@ -27,7 +27,7 @@ from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_o
 from rawpack.store.selection import positions_at, positions_of
 from rawpack.store.stores import INDEX, VALID, Stores
 from rawpack.store.where import Where
-from rawpack.system.user import suggests
+from rawpack.system.user import count, suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
@@ -210,10 +210,10 @@ class Reader:
                 f"reader[{asked!r}]: a sample is found by its number, several by a slice or a list of numbers; a field "
                 "of all samples is reader.column(name), and the numbers of a key are reader.find(key=...)"
             )
-        at, count = operator.index(asked), len(self)
-        if not -count <= at < count:
-            raise IndexError(f"sample {at} of a reader with {count} samples")
-        return self._samples.one(at + count if at < 0 else at)
+        at, samples = operator.index(asked), len(self)
+        if not -samples <= at < samples:
+            raise IndexError(f"sample {at} of a reader with {count(samples, 'sample')}")
+        return self._samples.one(at + samples if at < 0 else at)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """These samples, read together, one by one: what a DataLoader of torch asks for."""

@@ -16,17 +16,18 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from compiling import NATIVE, driver
 from planes import bytes_of
 from resampled import Case, noise, odd_cases, planar_cases, recolored_cases
+from unmapped import check_unharmed
 
 from rawpack.native import calls, library, state
 from rawpack.native.calls import IMAGE, resample, rgb_of_planes
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
-SOURCES = Path(__file__).parents[2] / "reader" / "native"
 DRIVER = Path(__file__).parents[1] / "support" / "resample_driver.c"
-COLOR = SOURCES / "color.c"
+COLOR = NATIVE / "color.c"
 
 
 class Result(ctypes.Structure):
@@ -58,17 +59,8 @@ def _input_of(cases: Iterable[Case], lanes: bool) -> bytes:
 
 
 def _driver(folder: Path, compiler: str, *flags: str, sources: tuple[Path, ...] = (DRIVER, COLOR)) -> Path:
-    """resample_driver.c, compiled; skips the test where this compiler or what it links is missing."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    made = folder / "driver"
-    command = [compiler, "-std=c11", "-ffp-contract=off", *flags, "-I", str(SOURCES), "-o", str(made)]
-    command += map(str, sources)
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode and "cannot find" in ran.stderr:
-        pytest.skip(f"{compiler} {' '.join(flags)}: {ran.stderr.strip().splitlines()[-1]}")
-    assert ran.returncode == 0, ran.stderr
-    return made
+    """resample_driver.c, compiled."""
+    return driver(folder, compiler, "-ffp-contract=off", *flags, sources=sources)
 
 
 def _same_as_the_library(command: list[str | Path], seed: int, count: int = 600) -> None:
@@ -111,7 +103,7 @@ def test_the_library_of_a_wheel_gives_the_same_bits(
             pytest.skip(f"{program} is not installed")
     driver = _driver(tmp_path, compiler, "-O0", "-DLOADED", "-ldl")
     monkeypatch.setenv("CC", by)
-    runpy.run_path(str(SOURCES / "build.py"))["compile_to"](tmp_path / "core")
+    runpy.run_path(str(NATIVE / "build.py"))["compile_to"](tmp_path / "core")
     _same_as_the_library([*run, driver, tmp_path / "core"], seed=5, count=60)
 
 
@@ -122,22 +114,12 @@ def test_no_warning(tmp_path: Path, compiler: str, source: Path) -> None:
 
 
 _BESIDE_UNMAPPED = """
-import ctypes, mmap
 import numpy as np
 from resampled import odd_cases, planar_cases, recolored_cases
+from unmapped import between_unmapped_pages
 
-PAGE, SIZE = mmap.PAGESIZE, 512 * mmap.PAGESIZE
-protect = ctypes.CDLL(None, use_errno=True).mprotect
-protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
-def between_unmapped_pages():
-    memory = mmap.mmap(-1, SIZE + 2 * PAGE)
-    whole = np.frombuffer(memory, np.uint8)
-    for page in (0, SIZE + PAGE):
-        assert protect(whole.ctypes.data + page, PAGE, 0) == 0
-    return whole[PAGE : PAGE + SIZE]
-
-source, target = between_unmapped_pages(), between_unmapped_pages()
+source, target = between_unmapped_pages(512), between_unmapped_pages(512)
+SIZE = len(source)
 for case in (*odd_cases(600, seed=4), *planar_cases(600, seed=4), *recolored_cases(600, seed=4)):
     expected = case.made(False)
     for at in (0, SIZE - case.bytes):
@@ -148,16 +130,13 @@ for case in (*odd_cases(600, seed=4), *planar_cases(600, seed=4), *recolored_cas
             out[:] = 0
             case.made(lanes, out, source.ctypes.data + at)
             assert np.array_equal(out, expected), case
-print("unharmed")
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="mprotect")
 def test_images_and_results_beside_unmapped_pages() -> None:
     """Reading or writing a byte before the first or after the last ends the child."""
-    environment = {"PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"}
-    ran = subprocess.run([sys.executable, "-c", _BESIDE_UNMAPPED], capture_output=True, text=True, env=environment)
-    assert ran.stdout.strip() == "unharmed", f"exit code {ran.returncode}: {ran.stderr}"
+    check_unharmed(_BESIDE_UNMAPPED)
 
 
 HUGE = 2**31 - 1

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiling import driver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reading import without_core
+from unmapped import check_unharmed
 
 from rawpack.native import library, state
 from rawpack.native.calls import row_ends, undo
@@ -25,7 +27,6 @@ from rawpack.pixels import bands
 
 pytestmark = pytest.mark.skipif(state().startswith("off"), reason=f"native core {state()}")
 
-SOURCES = Path(__file__).parents[2] / "reader" / "native"
 DRIVER = Path(__file__).parents[1] / "support" / "stored_driver.c"
 Bytes = NDArray[np.uint8]
 Case = tuple[Bytes, tuple[int, int, int], tuple[int, int, int, int]]
@@ -143,24 +144,13 @@ def _input() -> tuple[bytes, bytes]:
     return b"".join(given), b"".join(expected)
 
 
-def _driver(folder: Path, compiler: str, *flags: str) -> Path:
-    """stored_driver.c, compiled; skips the test where this compiler or what it links is missing."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    made = folder / "driver"
-    command = [compiler, "-std=c11", *flags, "-I", str(SOURCES), "-o", str(made), str(DRIVER)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode and "cannot find" in ran.stderr:
-        pytest.skip(f"{compiler} {' '.join(flags)}: {ran.stderr.strip().splitlines()[-1]}")
-    assert ran.returncode == 0, ran.stderr
-    return made
-
-
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
     """What is stored and what is made end where their memory ends."""
     flags = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     given, expected = _input()
-    ran = subprocess.run([_driver(tmp_path, "gcc", *flags)], input=given, capture_output=True, check=False)
+    ran = subprocess.run(
+        [driver(tmp_path, "gcc", *flags, sources=[DRIVER])], input=given, capture_output=True, check=False
+    )
     assert (ran.returncode, ran.stdout == expected) == (0, True), ran.stderr.decode()[:3000]
 
 
@@ -169,34 +159,24 @@ def test_arm64_gives_the_same_bytes(tmp_path: Path) -> None:
     if shutil.which("qemu-aarch64") is None:
         pytest.skip("qemu-aarch64 is not installed")
     given, expected = _input()
-    command = ["qemu-aarch64", str(_driver(tmp_path, "aarch64-linux-gnu-gcc", "-O2", "-static"))]
+    command = ["qemu-aarch64", str(driver(tmp_path, "aarch64-linux-gnu-gcc", "-O2", "-static", sources=[DRIVER]))]
     ran = subprocess.run(command, input=given, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout == expected) == (0, True), ran.stderr.decode()[:3000]
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "aarch64-linux-gnu-gcc"])
 def test_no_warning(tmp_path: Path, compiler: str) -> None:
-    _driver(tmp_path, compiler, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c")
+    driver(tmp_path, compiler, "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-c", sources=[DRIVER])
 
 
 _BESIDE_UNMAPPED = """
-import ctypes, mmap
 import numpy as np
 from test_stored import ends_in_python, some_cases, some_files, undone
+from unmapped import between_unmapped_pages
 from rawpack.native.calls import row_ends, undo
 
-PAGE, SIZE = mmap.PAGESIZE, 64 * mmap.PAGESIZE
-protect = ctypes.CDLL(None, use_errno=True).mprotect
-protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
-def between_unmapped_pages():
-    memory = mmap.mmap(-1, SIZE + 2 * PAGE)
-    whole = np.frombuffer(memory, np.uint8)
-    for page in (0, SIZE + PAGE):
-        assert protect(whole.ctypes.data + page, PAGE, 0) == 0
-    return whole[PAGE : PAGE + SIZE]
-
-source, target = between_unmapped_pages(), between_unmapped_pages()
+source, target = between_unmapped_pages(64), between_unmapped_pages(64)
+SIZE = len(source)
 for case in some_cases(300, seed=5):
     expected = np.frombuffer(undone(case, False), np.uint8)
     for at in (slice(0, len(case[0])), slice(SIZE - len(case[0]), SIZE)):
@@ -210,16 +190,13 @@ for data, numbers in some_files(1000, seed=6):
     for at in (slice(0, len(data)), slice(SIZE - len(data), SIZE)):
         source[at] = np.frombuffer(data, np.uint8)
         assert row_ends(source[at].data, *numbers) == ends_in_python(data, *numbers)
-print("unharmed")
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="mprotect")
 def test_what_is_beside_unmapped_pages() -> None:
     """Reading or writing a byte before the first or after the last ends the child."""
-    environment = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path]), "PATH": "/usr/bin:/bin"}
-    ran = subprocess.run([sys.executable, "-c", _BESIDE_UNMAPPED], capture_output=True, text=True, env=environment)
-    assert ran.stdout.strip() == "unharmed", f"exit code {ran.returncode}: {ran.stderr}"
+    check_unharmed(_BESIDE_UNMAPPED, Path(__file__).parent)
 
 
 HUGE, SIXTY_FOUR = 2**31 - 1, 2**63 - 1

@@ -270,7 +270,7 @@ def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None
     ("rows", "options", "words"),
     [
         ([{"key": "cat/1.png", "score": 1}], [], "score is new to"),
-        ([{"key": "cat/1.png", "label": 2}], [], "is no class of"),
+        ([{"key": "cat/1.png", "label": 2}], [], "is not a class of"),
         ([{"key": "cat/9.png", "label": 1}], [], "no sample of"),
         ([{"key": "cat/9.png", "label": 1}], ["--skip-unknown"], "has no key of"),
         ([{"key": "cat/1.png", "label": 1}, {"key": "cat/1.png", "label": 0}], [], "is on line 2 already"),

@@ -8,10 +8,12 @@ import re
 import shlex
 import shutil
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from archived import tar
@@ -205,6 +207,14 @@ def test_a_url_that_says_nothing_of_an_archive(server: Server, tmp_path: Path) -
     assert not server.log
     rawpack_packer.pack(f"{server.url}/bucket/get", tmp_path / "store", kind="archive", workers=0)
     assert len(Reader(tmp_path / "store")) == 10
+
+
+@pytest.mark.parametrize("url", ["https://host/data", "s3://bucket/data", "hf://datasets/owner/name"])
+def test_what_urls_need_is_named_before_their_kind_is_asked_for(url: str, tmp_path: Path) -> None:
+    """A URL that does not say what it is, on a machine without what fetches files."""
+    with mock.patch.dict(sys.modules, {"fsspec": None}):
+        ran = run_here("pack", url, tmp_path / "store")
+    assert (ran.code, ran.err) == (1, f"rawpack: {url}: URLs need fsspec: pip install 'rawpack[remote]'\n")
 
 
 def test_plan_takes_urls(server: Server, tmp_path: Path) -> None:

@@ -213,6 +213,19 @@ def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
 
 
+def test_classes_of_boxes_are_legible_on_small_tiles(opened: Any, tmp_path: Path) -> None:
+    """However large the images are: at least 9 pixels on the screen."""
+    save(tmp_path / "in" / "images" / "a.png", picture(600, 900, 1))
+    (tmp_path / "in" / "labels").mkdir()
+    (tmp_path / "in" / "labels" / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (tmp_path / "in" / "data.yaml").write_text("names: [dog]\ntrain: images\n")
+    page = opened(pack(tmp_path / "in", tmp_path / "store", "--source", "yolo", "--size", "keep"))
+    page.wait_for_selector(".tile svg text")
+    name = page.locator(".tile svg text").first
+    assert name.text_content() == "dog"
+    assert name.bounding_box()["height"] >= 9
+
+
 def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, tmp_path: Path) -> None:
     class Scenes:
         def __len__(self) -> int:

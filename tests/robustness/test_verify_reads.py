@@ -60,13 +60,13 @@ def reseal(store: Path, **changed: Any) -> None:
 
 def test_labels_beyond_the_classes_are_no_sound_store(tmp_path: Path) -> None:
     """A manifest with fewer classes than the labels need, sealed or not: a loss with that many outputs would fail. The
-    first such sample is named, with the number of the others; -1 is no class, and fine."""
+    first such sample is named, with the number of the others; -1 is not a class, and fine."""
     for i in range(6):
         save(tmp_path / "in" / "ab"[i % 2] / f"{i}.png", picture(16, 16, i))
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 16)
     assert problems(store) == []
     reseal(store, classes=("a",))
-    what = "1 of sample 3 (b/1.png) is no class, and 2 others like it: the manifest lists 1 class, counted from 0"
+    what = "1 of sample 3 (b/1.png) is not a class, and 2 others like it: the manifest lists 1 class, counted from 0"
     assert problems(store) == [f"field label: {what}"]
     ran = run_here("inspect", "--verify", store)
     assert (ran.code, what in ran.out) == (1, True), ran
@@ -83,7 +83,7 @@ def test_boxes_beyond_the_classes_are_no_sound_store(tmp_path: Path) -> None:
     store = pack(tmp_path / "list.jsonl", tmp_path / "store", *options)
     assert problems(store) == []
     reseal(store, classes=("cat",))
-    what = "1 of sample 0 (0.png) is no class: the manifest lists 1 class, counted from 0"
+    what = "1 of sample 0 (0.png) is not a class: the manifest lists 1 class, counted from 0"
     assert problems(store) == [f"field boxes: {what}"]
 
 

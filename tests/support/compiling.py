@@ -1,11 +1,14 @@
-"""A C compiler, for tests of the native core, and a library of next to nothing; Python on the packages of a folder."""
+"""A C compiler, for tests of the native core, with programs that drive it and a library of next to nothing; Python on
+the packages of a folder."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ EXPORTED int32_t rawpack_version(void) { return VERSION; }
 EXPORTED int32_t rawpack_lanes(void) { return 0; }
 """
 """Compiles at once."""
+NATIVE = Path(__file__).parents[2] / "reader" / "native"
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
 
 
@@ -27,6 +31,20 @@ def compiler_works() -> bool:
         return subprocess.run(command, input=b"#include <stdlib.h>", capture_output=True, check=False).returncode == 0
     except OSError:
         return False
+
+
+def driver(folder: Path, compiler: str, *flags: str, sources: Sequence[Path]) -> Path:
+    """A program of C, compiled with the headers of the native core; skips the test where this compiler or what it links
+    is missing."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    made = folder / "driver"
+    command = [compiler, "-std=c11", *flags, "-I", str(NATIVE), "-o", str(made), *map(str, sources)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode and "cannot find" in ran.stderr:
+        pytest.skip(f"{compiler} {' '.join(flags)}: {ran.stderr.strip().splitlines()[-1]}")
+    assert ran.returncode == 0, ran.stderr
+    return made
 
 
 compiles = pytest.mark.skipif(not compiler_works(), reason="needs a C compiler")

@@ -37,7 +37,7 @@ _NO_CALL = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP}
 _MANY = 8
 """Files; fewer are synced one by one."""
 _SYNC_FILE_RANGE_WRITE = 2
-"""Of `fcntl.h`."""
+"""From `fcntl.h`."""
 
 
 def commit(temporary: Path, final: Path) -> None:

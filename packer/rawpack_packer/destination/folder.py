@@ -167,8 +167,8 @@ def _names_of_work(destination: Path) -> set[str] | None:
 
 def own_bytes(destination: Path) -> int:
     """Bytes of a store in `destination`, complete or not, which removing it frees: without the spool of its source."""
-    found = (path for path in destination.rglob("*") if SPOOL not in path.relative_to(destination).parts)
-    return sum(path.stat().st_size for path in found if path.is_file()) if destination.is_dir() else 0
+    paths = (path for path in destination.rglob("*") if SPOOL not in path.relative_to(destination).parts)
+    return sum(path.stat().st_size for path in paths if path.is_file()) if destination.is_dir() else 0
 
 
 def clear(destination: Path) -> None:
@@ -236,11 +236,11 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def local_folder(given: str | os.PathLike[str], cure: str) -> Path:
+def local_folder(path: str | os.PathLike[str], cure: str) -> Path:
     """The folder that a path or a file:// URL names. Raises UsageError, with the cure, for any other URL."""
-    if is_url(given):
-        raise UsageError(f"{shown(str(given))} is a URL: {cure}")
-    return local_path(given)
+    if is_url(path):
+        raise UsageError(f"{shown(str(path))} is a URL: {cure}")
+    return local_path(path)
 
 
 def store_folder(dst: str) -> Path:
@@ -262,8 +262,8 @@ def store_folders(dst: str) -> dict[str, Path]:
     Raises as `store_folder`, and UnfinishedStoreError where a split is not packed yet.
     """
     path = store_folder(dst)
-    found = None if (path / NAME).exists() else read_splits(path)
-    return {"": path} if found is None else {name: store_path(path, name) for name in found.splits}
+    splits = None if (path / NAME).exists() else read_splits(path)
+    return {"": path} if splits is None else {name: store_path(path, name) for name in splits.splits}
 
 
 def one_store(dst: str, option: str) -> Path:

@@ -42,22 +42,22 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
 
     recipe: dict[str, Any]
     fields: dict[str, Field]
-    """Of the store."""
+    """Those of the store."""
     classes: tuple[str, ...] | None
     digest: str
-    """Of the source: see `source_digest`."""
+    """The source's: see `source_digest`."""
     samples: int
     options: dict[str, str]
-    """See `SourceInfo.options`."""
+    """The source's, as in `SourceInfo.options`."""
     probes: dict[str, str] = {}
-    """See `differences.probed`."""
+    """What `differences.probed` read of the source."""
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
     """What is noted before the first part of an append is packed. Classes are as stored."""
 
     keys: list[str]
-    """Of all samples, as stored."""
+    """The keys of all samples, as stored."""
     run: int
     """Which run of the store this is: 2 for the first append."""
     store: str
@@ -135,12 +135,12 @@ def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
 
 def digests(path: Path, manifest: Manifest) -> list[str]:
     """The digest of each source of a store whose files are known."""
-    found = []
+    sources = []
     for run in packing_runs(manifest):
         with contextlib.suppress(*NOT_RECORDED, KeyError, TypeError):
             provenance, states = read_provenance(path, run)
-            found += [str(provenance["source"]["digest"])] if len(states) else []
-    return found
+            sources += [str(provenance["source"]["digest"])] if len(states) else []
+    return sources
 
 
 def _keys(store: Store) -> Iterator[tuple[str, bool]]:
@@ -163,18 +163,18 @@ def _keys(store: Store) -> Iterator[tuple[str, bool]]:
 
 def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
     """The states (n, 2) of every sample of all sources of a store."""
-    known = manifest.samples + manifest.rejects.count
-    states, first, found = np.full((known, 2), UNKNOWN, np.int64), known, np.empty((0, 2), np.int64)
+    count = manifest.samples + manifest.rejects.count
+    states, first, recorded = np.full((count, 2), UNKNOWN, np.int64), count, np.empty((0, 2), np.int64)
     for run in reversed(packing_runs(manifest)):
         end = first
         try:
-            provenance, found = read_provenance(path, run)
+            provenance, recorded = read_provenance(path, run)
             first = int(provenance["first"]) if run > 1 else 0
         except (*NOT_RECORDED, KeyError, TypeError, ValueError):
             break
         # Else the samples do not have a file each.
-        if 0 <= first <= end and found.shape[1:] == (2,) and len(found) >= end - first:
-            states[first:end] = found[: end - first]  # see `Source.states`
+        if 0 <= first <= end and recorded.shape[1:] == (2,) and len(recorded) >= end - first:
+            states[first:end] = recorded[: end - first]  # see `Source.states`
     return states
 
 
@@ -245,10 +245,10 @@ def typical(rejects: Iterable[Reject]) -> Reject | None:
     """The first reject with the commonest detail of the commonest reason; None where there is none."""
     by_reason: dict[str, Counter[str]] = {}
     first: dict[tuple[str, str], Reject] = {}
-    for one in islice(rejects, _COMPARED):
-        by_reason.setdefault(one.reason, Counter())[one.detail] += 1
-        first.setdefault((one.reason, one.detail), one)
+    for reject in islice(rejects, _COMPARED):
+        by_reason.setdefault(reject.reason, Counter())[reject.detail] += 1
+        first.setdefault((reject.reason, reject.detail), reject)
     if not first:
         return None
-    reason, details = max(by_reason.items(), key=lambda found: found[1].total())
+    reason, details = max(by_reason.items(), key=lambda item: item[1].total())
     return first[reason, details.most_common(1)[0][0]]

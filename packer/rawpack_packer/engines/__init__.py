@@ -42,9 +42,9 @@ def engine_at(name: str, address: str | None, timeout: float | None = None) -> D
     """
     if name == "local":
         if address is not None or timeout is not None:
-            given = str(opt.address) if address is not None else str(opt.engine_timeout)
+            option = str(opt.address) if address is not None else str(opt.engine_timeout)
             raise UsageError(
-                f"{given} applies to a cluster: name its kind by {opt.engine('dask')} or {opt.engine('ray')}"
+                f"{option} applies to a cluster: name its kind by {opt.engine('dask')} or {opt.engine('ray')}"
             )
         return None
     if address is None:

@@ -132,10 +132,10 @@ def _carried(function: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         import platform
 
         try:
-            found = getattr(importlib.import_module(module), name)
+            called = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, SyntaxError) as error:
             raise ImportError(f"on host {platform.node()}: {error}") from None
-        return found(order)
+        return called(order)
 
     return call
 

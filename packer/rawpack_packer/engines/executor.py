@@ -117,10 +117,10 @@ class ExecutorEngine:
         try:
             # mpi4py's executor has `num_workers`, as ours for clusters; those of the standard library only a private
             # attribute.
-            known = [getattr(self._executor, name, None) for name in ("num_workers", "_max_workers")]
+            counts = [getattr(self._executor, name, None) for name in ("num_workers", "_max_workers")]
         except Exception as error:
             raise PackError(f"{self._name} is gone ({error!r}); {again()} resumes with another") from error
-        return next((count for count in known if isinstance(count, int)), machine.cpus())
+        return next((count for count in counts if isinstance(count, int)), machine.cpus())
 
     def room(self) -> str:
         """Why parts may not have begun, for a user who waits in vain."""
@@ -207,7 +207,7 @@ class _Run:
     """When a part last made progress."""
     taken: float = field(default_factory=time.monotonic)
     """When a worker last had a part."""
-    told: bool = False
+    reported: bool = False
     """Whether the user knows that no worker has one."""
 
     def run_all(self, tasks: Iterator[PartTask]) -> None:
@@ -277,14 +277,14 @@ class _Run:
         """Tell the user where no worker takes a part, and give up after a while."""
         now = time.monotonic()
         if not self.out or (any(part.tick for part in self.out.values()) and self.engine.slots()):
-            self.taken, self.told = now, False
+            self.taken, self.reported = now, False
             return
         self.moved = now  # what has not begun does not hang
         # NFS may show late that a worker has taken a part.
         lock.look_again(self.destination / WORK)
         waited, timeout = now - self.taken, self.engine.timeout
-        if waited > min(_SAY_AFTER_S, timeout) and not self.told:
-            self.told = True
+        if waited > min(_SAY_AFTER_S, timeout) and not self.reported:
+            self.reported = True
             self.report.waits(f"{self.engine.room()}; waiting up to {timeout:g} s for a worker to take a part")
         if waited > timeout:
             raise PackError(

@@ -75,7 +75,8 @@ class Exported(text.Shown):
 
     def __repr__(self) -> str:
         rejects = f", {text.count(sum(self.rejects.values()), 'reject')}" if self.rejects else ""
-        return f"Exported({self.folder!r}: {self.samples:,} samples, {text.count(self.files, 'file')}{rejects})"
+        samples, files = text.count(self.samples, "sample"), text.count(self.files, "file")
+        return f"Exported({self.folder!r}: {samples}, {files}{rejects})"
 
     @property
     def already(self) -> bool:

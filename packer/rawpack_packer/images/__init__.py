@@ -105,8 +105,8 @@ def decode_image(
     except (struct.error, IndexError) as error:
         raise DecodeError("truncated", f"{header.format} ends at byte {len(data)}, inside the image") from error
     if scale == 1 and upright.shape[:2] != header.upright_size:
-        (height, width), found = header.upright_size, f"{upright.shape[1]} x {upright.shape[0]}"
-        raise DecodeError("corrupt", f"{header.format} of {width} x {height} by its header decodes to {found}")
+        (height, width), decoded = header.upright_size, f"{upright.shape[1]} x {upright.shape[0]}"
+        raise DecodeError("corrupt", f"{header.format} of {width} x {height} by its header decodes to {decoded}")
     if deep and upright.dtype != np.uint16:
         cure = "pack all without a depth of 16, or these in a store of their own"
         raise DecodeError("bad_field", f"{header.format} of 8 bits, and the store keeps 16: {cure}")

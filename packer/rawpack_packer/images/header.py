@@ -158,8 +158,8 @@ def turned_by_xmp(packet: bytes) -> bool:
     It is not applied: browsers, OpenCV and torchvision ignore it, and programs that turn the pixels leave old packets
     in place.
     """
-    found = _XMP_ORIENTATION.search(packet)
-    return found is not None and found[1] != b"1"
+    orientation = _XMP_ORIENTATION.search(packet)
+    return orientation is not None and orientation[1] != b"1"
 
 
 def valid_orientation(value: int) -> int:

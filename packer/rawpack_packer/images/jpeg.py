@@ -160,14 +160,14 @@ def is_whole(data: bytes) -> bool:
         return False
     view = memoryview(data)
     try:
-        found = list(segments(view))
-        header = header_of(view, found)
+        markers = list(segments(view))
+        header = header_of(view, markers)
     except DecodeError:
         return False
     tables, quantizers, interval = set[int](), set[int](), header.restart_interval
-    components, seen = _components(data, found), set[tuple[int, int, int]]()
+    components, seen = _components(data, markers), set[tuple[int, int, int]]()
     scans, expected = 0, 2
-    for marker, at, end in found:
+    for marker, at, end in markers:
         if at != expected:
             return False  # junk between segments
         expected = end
@@ -177,7 +177,7 @@ def is_whole(data: bytes) -> bool:
         for factors, table in components.values()
     ):
         return False
-    at, end = found[-1][1:]
+    at, end = markers[-1][1:]
     while True:
         scanned = _scan(data[at + 4 : end], set(components), tables, progressive=header.process > _EXTENDED)
         if not scanned or scanned & seen or scans == MAX_SCANS:
@@ -209,9 +209,9 @@ def is_whole(data: bytes) -> bool:
             return at + 2 == len(data) and {name for name, first, _ in seen if first == 0} == set(components)
 
 
-def _components(data: bytes, found: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
+def _components(data: bytes, markers: list[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
     """Component -> (sampling factors, number of its quantization table); empty unless there is exactly one frame."""
-    frames = [(at, end) for marker, at, end in found if 0xC0 <= marker <= 0xCF and marker not in (_DHT, 0xC8, 0xCC)]
+    frames = [(at, end) for marker, at, end in markers if 0xC0 <= marker <= 0xCF and marker not in (_DHT, 0xC8, 0xCC)]
     if len(frames) != 1:
         return {}
     at, end = frames[0]
@@ -270,7 +270,7 @@ def _scan_is_long_enough(
     scans: int,
 ) -> bool:
     """Whether a scan's data has its restart markers, in order, and enough bits for all of its blocks."""
-    restarts = [data[found.start() + 1] & 7 for found in _restart.finditer(data, start, stop)] if interval else []
+    restarts = [data[match.start() + 1] & 7 for match in _restart.finditer(data, start, stop)] if interval else []
     if restarts != [k & 7 for k in range(len(restarts))]:
         return False
     if header.process not in (_BASELINE, _EXTENDED) or scans != len(components):
@@ -294,7 +294,7 @@ _DISTANCES_FULL = (0.01, 0.15, 0.415, 0.688, 1.32, 2.48, 3.48, 5.39, 243)
 Of 400 of ImageNet at 256 pixels, by `scripts/measure_jpeg_quality.py`; the last is a guess, where most steps are 255.
 """
 _SCALE, _SCALE_420 = 1.7396601, 1.22
-"""Of all values; and what those of 4:2:0 are multiplied with besides."""
+"""The factor of all values, and a further one for 4:2:0."""
 _KNEE = 1.5
 """The distance from which steps of low frequencies grow more slowly than the distance."""
 

@@ -30,7 +30,7 @@ def header_of(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], Literal["C",
         }[np.lib.format.read_magic(file)]
         shape, fortran, dtype = read(file)
     except Exception as error:  # numpy evaluates the header: Python's own parser raises what it likes
-        raise DecodeError("bad_field", "it is no .npy file, or damaged") from error
+        raise DecodeError("bad_field", "it is not a .npy file, or damaged") from error
     if dtype.hasobject:
         raise DecodeError("bad_field", "an .npy of Python objects could run code, so it is not read")
     return dtype, shape, "F" if fortran else "C", file.tell()
@@ -44,4 +44,4 @@ def array_of(data: bytes) -> NDArray[Any]:
             raise ValueError
         return np.frombuffer(data, dtype, offset=offset).reshape(shape, order=order)
     except Exception as error:  # as of a shape or type that no array has
-        raise DecodeError("bad_field", "it is no .npy file, or damaged") from error
+        raise DecodeError("bad_field", "it is not a .npy file, or damaged") from error

@@ -97,12 +97,12 @@ def _read_page(data: bytes) -> _Page:
         try:
             file.seek(first)
             tags.load(file)
-            found = {tag: tags.get(tag) for tag in (*_DECIDING, _XMP, _ICC) if tag in tags}
+            present = {tag: tags.get(tag) for tag in (*_DECIDING, _XMP, _ICC) if tag in tags}
         except Warning as error:
             raise DecodeError("truncated", f"TIFF: {error}") from error
         except (SyntaxError, ValueError, OverflowError) as error:
             raise DecodeError("corrupt", f"TIFF: {error}") from error
-    values = {tag: value if isinstance(value, tuple) else (value,) for tag, value in found.items()}
+    values = {tag: value if isinstance(value, tuple) else (value,) for tag, value in present.items()}
     numbers = {tag: value for tag, value in values.items() if value and all(isinstance(n, int) for n in value)}
     (xmp,) = values.get(_XMP, (b"",))[:1]
     several = tags.next not in (0, first)
@@ -243,14 +243,14 @@ def _load(image: ImageFile, compression: int) -> None:
     """Decode, and raise for all that libtiff reports: after invalid codes of CCITT or JPEG it continues, reports
     them on stderr only, and Pillow returns the pixels."""
     failure: OSError | None = None
-    with captured_stderr(_LIBTIFF.match) as said:
+    with captured_stderr(_LIBTIFF.match) as messages:
         try:
             image.load()
         except OSError as error:
             failure = error
-    if not said and failure is None:
+    if not messages and failure is None:
         return
-    detail = f"TIFF with compression {compression}: {said[0] if said else failure}"
+    detail = f"TIFF with compression {compression}: {messages[0] if messages else failure}"
     rare = failure is not None and compression not in _USUAL
     unsupported = rare or any(word in detail for word in ("not configured", *UNSUPPORTED))
     raise DecodeError("unsupported" if unsupported else "corrupt", detail)

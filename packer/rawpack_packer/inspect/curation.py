@@ -88,7 +88,7 @@ def curation_of(reader: Reader) -> Curation | None:
         leaks,
         _without(path, leaked, "without-leaks"),
         [
-            found
+            shown
             for title, name, least in (
                 ("Darkest", "brightness", True),
                 ("Brightest", "brightness", False),
@@ -96,7 +96,7 @@ def curation_of(reader: Reader) -> Curation | None:
                 ("Least detail", "entropy", True),
                 ("Largest area of one color", "one_color", False),
             )
-            if (found := _extremes(reader, title, name, least=least)).rows
+            if (shown := _extremes(reader, title, name, least=least)).rows
         ],
     )
 
@@ -128,7 +128,7 @@ def near_pairs(hashes: Hashes) -> Iterator[tuple[int, int]]:
     with Multi-Index Hashing, CVPR 2012), so only those are compared.
     """
     edges = [64 * k // _CHUNKS for k in range(_CHUNKS + 1)]
-    found = [np.empty((0, 2), np.int64)]
+    pairs = [np.empty((0, 2), np.int64)]
     for low, high in itertools.pairwise(edges):
         parts = (hashes >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)
         order = np.argsort(parts, kind="stable")
@@ -141,9 +141,9 @@ def near_pairs(hashes: Hashes) -> Iterator[tuple[int, int]]:
             if not len(at):
                 break
             near = at[_bits(ordered[at] ^ ordered[at + distance]) <= NEAR]
-            found.append(np.sort(np.stack([order[near], order[near + distance]], axis=1), axis=1))
+            pairs.append(np.sort(np.stack([order[near], order[near + distance]], axis=1), axis=1))
             distance += 1
-    yield from map(tuple, np.unique(np.concatenate(found), axis=0).tolist())
+    yield from map(tuple, np.unique(np.concatenate(pairs), axis=0).tolist())
 
 
 def _bits(values: Hashes) -> NDArray[np.int64]:
@@ -161,18 +161,18 @@ def _leaks(hashes: Hashes, path: Path) -> list[tuple[int, int]]:
     if "phash" not in other.fields:
         return []
     theirs = other.column("phash").astype(np.uint64)
-    found, mine = list[tuple[int, int]](), len(hashes)
+    leaks, mine = list[tuple[int, int]](), len(hashes)
     for group in near_groups(np.concatenate([hashes, theirs])):
         others = [row - mine for row in group if row >= mine]
-        found += [(row, others[0]) for row in group if row < mine and others]
-    return sorted(found)
+        leaks += [(row, others[0]) for row in group if row < mine and others]
+    return sorted(leaks)
 
 
 def _siblings(path: str) -> Iterator[tuple[str, Path]]:
     """The other splits of the set that the store at a path or URL is in."""
     store = Path(path).resolve()
-    found = None if is_url(path) else read_splits(store.parent)
-    for name in () if found is None else found.splits:
+    splits = None if is_url(path) else read_splits(store.parent)
+    for name in () if splits is None else splits.splits:
         if (split := store.parent / name) != store and is_finished(split):
             yield name, split
 

@@ -37,7 +37,7 @@ _SHOWN, _LISTED, _APPENDS = 8, 20, 3
 _AS_MANY = 0.95
 """From this share of the raw pixels on, nothing is said of it."""
 _NOT_SHOWN = ("format", "libraries", "origin", "shard_size", "max_pixels", "sizes")
-"""Of a recipe: only JSON has them."""
+"""Settings of a recipe that only JSON shows."""
 _MUCH = 100_000_000
 """Bytes that take a while to fetch."""
 NO_CLASS = "(no class)"
@@ -66,7 +66,7 @@ class Description(Shown, dict[str, Any]):
         if count := self["rejects"]["count"]:
             reasons = ", ".join(f"{reason} {number}" for reason, number in self["rejects"]["reasons"].items())
             first = self["rejects"]["first"][:_SHOWN]
-            rows = [(text.plain(one["key"]), text.plain(f"{one['reason']}: {one['detail']}")) for one in first]
+            rows = [(text.plain(line["key"]), text.plain(f"{line['reason']}: {line['detail']}")) for line in first]
             blocks.append(Block(f"{text.count(count, 'reject')} ({text.plain(reasons)})", rows, count - len(rows)))
         return blocks
 
@@ -104,8 +104,8 @@ def describe(store: Store) -> Description:
                 "count": manifest.rejects.count,
                 "reasons": manifest.rejects.reasons,
                 "first": [
-                    {"key": one.key, "reason": one.reason, "detail": one.detail}
-                    for one in first_rejects(store, _LISTED)
+                    {"key": reject.key, "reason": reject.reason, "detail": reject.detail}
+                    for reject in first_rejects(store, _LISTED)
                 ],
             },
             "provenance": _provenance(store.path, 1),
@@ -186,7 +186,7 @@ def of_raw(described: Mapping[str, Any]) -> str:
 
 
 def _large(fields: Mapping[str, Any]) -> list[str]:
-    """Of the described fields, the images and masks."""
+    """The images and masks among the described fields."""
     return [name for name, field in fields.items() if field["bytes"] is not None]
 
 
@@ -206,9 +206,9 @@ def _stored_bytes(store: Store, name: str, field: Field) -> int:
     """Bytes of one image or mask field in all shards."""
     arrays = [folder.arrays for folder in store.columns.folders]
     if field.deflated:
-        return sum(int(one[f"{name}.chunk"][:, 1].sum()) for one in arrays)
+        return sum(int(columns[f"{name}.chunk"][:, 1].sum()) for columns in arrays)
     if "bytes" in field.codec.index or not field.uniform:
-        return sum(int(one[f"{name}.bytes"].sum()) for one in arrays)
+        return sum(int(columns[f"{name}.bytes"].sum()) for columns in arrays)
     return len(store) * math.prod(field.stored_shape) * np.dtype(field.dtype).itemsize
 
 
@@ -227,11 +227,11 @@ def _sizes(store: Store, name: str) -> dict[str, int] | None:
         return None
     counts: Counter[str] = Counter()
     for folder in store.columns.folders:
-        shapes, found = np.unique(folder.arrays[f"{name}.shape"][:, :2], axis=0, return_counts=True)
-        counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), found.tolist(), strict=True)})
+        shapes, numbers = np.unique(folder.arrays[f"{name}.shape"][:, :2], axis=0, return_counts=True)
+        counts.update({f"{h}x{w}": n for (h, w), n in zip(shapes.tolist(), numbers.tolist(), strict=True)})
     most = dict(counts.most_common(_LISTED))
     rest = counts.total() - sum(most.values())
-    return most | ({f"{len(counts) - len(most)} other sizes": rest} if rest else {})
+    return most | ({text.count(len(counts) - len(most), "other size"): rest} if rest else {})
 
 
 def _raw_bytes(store: Store) -> int:
@@ -266,15 +266,15 @@ def source_bytes(store: Store) -> int | None:
 
 def source_files(store: Store) -> NDArray[np.int64]:
     """Bytes of the files of the samples that the store was packed from, where they are known."""
-    found = [files[files >= 0] for _, files in _packed(store)]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    sizes = [files[files >= 0] for _, files in _packed(store)]
+    return np.concatenate(sizes) if sizes else np.empty(0, np.int64)
 
 
 def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
-    """Of each run, the last one first: what it recorded of its source, and the bytes of the files of its samples, -1
+    """For each run, the last one first: what it recorded of its source, and the bytes of the files of its samples, -1
     where unknown; without the archives or tables that samples are in, whose bytes would count twice. Nothing if a run
     recorded nothing."""
-    found = list[tuple[Mapping[str, Any], NDArray[np.int64]]]()
+    runs = list[tuple[Mapping[str, Any], NDArray[np.int64]]]()
     end = store.manifest.samples + store.manifest.rejects.count
     for run in reversed(packing_runs(store.manifest)):
         try:
@@ -284,17 +284,17 @@ def _packed(store: Store) -> list[tuple[Mapping[str, Any], NDArray[np.int64]]]:
             return []
         if states.ndim != 2 or states.shape[1] != 2:
             return []
-        found.append((source if isinstance(source, dict) else {}, states[: max(0, end - first), 0]))
+        runs.append((source if isinstance(source, dict) else {}, states[: max(0, end - first), 0]))
         end = first
-    return found
+    return runs
 
 
 def first_rejects(store: Store, most: int) -> list[Reject]:
     """Up to `most` rejects; as many as there are before damage. Raises OSError, StoreError."""
-    found: list[Reject] = []
+    rejects: list[Reject] = []
     with contextlib.suppress(*NOT_RECORDED, ValueError):
-        found += itertools.islice(journal.read_rejects(store.path, store.manifest), most)
-    return found
+        rejects += itertools.islice(journal.read_rejects(store.path, store.manifest), most)
+    return rejects
 
 
 def _provenance(path: Path, run: int) -> dict[str, Any]:
@@ -315,8 +315,8 @@ def _class_block(classes: dict[str, int], noun: str) -> Block:
 
 def _origin_block(origin: Any) -> Block:
     """The stores that a store was made of. Another person's manifest may say anything here."""
-    stores = [one for one in origin if isinstance(one, dict)] if isinstance(origin, list) else []
-    rows = [(text.plain(str(one.get("digest"))), _settings(one.get("recipe"), "format")) for one in stores[:_SHOWN]]
+    stores = [base for base in origin if isinstance(base, dict)] if isinstance(origin, list) else []
+    rows = [(text.plain(str(base.get("digest"))), _settings(base.get("recipe"), "format")) for base in stores[:_SHOWN]]
     return Block("made of stores", rows, len(stores) - _SHOWN)
 
 

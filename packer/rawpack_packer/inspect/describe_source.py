@@ -74,8 +74,8 @@ class SourceDescription(Shown, dict[str, Any]):
         blocks = [Block(head, rows)]
         for entry, head in (("data_sets", "data sets"), ("features", "features")):
             if entry in self:
-                found = [(text.plain(name), text.plain(what)) for name, what in self[entry].items()]
-                blocks.append(Block(head, found[:_MOST_DATA_SETS] or [("none", "")], len(found) - _MOST_DATA_SETS))
+                lines = [(text.plain(name), text.plain(what)) for name, what in self[entry].items()]
+                blocks.append(Block(head, lines[:_MOST_DATA_SETS] or [("none", "")], len(lines) - _MOST_DATA_SETS))
         if self["pack"]:
             blocks.append(Block("to pack it", [(text.plain(line), "") for line in self["pack"]]))
         else:
@@ -94,7 +94,7 @@ def describe_source(path: str) -> SourceDescription | None:
     if kind == "hdf5":
         with LookAt(Path(path).absolute()) as look:
             data_sets = look.data_sets()
-        about["data_sets"] = {one.name: one.why or f"{one.dtype} {one.shape}" for one in data_sets}
+        about["data_sets"] = {entry.name: entry.why or f"{entry.dtype} {entry.shape}" for entry in data_sets}
     try:
         about |= _samples(open_source(path, kind))
     except UsageError as error:
@@ -133,12 +133,12 @@ def _shown(dtype: str, shape: Sequence[int | None]) -> str:
 def _suggested(path: str, data_sets: Sequence[DataSet]) -> list[str]:
     """A command for each of the data sets that may be images, with the labels of its group."""
     commands = []
-    for image in [one for one in data_sets if one.is_image][:_SUGGESTED]:
+    for image in [data_set for data_set in data_sets if data_set.is_image][:_SUGGESTED]:
         group = image.name.rpartition("/")[0]
         labels = [
-            one.name
-            for one in data_sets
-            if one.is_label and one.shape[:1] == image.shape[:1] and one.name.rpartition("/")[0] == group
+            data_set.name
+            for data_set in data_sets
+            if data_set.is_label and data_set.shape[:1] == image.shape[:1] and data_set.name.rpartition("/")[0] == group
         ]
         named = f"image={image.name}" + (f",label={labels[0]}" if len(labels) == 1 else "")
         commands.append(_command(path, "--array", named))

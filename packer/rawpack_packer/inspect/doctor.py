@@ -50,19 +50,19 @@ class Examined(Shown, dict[str, Any]):
             Block("native core", [_core(self["native"]["used"])]),
             Block("packages", [(name, version or "NOT INSTALLED") for name, version in self["packages"].items()]),
             Block("frameworks", [(name, version or "not installed") for name, version in self["frameworks"].items()]),
-            Block("extras", [(name, _extra(name, found)) for name, found in self["extras"].items()]),
-            Block("sources", [(name, _source(one)) for name, one in self["sources"].items()]),
+            Block("extras", [(name, _extra(name, packages)) for name, packages in self["extras"].items()]),
+            Block("sources", [(name, _source(kind)) for name, kind in self["sources"].items()]),
         ]
-        first, *others = [Block(plain(one.head), [(name, plain(value)) for name, value in one.rows]) for one in blocks]
-        return [first, *(one for one in others if one.rows)]
+        first, *others = [Block(plain(block.head), [(n, plain(value)) for n, value in block.rows]) for block in blocks]
+        return [first, *(block for block in others if block.rows)]
 
 
 def _decoders(used: str, decoders: list[dict[str, Any]], regions: dict[str, Any], **_: Any) -> Rows:
     rows, missing = [], "does not work" if used.startswith(_NONE) else "not needed"
-    for one in decoders:
-        works = "works" if one["works"] else f"{missing}: {one['why_not']}"
-        is_used = ", used" if one["name"] == used else ""
-        rows.append((one["name"], f"{one['version'] or ''} {works}{is_used}".strip()))
+    for decoder in decoders:
+        works = "works" if decoder["works"] else f"{missing}: {decoder['why_not']}"
+        is_used = ", used" if decoder["name"] == used else ""
+        rows.append((decoder["name"], f"{decoder['version'] or ''} {works}{is_used}".strip()))
     if regions["works"]:
         use = "used for small boxes" if regions["used"] else "not used"
         rows.append((regions["name"], f"{regions['version']} works, {use}"))
@@ -77,9 +77,9 @@ def _core(used: str) -> tuple[str, str]:
     return "used", used
 
 
-def _extra(name: str, found: Mapping[str, str | None]) -> str:
-    if all(found.values()):
-        return ", ".join(f"{package} {version}" for package, version in found.items())
+def _extra(name: str, packages: Mapping[str, str | None]) -> str:
+    if all(packages.values()):
+        return ", ".join(f"{package} {version}" for package, version in packages.items())
     return f"not installed: pip install 'rawpack[{name}]'"
 
 
@@ -153,13 +153,13 @@ def _decoder(name: str, opened: JpegDecoder | RegionDecoder | str) -> dict[str, 
 def _requirements() -> dict[str, dict[str, str | None]]:
     """Extra -> package -> version, None if it is not installed; "" has what rawpack always needs. Without the extra for
     developers; empty if rawpack runs without being installed."""
-    found: dict[str, dict[str, str | None]] = {}
+    extras: dict[str, dict[str, str | None]] = {}
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         for line in importlib.metadata.requires("rawpack") or []:
             package, extra = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w.-]+)['\"]", line)
             if package and (extra is None or extra[1] != "test"):
-                found.setdefault(extra[1] if extra else "", {})[package[0]] = _version(package[0])
-    return found
+                extras.setdefault(extra[1] if extra else "", {})[package[0]] = _version(package[0])
+    return extras
 
 
 def _version(package: str) -> str | None:

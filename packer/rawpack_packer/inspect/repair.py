@@ -22,13 +22,13 @@ def repairs(path: Path, problems: Sequence[Problem]) -> Rows:
         return []
     if is_cached_store(path):
         return [("repair", "`rawpack warm` with the URL of the store fetches damaged and missing files again")]
-    planted = [one.where for one in problems if one.what == PLANTED]
+    planted = [problem.where for problem in problems if problem.what == PLANTED]
     rows = [("remove", f"{listed(planted, _SHOWN)}: no reader needs it")] if planted else []
     if len(planted) == len(problems):
         return rows
     manifest, _ = load(path)
-    lost = _merged([one.samples for one in problems if one.samples is not None])
-    columns = sorted({one.where for one in problems if one.where.startswith("columns")} - {*planted})
+    lost = _merged([problem.samples for problem in problems if problem.samples is not None])
+    columns = sorted({problem.where for problem in problems if problem.where.startswith("columns")} - {*planted})
     numbers = listed([str(first) if stop - first == 1 else f"{first} to {stop - 1}" for first, stop in lost], _SHOWN)
     words = [f"{_count(lost):,} of {count(manifest.samples, 'sample')}: index {numbers}"] if lost else []
     words += [f"of all samples, what is in {listed(columns, _SHOWN)}"] if columns else []

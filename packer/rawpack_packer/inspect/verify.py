@@ -81,15 +81,15 @@ class Problems(text.Shown, list[Problem]):
         if not self:
             whole = "every checksum matches and every sample reads: the store is sound"
             return [text.Block(f"checked: {'sizes and headers are sound' if self._quick else whole}", self._others())]
-        rows = [(text.plain(one.where), text.plain(one.what)) for one in self[:_SHOWN]]
-        found = text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
-        return [found, text.Block("what to do", [*self._repairs, *self._others()])]
+        rows = [(text.plain(problem.where), text.plain(problem.what)) for problem in self[:_SHOWN]]
+        summary = text.Block(f"checked: {text.count(len(self), 'problem')}{self._then}", rows, len(self) - _SHOWN)
+        return [summary, text.Block("what to do", [*self._repairs, *self._others()])]
 
     def _others(self) -> text.Rows:
         return [("not in the manifest", text.listed(self.unlisted, _OTHERS))] if self.unlisted else []
 
     def as_dict(self) -> dict[str, Any]:
-        return {"problems": [asdict(one) for one in self], "repairs": dict(self._repairs), "unlisted": self.unlisted}
+        return {"problems": [asdict(each) for each in self], "repairs": dict(self._repairs), "unlisted": self.unlisted}
 
 
 def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterator[Problem]:
@@ -110,12 +110,12 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     except RawpackError as error:
         if not broken:
             broken.append(Problem("columns", str(error)))
-    yield from (replace(one, samples=shards.get(one.where)) for one in dict.fromkeys(broken))
-    told = refused | {problem.where for problem in broken}
+    yield from (replace(problem, samples=shards.get(problem.where)) for problem in dict.fromkeys(broken))
+    reported = refused | {problem.where for problem in broken}
     if not quick:
-        changed = list(_check_files(path, manifest, told, tick))
+        changed = list(_check_files(path, manifest, reported, tick))
         yield from changed
-        told.update(problem.where for problem in changed)
+        reported.update(problem.where for problem in changed)
     yield from _check_provenance(path, manifest)
     if store is None or quick:
         return
@@ -123,7 +123,7 @@ def verify(path: Path, *, quick: bool, tick: Callable[[int], object]) -> Iterato
     yield from _check_labels(store)
     with contextlib.closing(ShardProbe(store)) as probe:
         for number in range(len(manifest.shards)):
-            yield from _check_shard(store, number, told, tick, probe)
+            yield from _check_shard(store, number, reported, tick, probe)
 
 
 def changed_files(path: Path) -> Iterator[Problem]:
@@ -144,7 +144,7 @@ def work_of(path: Path) -> int:
 
 def unlisted(path: Path) -> list[str]:
     """What is in a store's folder and not in its manifest, which no reader needs. Raises StoreError without one."""
-    known, unfinished, cached = names_of(load(path)[0]), left_by(path), is_cached_store(path)
+    listed, unfinished, cached = names_of(load(path)[0]), left_by(path), is_cached_store(path)
     names = []
     for name in sorted(entry.name for entry in path.iterdir()):
         if unfinished and is_ours(name):
@@ -152,15 +152,15 @@ def unlisted(path: Path) -> list[str]:
         # liblmdb leaves a harmless lock file next to a shard that somebody opened without lock=False.
         if cached and is_coming(name):
             continue
-        if name not in known and name.removesuffix("-lock") not in known:
+        if name not in listed and name.removesuffix("-lock") not in listed:
             names.append(name)
     return names
 
 
 def _check_planted(path: Path, manifest: Manifest) -> Iterator[Problem]:
     """Links and special files where packing makes its own: a run that changes the store would refuse them."""
-    known, work = names_of(manifest), path / WORK
-    own = [one for one in path.iterdir() if one.name not in known and _OWN_NAMES.fullmatch(one.name)]
+    listed, work = names_of(manifest), path / WORK
+    own = [file for file in path.iterdir() if file.name not in listed and _OWN_NAMES.fullmatch(file.name)]
     own += [work] if os.path.lexists(work) else []
     own += [] if work.is_symlink() else work.rglob("*")
     for file in sorted(own):
@@ -189,9 +189,9 @@ def _check_heads(path: Path, manifest: Manifest) -> Iterator[Problem]:
             yield Problem(name, str(error))
 
 
-def _check_column_heads(path: Path, manifest: Manifest, said: set[str], refused: set[str]) -> Iterator[Problem]:
-    """Compare the headers of columns with the manifest, as the reader does. said: problems that are reported already.
-    refused: gets the files of the fields that differ."""
+def _check_column_heads(path: Path, manifest: Manifest, reported: set[str], refused: set[str]) -> Iterator[Problem]:
+    """Compare the headers of columns with the manifest, as the reader does. reported: problems that need no
+    second line. refused: gets the files of the fields that differ."""
     try:
         for columns, chunks in runs_of(manifest):
             for name, field in manifest.fields.items():
@@ -200,14 +200,14 @@ def _check_column_heads(path: Path, manifest: Manifest, said: set[str], refused:
                 except RawpackError as error:
                     files = files_of(name, field, columns.rows, chunks[name])
                     refused.update(f"{columns.folder}/{file}" for file in files)
-                    if str(error) not in said:
+                    if str(error) not in reported:
                         yield Problem(f"{columns.folder}/{next(iter(files))}", str(error))
     except RawpackError as error:
         yield Problem("columns", str(error))
 
 
-def _check_shard_heads(store: Store, told: set[str]) -> Iterator[Problem]:
-    """Compare shards with the manifest and the index, without reading samples. told: files that are known to be
+def _check_shard_heads(store: Store, damaged: set[str]) -> Iterator[Problem]:
+    """Compare shards with the manifest and the index, without reading samples. damaged: files that are known to be
     damaged."""
     for number, shard in enumerate(store.manifest.shards):
         for name, field in store.fields.items():
@@ -215,7 +215,7 @@ def _check_shard_heads(store: Store, told: set[str]) -> Iterator[Problem]:
                 continue
             placement = shard.fields[name]
             record = shard.files[placement.file]
-            if record.name in told:
+            if record.name in damaged:
                 continue
             try:
                 store.reader(number, name)
@@ -241,10 +241,10 @@ def _check_size(store: Store, number: int, name: str, field: Field, record: File
             raise DamagedStoreError(f"it has {record.bytes} bytes, and its header speaks of {used}")
 
 
-def _check_files(path: Path, manifest: Manifest, told: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
-    """Check each file's checksum. told: files that are known to be damaged: they are not read."""
+def _check_files(path: Path, manifest: Manifest, damaged: set[str], tick: Callable[[int], object]) -> Iterator[Problem]:
+    """Check each file's checksum. damaged: files that are known to be damaged: they are not read."""
     for name, record in manifest.records():
-        if name not in told:
+        if name not in damaged:
             try:
                 check_contents((path / name).parent, record)
             except RawpackError:
@@ -274,7 +274,7 @@ def _check_columns(store: Store) -> Iterator[Problem]:
 
 
 def _check_labels(store: Store) -> Iterator[Problem]:
-    """Compare the labels with the list of classes; in a store without labels, the classes of boxes. -1 is no class."""
+    """Compare labels with the list of classes; in a store without labels, the classes of boxes. -1 is not a class."""
     classes, label = store.manifest.classes, store.fields.get("label")
     if classes is None or (label is not None and (label.kind != "number" or label.shape)):
         return
@@ -294,7 +294,7 @@ def _check_labels(store: Store) -> Iterator[Problem]:
         if wrong:
             listed = f"the manifest lists {text.count(len(classes), 'class', 'classes')}, counted from 0"
             others = f", and {text.count(wrong - 1, 'other', 'others')} like it" if wrong > 1 else ""
-            yield Problem(f"field {name}", f"{example} is no class{others}: {listed}")
+            yield Problem(f"field {name}", f"{example} is not a class{others}: {listed}")
 
 
 def _has_classes(field: Field) -> bool:
@@ -309,7 +309,7 @@ def _classes_in(store: Store, name: str, rows: NDArray[np.int64]) -> tuple[NDArr
         store.columns.take(name, rows, labels)
         return labels, rows
     boxes = store.columns.ragged(name, rows)
-    return np.concatenate([one[:, _CLASS] for one in boxes]), np.repeat(rows, [len(one) for one in boxes])
+    return np.concatenate([array[:, _CLASS] for array in boxes]), np.repeat(rows, [len(array) for array in boxes])
 
 
 def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
@@ -325,9 +325,9 @@ def _check_provenance(path: Path, manifest: Manifest) -> Iterator[Problem]:
 
 
 def _check_shard(
-    store: Store, number: int, told: set[str], tick: Callable[[int], object], probe: ShardProbe
+    store: Store, number: int, damaged: set[str], tick: Callable[[int], object], probe: ShardProbe
 ) -> Iterator[Problem]:
-    """Check each sample of a shard. told: files that are known to be damaged."""
+    """Check each sample of a shard. damaged: files that are known to be damaged."""
     shard = store.manifest.shards[number]
     first = store.first(number)
     for name, field in store.fields.items():
@@ -337,7 +337,7 @@ def _check_shard(
         try:
             reader = store.reader(number, name)
         except RawpackError as error:
-            if where not in told:
+            if where not in damaged:
                 yield Problem(where, str(error), (first, first + shard.rows))
             try:
                 reader = _trusting(store, number).reader(number, name)
@@ -375,11 +375,11 @@ def _trusting(store: Store, number: int) -> Store:
 
 def _samples_of(manifest: Manifest) -> dict[str, tuple[int, int]]:
     """The samples in each file of a shard, the first and the one after the last, by its name."""
-    found, first = dict[str, tuple[int, int]](), 0
+    samples, first = dict[str, tuple[int, int]](), 0
     for shard in manifest.shards:
-        found |= {file.name: (first, first + shard.rows) for file in shard.files}
+        samples |= {file.name: (first, first + shard.rows) for file in shard.files}
         first += shard.rows
-    return found
+    return samples
 
 
 def _sample(store: Store, row: int) -> str:
@@ -402,9 +402,9 @@ class ShardProbe:
         if not output_format(self._store.manifest.format).compare:
             return None
         kept = self._calls.is_running
-        found = self._ask(number, name)
+        complaint = self._ask(number, name)
         # Again in a new process: an earlier shard may have harmed this one.
-        return self._ask(number, name) if found and kept else found
+        return self._ask(number, name) if complaint and kept else complaint
 
     def close(self) -> None:
         """End the process."""
@@ -412,12 +412,12 @@ class ShardProbe:
 
     def _ask(self, number: int, name: str) -> str | None:
         try:
-            found = self._calls.call(_compare, self._store.path, number, name)
+            complaint = self._calls.call(_compare, self._store.path, number, name)
         except ChildDiedError as died:
-            found = f"{self._store.manifest.format.upper()} crashes or hangs when it reads it ({died})"
-        if found:
+            complaint = f"{self._store.manifest.format.upper()} crashes or hangs when it reads it ({died})"
+        if complaint:
             self.close()
-        return found
+        return complaint
 
 
 def _compare(path: Path, number: int, name: str) -> str | None:
@@ -427,14 +427,14 @@ def _compare(path: Path, number: int, name: str) -> str | None:
     file = store.path / shard.files[shard.fields[name].file].name
     compare = resolve(output_format(store.manifest.format).compare)
     try:
-        found: str | None = compare(store, number, name, file)
+        difference: str | None = compare(store, number, name, file)
     except RawpackError as error:
         return str(error)
     except Exception as error:  # h5py and lmdb raise many types for broken files
         if is_no_fault_of_data(error):
             raise
         return f"{store.manifest.format.upper()} cannot read it: {error}"
-    return found
+    return difference
 
 
 @lru_cache(1)

@@ -41,7 +41,7 @@ from rawpack_packer.sources.base import differing_field, shown_field, unread_of,
 from rawpack_packer.sources.files import UNKNOWN, UNREADABLE
 from rawpack_packer.sources.video import Numbering, videos_in
 from rawpack_packer.sources.view import View
-from rawpack_packer.text import listed
+from rawpack_packer.text import count, listed
 
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
 
@@ -71,7 +71,7 @@ class Append:
 
     @cached_property
     def digest(self) -> str:
-        """Of the source."""
+        """The digest of the source."""
         return journal.source_digest(self.source)
 
     def run(self) -> AppendSummary:
@@ -289,10 +289,10 @@ def choose(
 def _free_number(stores: Sequence[Store]) -> int:
     """The first free number for samples whose keys are numbers: the count of all samples packed or rejected, or, as in
     a subset, the largest key + 1."""
-    known = sum(one.manifest.samples + one.manifest.rejects.count for one in stores)
+    samples = sum(store.manifest.samples + store.manifest.rejects.count for store in stores)
     keys = (key for key, _, _ in itertools.chain.from_iterable(map(journal.entries, stores)))
     numbers = (int(key) for key in keys if len(key) <= _DIGITS and key.isascii() and key.isdigit())
-    return max(known, max(numbers, default=-1) + 1)
+    return max(samples, max(numbers, default=-1) + 1)
 
 
 def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -319,14 +319,15 @@ def _mixes_videos(source: Source, had: NDArray[np.bool_]) -> bool:
         return False
     # Not the groups of a draw: a listing may have several parts of one file, each a video of its own.
     videos = [source.key(i).rsplit("#", 1)[0] for i in range(len(source))]
-    there = {video for video, known in zip(videos, had, strict=True) if known}
-    return any(not known and video in there for video, known in zip(videos, had, strict=True))
+    videos_there = {video for video, has_sample in zip(videos, had, strict=True) if has_sample}
+    return any(not has_sample and video in videos_there for video, has_sample in zip(videos, had, strict=True))
 
 
 def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
     shown = listed([source.key(i) for i in rows[:_SHOWN].tolist()], _SHOWN, total=len(rows))
     return (
-        f"{where} already has or has rejected {len(rows):,} of {len(source):,} samples, by their keys ({shown}); "
+        f"{where} already has or has rejected {len(rows):,} of {count(len(source), 'sample')}, by their keys "
+        f"({shown}); "
         + (
             f"the others are frames of the same videos: give {opt.fps}, {opt.frame_step} and the like as when the "
             "store was packed"
@@ -340,11 +341,11 @@ def _classes(
     store: Store, others: Sequence[Store], source: Source, begun: journal.AppendNote | None
 ) -> tuple[str, ...] | None:
     """The store's classes, then the new ones in the order of the source."""
-    known = store.manifest.classes if begun is None else begun.classes
-    return None if known is None else classes_with(source.info.classes or (), known, store, others)
+    classes = store.manifest.classes if begun is None else begun.classes
+    return None if classes is None else classes_with(source.info.classes or (), classes, store, others)
 
 
-def classes_with(new: Iterable[str], known: tuple[str, ...], store: Store, others: Sequence[Store]) -> tuple[str, ...]:
+def classes_with(new: Iterable[str], own: tuple[str, ...], store: Store, others: Sequence[Store]) -> tuple[str, ...]:
     """The classes that a store has, and those of `new` that it has not.
 
     A store that is one of several splits gets the classes of the others too: a label is the same class in all. others:
@@ -352,14 +353,14 @@ def classes_with(new: Iterable[str], known: tuple[str, ...], store: Store, other
     """
     for other in others:
         classes = other.manifest.classes or ()
-        if known != classes[: len(known)] and classes != known[: len(classes)]:
+        if own != classes[: len(own)] and classes != own[: len(classes)]:
             raise UsageError(
                 f"the classes of {store.path} are numbered differently from those of the splits next to it: `rawpack "
                 "inspect` shows more"
             )
-        known = max(known, classes, key=len)
-    had = set(known)
-    return (*known, *(name for name in new if name not in had))
+        own = max(own, classes, key=len)
+    had = set(own)
+    return (*own, *(name for name in new if name not in had))
 
 
 def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -378,11 +379,11 @@ def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np
 def other_splits(store: Store) -> tuple[list[Store], bool]:
     """The other splits of the set that a store belongs to, and whether they were drawn from one source."""
     folder = store.path.absolute()
-    found = read_splits(folder.parent)
-    if found is None or folder.name not in found.splits:
+    splits = read_splits(folder.parent)
+    if splits is None or folder.name not in splits.splits:
         return [], False
     try:
-        return [Store(folder.parent / name) for name in found.splits if name != folder.name], found.divided_here
+        return [Store(folder.parent / name) for name in splits.splits if name != folder.name], splits.divided_here
     except StoreError as error:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 

@@ -70,9 +70,9 @@ class Duplicates:
         if not self._spilled:
             return _repeated(self._taken())
         self._spill()
-        found = sum(_repeated(np.fromfile(path, "<u8")) for path in self._folder.iterdir())
+        repeated = sum(_repeated(np.fromfile(path, "<u8")) for path in self._folder.iterdir())
         writing.remove_folder(self._folder)
-        return found
+        return repeated
 
     def _spill(self) -> None:
         if not self._spilled:
@@ -106,7 +106,7 @@ class Totals:
     chunks: Counter[str] = field(default_factory=Counter)
     """Compressed pieces of each image and mask field."""
     lengths: Counter[str] = field(default_factory=Counter)
-    """Of each text column in bytes, of each ragged one in rows."""
+    """The length of each text column in bytes, and of each ragged one in rows."""
     rejects: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     bytes_in: int = 0
@@ -122,8 +122,8 @@ class Totals:
         self.ranges = joined((self.ranges, record.ranges))
         self.identical.add(np.frombuffer(record.sources, "<u8"))
         if self.classes and "label" in record.columns:
-            values, found = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
-            self.labels.update(dict(zip(values.tolist(), found.tolist(), strict=True)))
+            values, numbers = np.unique(np.frombuffer(record.columns["label"], "<i8"), return_counts=True)
+            self.labels.update(dict(zip(values.tolist(), numbers.tolist(), strict=True)))
         for column, data in record.columns.items():
             name, _, what = column.partition(".")
             if what == "length":

@@ -60,9 +60,9 @@ def merging(
 def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
     """The recipe by the given options; the others are as in the first store."""
     first = source.stores[0].manifest
-    given = {name: value for name, value in options.items() if value is not None}
-    declared = as_stored(source, {"format": first.format} | given)
-    names = {one.name: one.stored for one in RECIPE if one.stored is not None and not one.of_some_formats}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    declared = as_stored(source, {"format": first.format} | chosen)
+    names = {row.name: row.stored for row in RECIPE if row.stored is not None and not row.of_some_formats}
     if declared["format"] == first.format:
         sized = declared["size"] != "keep" and declared.get("fit") != "whole"
         uniform = sized or (source.info.image is not None and None not in source.info.image.shape)
@@ -71,11 +71,11 @@ def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
             "chunk": uniform,
             "jpeg_tables": declared.get("subsampling") != "440",
         }
-        has = [one for one in RECIPE if one.name in output_format(first.format).options]
-        names |= {one.name: one.stored for one in has if one.stored is not None and applies.get(one.name, True)}
+        has = [row for row in RECIPE if row.name in output_format(first.format).options]
+        names |= {row.name: row.stored for row in has if row.stored is not None and applies.get(row.name, True)}
     # The recipe of a store is untrusted.
     recipe = in_these_words(first.recipe)
-    recipe |= {one.name: one.off for one in RECIPE if one.off and recipe.get(one.name) is None}
+    recipe |= {row.name: row.off for row in RECIPE if row.off and recipe.get(row.name) is None}
     before = {name: recipe[name] for name, kind in names.items() if type(recipe.get(name)) is kind}
     return recipe_for(source, before | declared)
 
@@ -131,12 +131,12 @@ def chosen(source: StoreSource, choice: Choice) -> View:
             whole_number(name, number, least)
     if choice.seed is not None and choice.limit is None and choice.per_class is None:
         raise UsageError(f"{opt.seed} says which samples {opt.limit} or {opt.per_class} takes; give one of them")
-    left, classes, known = np.ones(len(source), np.bool_), None, source.info.classes or ()
+    left, classes, all_classes = np.ones(len(source), np.bool_), None, source.info.classes or ()
     if choice.classes is not None or choice.joined:
         # A class name may contain a comma.
-        split = [name for word in choice.joined for name in ([word] if word in known else word.split(","))]
+        split = [name for word in choice.joined for name in ([word] if word in all_classes else word.split(","))]
         labels, classes = _labels(source), _named(source, [*(choice.classes or ()), *split])
-        left &= np.isin(labels, [known.index(name) for name in classes])
+        left &= np.isin(labels, [all_classes.index(name) for name in classes])
     if choice.keys is not None:
         left &= _with_keys(source, choice.keys)
     if choice.rows is not None:
@@ -187,21 +187,21 @@ def _labels(source: StoreSource) -> Numbers:
 
 def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
     """The named classes in the store's order."""
-    known = source.info.classes or ()
-    unknown = [name for name in dict.fromkeys(names) if name not in known]
+    classes = source.info.classes or ()
+    unknown = [name for name in dict.fromkeys(names) if name not in classes]
     if unknown:
-        there = listed(known, _SHOWN)
-        raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.info.root}, which has {there}")
-    return [name for name in known if name in set(names)]
+        shown = listed(classes, _SHOWN)
+        raise UsageError(f"there is no class {plain(unknown[0])!r} in {source.info.root}, which has {shown}")
+    return [name for name in classes if name in set(names)]
 
 
 def _with_keys(source: StoreSource, keys: Sequence[str]) -> NDArray[np.bool_]:
     wanted = set(keys)
-    found = np.fromiter((key in wanted for key in source.all_keys()), np.bool_, len(source))
-    missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(found).tolist()})
+    has_key = np.fromiter((key in wanted for key in source.all_keys()), np.bool_, len(source))
+    missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(has_key).tolist()})
     if missing:
         raise UsageError(f"{len(missing):,} of the keys are not in {source.info.root}: {listed(missing, _SHOWN)}")
-    return found
+    return has_key
 
 
 def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
@@ -211,6 +211,6 @@ def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
     wrong = numbers[(numbers < 0) | (numbers >= len(source))]
     if wrong.size:
         raise UsageError(f"there is no row {wrong[0]}: {source.info.root} has {len(source):,}, counted from 0")
-    found = np.zeros(len(source), np.bool_)
-    found[numbers.astype(np.int64)] = True
-    return found
+    chosen_rows = np.zeros(len(source), np.bool_)
+    chosen_rows[numbers.astype(np.int64)] = True
+    return chosen_rows

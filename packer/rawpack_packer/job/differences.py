@@ -45,7 +45,7 @@ class StoreState:
     restart: str
     """What `--restart` does."""
     holds: str = ""
-    """Of what is finished: "2,000 samples, 1.2 GB"."""
+    """The size of what is finished: "2,000 samples, 1.2 GB"."""
     kind: str = "store"
 
     def refusal(self, what: str, *, resume: bool = False, append: bool = False) -> UsageError:
@@ -133,46 +133,46 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
 
 def _recipe(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What of a recipe differs: options, else libraries."""
-    was, here, found = _comparable(before), _comparable(now), options_unlike(before, now)
-    if not found and was != here:
+    was, here, differs = _comparable(before), _comparable(now), options_unlike(before, now)
+    if not differs and was != here:
         then, value = was.get("libraries") or {}, here.get("libraries") or {}
         differing = _unlike(then, value) if isinstance(then, dict) else []
-        found = [f"{name} was {plain(str(then.get(name)))}, now {value.get(name)}" for name in differing]
-        found = found or ["the stores that it is made of"]
-    return found
+        differs = [f"{name} was {plain(str(then.get(name)))}, now {value.get(name)}" for name in differing]
+        differs = differs or ["the stores that it is made of"]
+    return differs
 
 
 def options_unlike(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The options of two recipes that differ and that a user gives, without what follows from one of them, and what
     each was before."""
-    was, here, found = _comparable(before), _comparable(now), list[str]()
+    was, here, differs = _comparable(before), _comparable(now), list[str]()
     same_format = was.get("format") == here.get("format")
-    for one in RECIPE:
-        then, value = was.get(one.name), here.get(one.name)
-        follows = one.follows and None in (then, value)
-        if then != value and not follows and (same_format or not (one.follows or one.of_some_formats)):
-            given = (
+    for option in RECIPE:
+        then, value = was.get(option.name), here.get(option.name)
+        follows = option.follows and None in (then, value)
+        if then != value and not follows and (same_format or not (option.follows or option.of_some_formats)):
+            shown = (
                 ("given" if then else "not given")
-                if one.is_flag
-                else (one.off or "not given")
+                if option.is_flag
+                else (option.off or "not given")
                 if then is None
                 else then
             )
-            given = ("," if one.name == "crop" else "x").join(map(str, given)) if isinstance(given, tuple) else given
-            found.append(f"{Named(one.name)} was {plain(one.also.get(str(given), str(given)))}")
-    return found
+            shown = ("," if option.name == "crop" else "x").join(map(str, shown)) if isinstance(shown, tuple) else shown
+            differs.append(f"{Named(option.name)} was {plain(option.also.get(str(shown), str(shown)))}")
+    return differs
 
 
 def _comparable(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe as one value compares with another: lists as tuples, sizes by field as one text; of the stores that it
     is made of, the digests."""
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in in_these_words(recipe).items()}
-    sizes = found.pop("sizes", None)
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in in_these_words(recipe).items()}
+    sizes = values.pop("sizes", None)
     if isinstance(sizes, dict):
-        found["size"] = as_text({"image": found.get("size"), **sizes}, "x")
-    if "origin" in found:
-        found["origin"] = tuple(one.get("digest") if isinstance(one, dict) else one for one in found["origin"])
-    return found
+        values["size"] = as_text({"image": values.get("size"), **sizes}, "x")
+    if "origin" in values:
+        values["origin"] = tuple(base.get("digest") if isinstance(base, dict) else base for base in values["origin"])
+    return values
 
 
 def _numbers(classes: Iterable[str] | None) -> dict[str, int]:
@@ -188,14 +188,14 @@ def _holds(stores: Iterable[Path]) -> str:
     """What is in stores: "2,000 samples, 1.2 GB"; of those that are not finished, only the bytes are known."""
     stores = list(stores)
     try:
-        found = [manifests.load(path)[0] for path in stores]
+        loaded = [manifests.load(path)[0] for path in stores]
     except (OSError, RawpackError):
         return text.size(sum(map(destinations.own_bytes, stores)))
-    return _sized(found)
+    return _sized(loaded)
 
 
-def _sized(found: Sequence[Manifest]) -> str:
-    samples, size = sum(one.samples for one in found), sum(one.store_bytes for one in found)
+def _sized(loaded: Sequence[Manifest]) -> str:
+    samples, size = sum(each.samples for each in loaded), sum(each.store_bytes for each in loaded)
     return f"{text.count(samples, 'sample')}, {text.size(size)}"
 
 
@@ -226,7 +226,7 @@ def unsteady(source: Source) -> str:
     count = len(source)
     rows = sorted({0, (count - 1) // 2, count // 2, count - 1})
     first, again = ([_digest(source, i) for i in rows] for _ in range(2))
-    differing = [source.key(i) for i, one, two in zip(rows, first, again, strict=True) if one != two]
+    differing = [source.key(i) for i, before, after in zip(rows, first, again, strict=True) if before != after]
     if not differing:
         return ""
     return (

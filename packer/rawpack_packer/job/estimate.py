@@ -48,9 +48,9 @@ START_S = 0.6
 """Roughly what it takes to start and end the workers of a job, or of a measurement."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _INDEX_BYTES = 64
-"""Of each sample, without its key: label, checksum, offset, and the state of its file."""
+"""For each sample, without its key: label, checksum, offset, and the state of its file."""
 _SHARD_COPY_BYTES = 24
-"""Of each sample, without its key: the columns that an HDF5 shard repeats, and its index of chunks."""
+"""For each sample, without its key: the columns that an HDF5 shard repeats, and its index of chunks."""
 _PAGE = 4096
 _GROWTH = 8
 """A JPEG file of low quality takes at most about this many times its bytes if it must be turned and re-encoded."""
@@ -65,7 +65,7 @@ class Estimate:
     rejected: int
     """How many of the tried samples: a warning, not a representative share."""
     store_bytes: int
-    """Of the finished store; 0 if not known."""
+    """The size of the finished store; 0 if not known."""
     spare_bytes: int
     """Needed in addition while packing."""
     seconds: float
@@ -101,8 +101,8 @@ def estimate(
     # The files of others would be fetched for one sample each.
     rows: Sequence[int] = range(len(source)) if here is None or not len(here) else here.tolist()
     parts = [source.part(rows[k], rows[k] + 1) for k in _spread(len(rows), most)]
-    with contextlib.closing(_trials(parts, recipe, fields, apart=bool(workers) and hasattr(os, "fork"))) as found:
-        for trial in found:
+    with contextlib.closing(_trials(parts, recipe, fields, apart=bool(workers) and hasattr(os, "fork"))) as measured:
+        for trial in measured:
             trials.append(trial)
             if len(trials) >= SAMPLES and time.monotonic() - began > _PATIENCE_S:
                 break
@@ -158,9 +158,9 @@ def most_bytes(source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> i
     """More than the store and its temporary files can take; 0 if it depends on what is in the images."""
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes a JPEG of less than twice its pixels.
-    most = len(source) * (2 * raw + 3 * _PAGE * sum(one.in_shards for one in fields.values()))
+    most = len(source) * (2 * raw + 3 * _PAGE * sum(field.in_shards for field in fields.values()))
     # What the files of further images and of masks have is not known before they are read.
-    alone = sum(one.in_shards for one in fields.values()) == 1
+    alone = sum(field.in_shards for field in fields.values()) == 1
     if not raw and alone and recipe.passes_through and _are_jpeg(source):
         files = source.states()[: len(source), 0]
         if len(files) == len(source) and (files >= 0).all():
@@ -203,8 +203,8 @@ def _try(part: Samples, recipe: Recipe, fields: Mapping[str, Field]) -> _SampleT
     with contextlib.suppress(DecodeError):
         sample = prepare_sample(part[0], recipe, fields)
         made, notes = sample.parts, sample.notes
-        raw = sum(math.prod(one.shape) * np.dtype(fields[name].dtype).itemsize for name, one in made.items())
-        size = {name: _stored(one.data, recipe) for name, one in made.items()}
+        raw = sum(math.prod(stored.shape) * np.dtype(fields[name].dtype).itemsize for name, stored in made.items())
+        size = {name: _stored(stored.data, recipe) for name, stored in made.items()}
     return _SampleTrial(time.perf_counter() - began, size, raw, notes)
 
 

@@ -31,7 +31,7 @@ from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
 
 VERSION = 1
-"""Of the rules of the draw."""
+"""The version of the rules of the draw."""
 TRAIN = "train"
 _AMOUNT = re.compile(r"\d{1,15}(\.\d{1,30})?%?|\.\d{1,30}%?")
 """Python writes 17 digits of 1 / 7, and more of smaller shares."""
@@ -53,19 +53,19 @@ class Draw:
 
 def parse_holdout(texts: Iterable[str]) -> dict[str, str]:
     """Parse `val=0.1`, `val=0.1,test=0.1` or several of these: split -> share, or number from each class."""
-    found: dict[str, str] = {}
+    shares: dict[str, str] = {}
     for text in ",".join(texts).split(","):
         name, _, amount = (part.strip() for part in text.partition("="))
         if not name or not _AMOUNT.fullmatch(amount):
             raise UsageError(f"{opt.holdout(repr(text))}: must be NAME=SHARE or NAME=NUMBER, such as val=0.1 or val=50")
-        if name == TRAIN or name in found:
+        if name == TRAIN or name in shares:
             what = f"{TRAIN} is what remains; name the others" if name == TRAIN else f"names {name!r} twice"
             raise UsageError(f"{opt.holdout(repr(text))}: {what}")
-        found[name] = amount
-    if sum(share(amount) for amount in found.values() if share(amount) < 1) >= 1:
-        amounts = ",".join(f"{name}={amount}" for name, amount in found.items())
+        shares[name] = amount
+    if sum(share(amount) for amount in shares.values() if share(amount) < 1) >= 1:
+        amounts = ",".join(f"{name}={amount}" for name, amount in shares.items())
         raise UsageError(f"{opt.holdout(amounts)}: nothing remains")
-    return found
+    return shares
 
 
 def as_text(amount: float | str) -> str:
@@ -98,9 +98,9 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | 
     taken, alone = np.zeros(len(names), np.int64), []
     short: dict[str, list[int]] = {}
     # What could not be read has no class, and is rejected in train.
-    found = ~np.isin(firsts, unread_of(source))
-    for label in np.unique(classes[found]).tolist():
-        members = np.flatnonzero((classes == label) & found)
+    readable = ~np.isin(firsts, unread_of(source))
+    for label in np.unique(classes[readable]).tolist():
+        members = np.flatnonzero((classes == label) & readable)
         if len(members) == 1:
             alone.append(label)
         ranked = sorted(members.tolist(), key=lambda k: (hashes[k], names[k]))
@@ -115,7 +115,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | 
                 short.setdefault(name, []).append(label)
     of_split = taken[of_sample]
     rows = {name: np.flatnonzero(of_split == k) for k, name in enumerate(splits)}
-    empty = [name for name, found in rows.items() if not len(found)]
+    empty = [name for name, numbers in rows.items() if not len(numbers)]
     if empty:
         none = f"{empty[0]}={holdout[empty[0]]}"
         raise UsageError(
@@ -179,18 +179,18 @@ def parse_split_by(text: str) -> SplitBy:
     if not equals:
         return SplitBy(text, column.strip(), None)
     values: dict[str, tuple[str, ...]] = {}
-    for one in rest.split(","):
-        name, colon, words = (part.strip() for part in one.partition(":"))
-        found = tuple(word.strip() for word in words.split("+"))
-        if not name or not colon or not all(found):
+    for rule in rest.split(","):
+        name, colon, words = (part.strip() for part in rule.partition(":"))
+        parts = tuple(word.strip() for word in words.split("+"))
+        if not name or not colon or not all(parts):
             raise UsageError(
-                f"{opt.split_by(repr(text))}: {one!r} must be SPLIT:VALUES, such as train:1-20 or val:21+23"
+                f"{opt.split_by(repr(text))}: {rule!r} must be SPLIT:VALUES, such as train:1-20 or val:21+23"
             )
-        for word in found:
+        for word in parts:
             ends = _RANGE.fullmatch(word)
             if ends and int(ends[1]) > int(ends[2]):
                 raise UsageError(f"{opt.split_by(repr(text))}: {word} is empty: write the lower number first")
-        values[name] = (*values.get(name, ()), *found)
+        values[name] = (*values.get(name, ()), *parts)
     return SplitBy(text, column.strip(), values)
 
 
@@ -202,15 +202,15 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     """
     values, of_sample = _values(source, by.column, str(opt.split_by(repr(by.column))))
     splits = [_splits_of(value, by) for value in values]
-    wrong = np.array([len(found) != 1 for found in splits])
+    wrong = np.array([len(named) != 1 for named in splits])
     # What could not be read is rejected, in the first split.
     unread = np.zeros(len(source), bool)
     unread[unread_of(source)] = True
     for i in np.flatnonzero(wrong[of_sample] & ~unread).tolist():
-        value, found = values[of_sample[i]], splits[of_sample[i]]
+        value, named = values[of_sample[i]], splits[of_sample[i]]
         line = lines_of(source)(i)
-        what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, found)) or 'no split'}"
-        ranges = [one for words in (by.values or {}).values() for one in words if _TEXT_RANGE.fullmatch(one)]
+        what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, named)) or 'no split'}"
+        ranges = [word for words in (by.values or {}).values() for word in words if _TEXT_RANGE.fullmatch(word)]
         if isinstance(value, str) and ranges:
             what += f"; {by.column} has texts, and ranges such as {ranges[0]} are of whole numbers only: name each text"
         if by.values is None:
@@ -218,12 +218,12 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
         from rawpack_packer.sources.listing.lines import fault
 
         raise fault(source.info.root, line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
-    names = list(by.values) if by.values is not None else sorted({found[0] for found in splits}, key=split_order)
+    names = list(by.values) if by.values is not None else sorted({named[0] for named in splits}, key=split_order)
     number = {name: k for k, name in enumerate(names)}
-    split_of = np.array([number[found[0]] if found else 0 for found in splits])[of_sample]
+    split_of = np.array([number[named[0]] if named else 0 for named in splits])[of_sample]
     split_of[unread] = 0
     rows = {name: np.flatnonzero(split_of == k) for name, k in number.items()}
-    empty = [name for name, found in rows.items() if not len(found)]
+    empty = [name for name, samples in rows.items() if not len(samples)]
     if empty:
         raise UsageError(
             f"{opt.split_by(repr(by.text))}: {plain(empty[0])} gets no sample: {by.column} has the values "
@@ -232,23 +232,23 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     return rows
 
 
-def _values(source: Source, name: str, said: str) -> tuple[list[Value], NDArray[np.int64]]:
+def _values(source: Source, name: str, typed: str) -> tuple[list[Value], NDArray[np.int64]]:
     """The values of a field that occur, and which of them each sample has. said: what the user typed."""
     column, kind = column_of(source, name), source.info.fields.get(name)
     measured = kind is not None and kind.dtype.startswith("float") and not kind.shape
     if column is None and not measured:
         names = [name for name in source.info.fields if column_of(source, name) is not None]
         cure = f"it has {listed(names, _SHOWN)}" if names else f"use a listing, or {opt.key_pattern}"
-        raise UsageError(f"{said}: {source.info.root} has no such column that is known now: {cure}")
+        raise UsageError(f"{typed}: {source.info.root} has no such column that is known now: {cure}")
     if isinstance(column, Texts):
         numbers: dict[str, int] = {}
         of_sample = [numbers.setdefault(column.value(i), len(numbers)) for i in range(len(column))]
         return list(numbers), np.array(of_sample, np.int64)
     if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iub":
         cure = f": declare {opt.fields(f'{name}:str')}" if measured else ""
-        raise UsageError(f"{said}: it contains neither texts nor whole numbers{cure}")
-    found, inverse = np.unique(column.values, return_inverse=True)
-    return [_named(value, name, source) for value in found.tolist()], inverse
+        raise UsageError(f"{typed}: it contains neither texts nor whole numbers{cure}")
+    unique, inverse = np.unique(column.values, return_inverse=True)
+    return [_named(value, name, source) for value in unique.tolist()], inverse
 
 
 def _named(value: Any, column: str, source: Source) -> Value:

@@ -56,7 +56,7 @@ class Before:
     """Samples of all sources so far, including rejected ones."""
     manifest: Manifest | None = None
     digest: str = ""
-    """Of the manifest."""
+    """The manifest's."""
     labels: Mapping[int, int] = field(default_factory=dict)
     """Label -> samples."""
 
@@ -113,12 +113,12 @@ class Job:
 
     @cached_property
     def digest(self) -> str:
-        """Of the source, with the keys of the store: see `journal.source_digest`."""
+        """The digest of the source, with the keys of the store: see `journal.source_digest`."""
         return journal.source_digest(self.source)
 
     @property
     def digest_as_given(self) -> str:
-        """Of the source, with its own keys."""
+        """The digest of the source, with its own keys."""
         return self.digest
 
     @property
@@ -192,7 +192,7 @@ class Job:
         return self.pack()
 
     def pack(self, *, check_free: bool = True) -> Summary:
-        """See `do`."""
+        """What `run` does here, and in a subclass a part of it. Raises as `do`, which gets check_free."""
         try:
             summary = self.finished()
         except UsageError:

@@ -118,7 +118,7 @@ def takes_paths(function: Call, others: Sequence[inspect.Parameter] = ()) -> Cal
     others: keywords that it takes besides its own parameters.
     """
     parameters = [*inspect.signature(function).parameters.values()]
-    kinds = {one.name: str(one.annotation) for one in (*parameters, *others)}
+    kinds = {parameter.name: str(parameter.annotation) for parameter in (*parameters, *others)}
     paths = {name for name, kind in kinds.items() if re.search(r"\b(PathLike|Named|Data)\b", kind)}
     several = {name for name, kind in kinds.items() if "Sequence[Named]" in kind}
 

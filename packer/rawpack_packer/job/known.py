@@ -46,7 +46,7 @@ class There:
     state: StoreState
     recipe: Mapping[str, Any]
     manifest: Manifest | None = None
-    """Of a finished store, all files of which are there with the right size."""
+    """The manifest of a finished store, all files of which are there with the right size."""
     digest: str = ""
     provenance: Mapping[str, Any] | None = None
 
@@ -67,14 +67,14 @@ def there(path: Path, shown_as: str = "") -> There | None:
     return None
 
 
-def check_recipe(found: There, given: Mapping[str, Any]) -> None:
+def check_recipe(before: There, options: Mapping[str, Any]) -> None:
     """Raise UsageError where options of a recipe that a user gave are not those of what is there. What the source may
     decide, size and color, is compared if it is given, or if no source decides so."""
     decided = {"size": (256, "keep"), "color": ("rgb", "gray")}
-    left = {name: found.recipe.get(name) for name, may in decided.items() if found.recipe.get(name) in may}
-    now = make_recipe(**{**left, **given}).as_manifest()
-    if differing := options_unlike(found.recipe, now):
-        raise found.state.refusal(f"the recipe differs: {', '.join(differing)}", resume=True)
+    left = {name: before.recipe.get(name) for name, may in decided.items() if before.recipe.get(name) in may}
+    now = make_recipe(**{**left, **options}).as_manifest()
+    if differing := options_unlike(before.recipe, now):
+        raise before.state.refusal(f"the recipe differs: {', '.join(differing)}", resume=True)
 
 
 def asked_of(url: str, source_options: Mapping[str, Any], recipe: Mapping[str, Any], spool: Spool) -> str:
@@ -86,14 +86,14 @@ def asked_of(url: str, source_options: Mapping[str, Any], recipe: Mapping[str, A
 
 
 def digest_of(url: str, spool: Spool, source_options: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
-    """Of all that a store of files behind URLs follows from: the files that were found, with their sizes and versions,
-    the options, and `url`, which says in which order files come, and which folder in them is packed. "" where there are
-    no files, or a version is not known."""
+    """A digest of all that a store of files behind URLs follows from: the files that were found, with their sizes and
+    versions, the options, and `url`, which says in which order files come, and which folder in them is packed. "" where
+    there are no files, or a version is not known."""
     files = sorted(spool.known.values(), key=lambda file: file.url)
     if not files or not all(file.version for file in files):
         return ""
-    given = {**recipe, **{name: _contents(name, value) for name, value in source_options.items() if value}}
-    about = [__version__, url, [file.digest for file in files], sorted(given.items(), key=lambda item: item[0])]
+    options = {**recipe, **{name: _contents(name, value) for name, value in source_options.items() if value}}
+    about = [__version__, url, [file.digest for file in files], sorted(options.items(), key=lambda item: item[0])]
     return xxhash.xxh3_128_hexdigest(repr(about).encode("utf-8", "surrogateescape"))
 
 
@@ -104,9 +104,9 @@ def _contents(name: str, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def is_done(found: There, run_options: RunOptions, asked: Callable[[], str]) -> bool:
+def is_done(before: There, run_options: RunOptions, asked: Callable[[], str]) -> bool:
     """Whether a finished store is what a run would make. asked: see `asked_of`."""
-    manifest, source = found.manifest, (found.provenance or {}).get("source")
+    manifest, source = before.manifest, (before.provenance or {}).get("source")
     if manifest is None or not isinstance(source, dict) or not source.get("asked"):
         return False
     if len(packing_runs(manifest)) > 1 or (run_options.strict and manifest.rejects.count):
@@ -142,14 +142,14 @@ class Done(Job):
 
     is_new = False
 
-    def __init__(self, found: There, destination: Path, shown_as: str, whole: Callable[[], Job]) -> None:
+    def __init__(self, store: There, destination: Path, shown_as: str, whole: Callable[[], Job]) -> None:
         """whole: gives the job, whose source is then fetched."""
-        assert found.manifest is not None
-        assert found.provenance is not None
-        self.source = self.as_given = _AsPacked(found.manifest, found.provenance)
+        assert store.manifest is not None
+        assert store.provenance is not None
+        self.source = self.as_given = _AsPacked(store.manifest, store.provenance)
         self.destination, self.shown_as = destination, shown_as
         self._whole = whole
-        summary = nothing_to_do(destination, found.manifest, found.digest, self.source)
+        summary = nothing_to_do(destination, store.manifest, store.digest, self.source)
         self._summary = replace(summary, destination=shown_as or str(destination))
 
     def estimate(self) -> DryRun:

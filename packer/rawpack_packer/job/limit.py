@@ -39,7 +39,7 @@ class RejectLimit:
 
     def counted(self, rejects: Iterable[Reject], first: int = 0) -> int:
         """How many of these count as a sample each. first: the number of the source's first sample, see `Reject`."""
-        return sum(one.reason != NOT_SCANNED and one.sample - first not in self.containers for one in rejects)
+        return sum(reject.reason != NOT_SCANNED and reject.sample - first not in self.containers for reject in rejects)
 
     def exceeded_by(self, rejects: int) -> bool:
         """Whether this is more than is allowed, with the containers. rejects: of `counted`."""
@@ -87,7 +87,7 @@ class RejectLimit:
                 self._source[number]
             except DecodeError as error:
                 rejects.append(rejected(number, self._source.key(number), error))
-        reasons = Counter(one.reason for one in rejects).most_common()
+        reasons = Counter(reject.reason for reject in rejects).most_common()
         why = ", ".join(f"{reason} {count}" for reason, count in reasons)
         cure = f"{again()} with {opt.max_rejects(self.share(0, 1))} {'resumes' if begun else 'packs the rest'}"
         if len(self.containers) == self._samples:

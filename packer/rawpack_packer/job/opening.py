@@ -93,15 +93,15 @@ def open_given(
         return opened
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
-    given = {name: value for name, value in source_options.items() if value is not None and value is not False}
-    limit = given.pop("limit", None)
-    for name, value in given.items():
+    options = {name: value for name, value in source_options.items() if value is not None and value is not False}
+    limit = options.pop("limit", None)
+    for name, value in options.items():
         if name not in _OF_DATASETS:
             cure = f"call that column 'key', or pass keys=source[{value!r}]" if name == "key_column" else "leave it out"
             raise UsageError(f"{name}= applies to a path only, and the source is a {type(source).__name__}: {cure}")
     if isinstance(source, Source):
-        if given:
-            raise UsageError(f"{', '.join(f'{name}=' for name in given)}: this source knows its own")
+        if options:
+            raise UsageError(f"{', '.join(f'{name}=' for name in options)}: this source knows its own")
         return _limited(source, limit)
     colors = recipe is None or recipe.get("color") is not None
     scaled = recipe is not None and recipe.get("size") not in (None, "keep") and recipe.get("fit") != "whole"
@@ -111,9 +111,9 @@ def open_given(
 
     of_dataset = partial(DatasetSource, colors=colors, sized=sized, progress=scan)
     if is_stream(source, here=run_options.workers == 0 and run_options.engine is None):
-        given = {**given, "limit": limit}
-        return _taken(source, given, run_options, place, of_dataset, split=split, adds=recipe is None)
-    dataset = of_dataset(source, **given)
+        options = {**options, "limit": limit}
+        return _taken(source, options, run_options, place, of_dataset, split=split, adds=recipe is None)
+    dataset = of_dataset(source, **options)
     if not dataset.in_order and (differs := unsteady(dataset)):
         if run_options.strict:
             raise UsageError(f"{differs}; or leave out {opt.strict} to pack it as it is")
@@ -143,8 +143,8 @@ def open_addition(
         if form is None:
             raise
         fields: Any = source_options.get("fields", ())
-        said = {error.column: form.rpartition(":")[2]}
-        more = {**fields, **said} if isinstance(fields, Mapping) else (*fields, form)
+        form_of_column = {error.column: form.rpartition(":")[2]}
+        more = {**fields, **form_of_column} if isinstance(fields, Mapping) else (*fields, form)
         return opened({**source_options, "fields": more}, other=other, scan=scan)
 
 
@@ -174,7 +174,7 @@ def _limited(source: Source, limit: Any) -> Source:
     number = whole_number("limit", limit, 1)
     if is_of_stores(source):
         raise UsageError(
-            f"{opt.limit} applies to sources that are no store: `rawpack subset --limit` takes samples of one"
+            f"{opt.limit} applies to sources that are not stores: `rawpack subset --limit` takes samples of one"
         )
     unread = unread_of(source)
     rows = np.setdiff1d(np.arange(len(source)), unread)
@@ -200,7 +200,7 @@ def spool_of(place: Path, run_options: RunOptions, options: Mapping[str, Any] | 
 
 def _taken(
     stream: Any,
-    given: dict[str, Any],
+    chosen: dict[str, Any],
     run_options: RunOptions,
     place: Path,
     opened: Callable[..., DatasetSource],
@@ -215,19 +215,19 @@ def _taken(
 
     called = plain(type(stream).__name__)
     folder = (place / WORK / SPOOL / f"stream{split and '-'}{split}").absolute()  # for workers on other machines
-    limit, keys, given = given.pop("limit", None), given.pop("keys", None), {**given, **said_by(stream, given)}
-    names, number = given.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
+    limit, keys, chosen = chosen.pop("limit", None), chosen.pop("keys", None), {**chosen, **said_by(stream, chosen)}
+    names, number = chosen.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
     names = names_by(stream, names)
     packed = None if adds or run_options.restart else journal.states_of_finished(place / split)
     how = How(called, names, number, packed, run_options.restart, classes_by(stream, names))
-    samples = begin(stream, how, lambda first: opened([first], **given, names=names, root=f"<{called}>"))
+    samples = begin(stream, how, lambda first: opened([first], **chosen, names=names, root=f"<{called}>"))
     taking = Taking(run_options.progress)
     try:
         writing.make_folder(folder)
         with alone(folder / "lock", f"reading a stream into {place}"):
             try:
                 dataset = take(samples, folder, how, taking.show)
-                source = opened(dataset, **given, keys=keys, root=f"<{called} of {len(dataset)} samples>")
+                source = opened(dataset, **chosen, keys=keys, root=f"<{called} of {len(dataset)} samples>")
             except UsageError:
                 if packed is not None:
                     destinations.remove_spool(folder)
@@ -257,14 +257,14 @@ def _check_travels(source: DatasetSource) -> None:
 
 def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     """The recipe from what a user wrote. The source decides what was left out or is None."""
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if is_of_stores(source):
-        given = as_stored(source, given)
+        chosen = as_stored(source, chosen)
     elif _is_gray(source):
-        given.setdefault("color", "gray")
+        chosen.setdefault("color", "gray")
     image = source.info.image
-    given.setdefault("size", "256" if image is None or image.resized else "keep")
-    recipe = make_recipe(**given)
+    chosen.setdefault("size", "256" if image is None or image.resized else "keep")
+    recipe = make_recipe(**chosen)
     return msgspec.structs.replace(recipe, origin=source.origin) if is_of_stores(source) else recipe
 
 
@@ -277,13 +277,13 @@ def is_of_stores(source: Source) -> TypeGuard[StoreSource]:
     return isinstance(source, StoreSource)
 
 
-def as_stored(source: StoreSource, given: Mapping[str, Any]) -> dict[str, Any]:
+def as_stored(source: StoreSource, options: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, with the size, color and quality that leave a store's images as they are."""
-    written = output_format(given.get("format", DEFAULT_FORMAT))
+    written = output_format(options.get("format", DEFAULT_FORMAT))
     gray, planes = _is_gray(source), source.holds_planes and "ycgco420" in written.colors
-    whole = {"size": "keep", "color": "gray" if gray else "ycgco420" if planes else "rgb", **given}
-    as_they_are = whole["size"] == "keep" and "crop" not in given and gray == (whole["color"] == "gray")
-    encoded = not given.keys().isdisjoint(("subsampling", "jpeg_tables"))
+    whole = {"size": "keep", "color": "gray" if gray else "ycgco420" if planes else "rgb", **options}
+    as_they_are = whole["size"] == "keep" and "crop" not in options and gray == (whole["color"] == "gray")
+    encoded = not options.keys().isdisjoint(("subsampling", "jpeg_tables"))
     if "quality" in written.options and source.holds_jpeg and as_they_are and not encoded:
         whole.setdefault("quality", "keep")
     return whole

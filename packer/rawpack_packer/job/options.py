@@ -124,9 +124,9 @@ def followed_by(progress: Progress | bool | None) -> Progress:
     return progress
 
 
-def parse_share(given: float | str) -> float:
+def parse_share(share_text: float | str) -> float:
     """Parse `--max-rejects`: "1%", "0.01", or a number of samples. Raises UsageError."""
-    text = str(given).strip()
+    text = str(share_text).strip()
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:

@@ -53,9 +53,9 @@ class Relabeled(Shown):
 
     store: str
     digest: str
-    """Of the store as it is now."""
+    """The store's, as it is now."""
     samples: int
-    """Of the store."""
+    """Samples of the store."""
     named: int
     """Samples that the file has values for."""
     added: tuple[str, ...]
@@ -104,10 +104,10 @@ def relabel_store(
     if journal.read_note(path, journal.AppendNote) is not None:
         raise UsageError(f"{path} has an unfinished append: run it again to resume it first")
     declared = declared_fields(fields if isinstance(fields, Mapping) else list(fields))
-    known = of_floats | {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
-    known = {name: kind for name, kind in known.items() if name not in ("key", "label")}
-    given = read_keyed(new, key_column, declared, known)
-    change = _Change(opened, given, skip_unknown=skip_unknown)
+    kinds = of_floats | {name: _kind_of(field) for name, field in opened.fields.items() if not field.in_shards}
+    kinds = {name: kind for name, kind in kinds.items() if name not in ("key", "label")}
+    values = read_keyed(new, key_column, declared, kinds)
+    change = _Change(opened, values, skip_unknown=skip_unknown)
     stale = tuple(change.columns) if opened.manifest.format == "hdf5" else ()
     if stale and not stale_copies:
         raise UsageError(
@@ -119,7 +119,7 @@ def relabel_store(
         with files.refusals_named(path):
             commit.tidy_finished(path)
     else:
-        _write(path, opened, change, given.where)
+        _write(path, opened, change, values.where)
     return Relabeled(
         str(path),
         manifests.load(path)[1],
@@ -163,9 +163,9 @@ def _write(path: Path, store: Store, change: _Change, where: str) -> None:
 class _Change:
     """The new values, checked: which samples get them, and the fields and classes that the store will have."""
 
-    def __init__(self, store: Store, given: KeyedFields, *, skip_unknown: bool) -> None:
-        self._store, where = store, given.where
-        lines = {given.keys.value(i): i for i in range(len(given.keys))}
+    def __init__(self, store: Store, keyed: KeyedFields, *, skip_unknown: bool) -> None:
+        self._store, where = store, keyed.where
+        lines = {keyed.keys.value(i): i for i in range(len(keyed.keys))}
         self.lines = np.full(len(store), -1, np.int64)
         """(samples,): which line each sample gets its values from; -1 for none."""
         if "key" not in store.fields:
@@ -181,22 +181,22 @@ class _Change:
             )
         if not self.named:
             raise UsageError(f"{where} has no key of {store.path}, whose keys are like {self._key(0)!r}")
-        check_names(given.kinds)
+        check_names(keyed.kinds)
         self.classes, self.new_classes = store.manifest.classes, tuple[str, ...]()
         self.fields, self.columns = dict(store.fields), dict[str, Column]()
         self._of_labels = self.lines
-        if "label" in given.kinds and "label" in store.fields:
-            self._of_labels = np.where(np.append(given.unlabelled, True)[self.lines], -1, self.lines)
-            if given.kinds.keys() == {"label"}:
+        if "label" in keyed.kinds and "label" in store.fields:
+            self._of_labels = np.where(np.append(keyed.unlabelled, True)[self.lines], -1, self.lines)
+            if keyed.kinds.keys() == {"label"}:
                 self.named = int((self._of_labels >= 0).sum())
                 if not self.named:
                     raise UsageError(f"{where}: its column label is empty: fill it in for each sample that changes")
-        for name, kind in given.kinds.items():
-            column = given.columns[name]
+        for name, kind in keyed.kinds.items():
+            column = keyed.columns[name]
             if name == "label" and not (self._of_labels >= 0).any():
                 continue
             if name == "label":
-                column = self._labels(given, column)
+                column = self._labels(keyed, column)
                 kind = FieldKind("int64") if self.classes is not None else kind
             self.fields[name] = self._field(name, kind, where)
             self.columns[name] = column
@@ -229,27 +229,27 @@ class _Change:
             )
         return field
 
-    def _labels(self, given: KeyedFields, column: Column) -> Column:
+    def _labels(self, keyed: KeyedFields, column: Column) -> Column:
         """Labels as numbers of the store's classes."""
         old = self.classes
         if not isinstance(column, Numbers) or column.values.ndim != 1 or column.values.dtype.kind not in "iu":
             if old is not None:
-                raise UsageError(f"{given.where}: label must be class names, or the numbers of classes, such as 0")
+                raise UsageError(f"{keyed.where}: label must be class names, or the numbers of classes, such as 0")
             return column
         values = column.values.astype(np.int64)
-        if given.names is not None:
+        if keyed.names is not None:
             if old is None and "label" in self._store.fields and (self.lines_of("label") < 0).any():
                 raise UsageError(
-                    f"{given.where}: labels are class names here, and {self._store.path} has no classes: every sample "
+                    f"{keyed.where}: labels are class names here, and {self._store.path} has no classes: every sample "
                     "needs one"
                 )
-            self.new_classes = tuple(name for name in given.names if name not in {*(old or ()), _NONE})
+            self.new_classes = tuple(name for name in keyed.names if name not in {*(old or ()), _NONE})
             self.classes = classes_with(self.new_classes, old or (), self._store, other_splits(self._store)[0])
             numbers = {_NONE: -1} | {name: number for number, name in enumerate(self.classes)}
-            values = np.append([numbers[name] for name in given.names], -1)[values]
+            values = np.append([numbers[name] for name in keyed.names], -1)[values]
         elif old is not None and (wrong := np.flatnonzero((values < -1) | (values >= len(old)))).size:
             raise UsageError(
-                f"{given.where}: label {values[wrong[0]]} of {given.keys.value(int(wrong[0]))!r} is no class of "
+                f"{keyed.where}: label {values[wrong[0]]} of {keyed.keys.value(int(wrong[0]))!r} is not a class of "
                 f"{self._store.path}, which has {len(old)}, counted from 0"
             )
         return Numbers(values)
@@ -332,10 +332,10 @@ def _copied(store: Store, name: str, field: Field) -> dict[str, list[NDArray[Any
     }
     if field.kind in ("text", "ragged"):
         offsets = columns[f"{name}.offset"]
-        ends = np.cumsum([0, *(int(one[-1]) for one in offsets)])
+        ends = np.cumsum([0, *(int(offset[-1]) for offset in offsets)])
         columns[f"{name}.offset"] = [
             offsets[0],
-            *(one[1:] + end for one, end in zip(offsets[1:], ends[1:], strict=False)),
+            *(offset[1:] + end for offset, end in zip(offsets[1:], ends[1:], strict=False)),
         ]
     return columns
 
@@ -351,8 +351,8 @@ def _replaced(store: Store, lines: Numbering, name: str, field: Field, column: C
         return {name: [values]}
     if isinstance(column, Texts | TextLists):
         old = store.columns.ragged(name, every) if len(new) < len(lines) else []
-        given = column.texts if isinstance(column, TextLists) else column
-        texts = [old[i].tobytes() if line < 0 else given.raw(line) for i, line in enumerate(lines.tolist())]
+        new_texts = column.texts if isinstance(column, TextLists) else column
+        texts = [old[i].tobytes() if line < 0 else new_texts.raw(line) for i, line in enumerate(lines.tolist())]
         return {name: [np.frombuffer(b"".join(texts), np.uint8)], f"{name}.offset": [_offsets(texts)]}
     assert isinstance(column, RaggedColumn)
     kept = store.columns.ragged(name, every) if len(new) < len(lines) else []
@@ -371,10 +371,10 @@ def _counts(manifest: Manifest, classes: tuple[str, ...] | None, labels: Numberi
     """The counts of the store with these labels, (samples,)."""
     if classes is None:
         return manifest.counts
-    numbers, found = np.unique(labels[labels >= 0], return_counts=True)
+    numbers, numbers_of_samples = np.unique(labels[labels >= 0], return_counts=True)
     changed = {
         "unlabelled": int((labels < 0).sum()),
-        "classes_of_one": int((found == 1).sum()),
+        "classes_of_one": int((numbers_of_samples == 1).sum()),
         "empty_classes": len(classes) - len(numbers),
     }
     return dict(sorted((manifest.counts | changed).items()))

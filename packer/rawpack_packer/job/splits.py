@@ -75,7 +75,7 @@ def set_of(
 def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
     """The sources of the splits in the folder or archive `root`, with the classes of all splits.
 
-    Raises UsageError where one is missing, or only some have classes, or for a URL of what is no archive.
+    Raises UsageError where one is missing, or only some have classes, or for a URL that is not an archive's.
     """
     if is_url(root):
         from rawpack_packer.sources.archives.source import split_path
@@ -121,7 +121,7 @@ def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
     """The splits that the values of a field make of a source, and their set."""
     rows = draws.divide(source, by)
     chosen = SplitSet(splits=_checked(list(rows), str(opt.split_by)), split_by=by.text)
-    return {name: View(source, found) for name, found in rows.items()}, chosen
+    return {name: View(source, numbers) for name, numbers in rows.items()}, chosen
 
 
 def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *, restart: bool) -> None:
@@ -130,20 +130,20 @@ def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *,
     A destination may be missing, an empty folder, or this very set, finished or not. A set that was not drawn may get
     further splits.
     """
-    there = {path.name for path in destination.iterdir()} if destination.is_dir() else set[str]()
-    there -= {_TEMPORARY}  # left by a run that was killed
+    names = {path.name for path in destination.iterdir()} if destination.is_dir() else set[str]()
+    names -= {_TEMPORARY}  # left by a run that was killed
     if destinations.has_only_spool(destination):
-        there -= {WORK}
-    if not there:
+        names -= {WORK}
+    if not names:
         destinations.check(destination / chosen.splits[0] if destination.is_dir() else destination, sources)
         return
-    if manifests.NAME in there:
+    if manifests.NAME in names:
         raise UsageError(f"{destination} is a store without splits; name an empty or a new folder")
     before = read_splits(destination)
     if before is None:
         destinations.check(destination, sources)
         raise UsageError(f"{destination} contains a store that was begun without splits; name an empty or a new folder")
-    others = sorted(there - {SPLITS, *before.splits})
+    others = sorted(names - {SPLITS, *before.splits})
     if others:
         raise UsageError(f"{destination} contains other files ({listed(others, 3)}); name another folder")
     not_drawn = not before.divided_here and not chosen.divided_here
@@ -174,19 +174,19 @@ def splits_job(
     where = destinations.local_folder(destination, cure)
     names, amounts = _asked(splits, holdout)
 
-    def opened(one: Any, split: str | None = None, named: str = "") -> Source:
+    def opened(part: Any, split: str | None = None, named: str = "") -> Source:
         about = source_options
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(
-            one, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan
+            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan
         )  # fmt: skip
 
-    def made(one: Source) -> Recipe:
-        return recipe_for(one, recipe)
+    def made(part: Source) -> Recipe:
+        return recipe_for(part, recipe)
 
     if split_by is not None:
-        if any(one is not None for one in (names, amounts, seed, group_by)):
+        if any(option is not None for option in (names, amounts, seed, group_by)):
             others = f"{opt.splits}, {opt.holdout}, {opt.seed} and {opt.group_by}"
             raise UsageError(f"{opt.split_by} divides the source by itself: leave out {others}")
         by, run_options = draws.parse_split_by(split_by), run_options.connected()
@@ -197,7 +197,7 @@ def splits_job(
         if names is not None or amounts is not None:
             raise UsageError("a dict has the splits already: leave out splits= and holdout=")
         names = list(divided)
-    elif all(one is None for one in (names, amounts, seed, group_by)) or (
+    elif all(option is None for option in (names, amounts, seed, group_by)) or (
         names is not None and not isinstance(source, str | os.PathLike)
     ):
         raise UsageError("give a dict of splits; or a path and splits=; or holdout=, such as {'val': 0.1}")
@@ -205,7 +205,7 @@ def splits_job(
     check(where, opening.paths_of(source), chosen, restart=run_options.restart)
     run_options, drawn = run_options.connected(), None
     if divided is not None:
-        sources = one_numbering({name: opened(one, named=name) for name, one in divided.items()})
+        sources = one_numbering({name: opened(part, named=name) for name, part in divided.items()})
     elif names is not None:
         root = os.fspath(source)
         if source_options.get("kind") is None and source_options.get("labels_file") is None:
@@ -327,26 +327,26 @@ def _before(store: Path) -> journal.JobNote | Manifest | None:
         try:
             return manifests.load(store)[0]
         except StoreError as error:
-            there = differences.set_at(store.parent)
-            raise UsageError(f"{error}; `rawpack inspect --verify` shows more. {there.restart}") from None
+            sets = differences.set_at(store.parent)
+            raise UsageError(f"{error}; `rawpack inspect --verify` shows more. {sets.restart}") from None
     return journal.read_note(store, journal.JobNote)
 
 
 def stores_of(destination: Path) -> dict[str, Path]:
     """Name and folder of each split of a set, in their order, packed or not; empty where it is not a set."""
-    found = read_splits(destination)
-    return {} if found is None else {name: destination / name for name in found.splits}
+    split_set = read_splits(destination)
+    return {} if split_set is None else {name: destination / name for name in split_set.splits}
 
 
 def class_problems(stores: Mapping[str, Path]) -> list[tuple[str, str]]:
     """Each split in which a label is another class than in the others, and what to say about it. Splits that were
     appended to may have more classes."""
-    found = {name: manifests.load(path)[0].classes or () for name, path in stores.items()}
-    longest = max(found, key=lambda name: len(found[name]), default="")
+    classes_of = {name: manifests.load(path)[0].classes or () for name, path in stores.items()}
+    longest = max(classes_of, key=lambda name: len(classes_of[name]), default="")
     return [
         (name, f"its classes are not numbered as those of {longest}")
-        for name, classes in found.items()
-        if classes != found[longest][: len(classes)]
+        for name, classes in classes_of.items()
+        if classes != classes_of[longest][: len(classes)]
     ]
 
 

@@ -37,7 +37,7 @@ _SHOWN = 5
 _BATCH = 256
 """Samples of a batch in the line that reads the store, which has no more than the store."""
 _SIDE = 224
-"""Of its images, where they differ in size; smaller ones were scaled to their own."""
+"""The side of its images, where they differ in size; smaller ones were scaled to their own."""
 _LOOKED = 8
 """Images whose sizes are compared with that of the store."""
 _LARGEST = 64 << 20
@@ -102,10 +102,10 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
     scales = list[int]()
     for k in range(min(_LOOKED, len(source))):
         row = k * len(source) // min(_LOOKED, len(source))
-        found = image_file_of(source.part(row, row + 1), 0)
-        if found is None:
+        file = image_file_of(source.part(row, row + 1), 0)
+        if file is None:
             return ""
-        path, offset, size = found
+        path, offset, size = file
         if not 0 < size <= _LARGEST:
             continue  # negative for what could not be looked into
         try:
@@ -131,12 +131,12 @@ def zstd_hint(source: Source, recipe: Recipe) -> str:
     """What `--compression zstd` would save of masks, and of all images with them; "" where there are none, or the
     store has no such compression, or has it. A few samples are packed, in a child process."""
     fields = store_fields(recipe, source)
-    names = [name for name, one in fields.items() if one.kind == "mask" and one.encoding == "raw"]
+    names = [name for name, field in fields.items() if field.kind == "mask" and field.encoding == "raw"]
     if not names or "zstd" not in output_format(recipe.format).compressions or not zstd.is_installed():
         return ""
     packed = msgspec.structs.replace(recipe, compression="zstd")
     try:
-        raw, small = (estimate(source, one, store_fields(one, source), 1, _LOOKED).by_field for one in (recipe, packed))
+        raw, small = (estimate(source, way, store_fields(way, source), 1, _LOOKED).by_field for way in (recipe, packed))
     except PackError:
         return ""  # packing says why
     if not raw or not small:
@@ -277,12 +277,12 @@ class Summary(Shown):
             rows.append(("bytes", f"{size}, {ratio} the {text.size(self.bytes_in)} of {files}"))
         rows += [("time", _time(self)), ("stored in", f"{path}: {amount}")]
         options = ", shuffle=True" if self.shuffle else ""
-        images = [one for one in manifest.fields.values() if one.kind == "image"]
+        images = [field for field in manifest.fields.values() if field.kind == "image"]
         recipe = Recipe.of_manifest(manifest.recipe)
         differing = {
             name: min(_SIDE, *(recipe.of(name, None).target or (_SIDE,)))
-            for name, one in manifest.fields.items()
-            if one.kind == "image" and not one.uniform
+            for name, field in manifest.fields.items()
+            if field.kind == "image" and not field.uniform
         }
         if differing:
             options += f", image_size={next(iter(differing.values())) if len(images) == 1 else differing}"
@@ -307,17 +307,17 @@ class AppendSummary(Shown):
     """The result of an append. All numbers are of samples."""
 
     summary: Summary
-    """Of the store as it is now; `seen` and other numbers of this run count samples of this source."""
+    """The summary of the store as it is now; `seen` and other numbers of this run count samples of this source."""
     added: int
     rejected: int
     existing: int
     """Left out, since the store or a split drawn with it had or had rejected them."""
     changed: int
-    """Of the existing ones: those whose file changed since; the store keeps the old sample."""
+    """Those of the existing ones whose file changed since; the store keeps the old sample."""
     later: int
     """Came to the source after an append began that this run finished: the next append adds them."""
     unreadable: int = 0
-    """Of the rejected ones: files that could not be read."""
+    """Those of the rejected ones that are files which could not be read."""
 
     def __repr__(self) -> str:
         return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
@@ -409,7 +409,7 @@ def _suffixes(name: str, summary: Summary) -> str:
     """The suffixes of the files that a count counts: " (.json 24, .md 1)"."""
     if name not in ("other_files", "unnamed_members") or not summary.info.skipped:
         return ""
-    most = sorted(summary.info.skipped.items(), key=lambda one: (-one[1], one[0]))
+    most = sorted(summary.info.skipped.items(), key=lambda item: (-item[1], item[0]))
     shown = text.listed([f"{suffix or 'no suffix'} {count:,}" for suffix, count in most], _SHOWN)
     return f" ({shown})"
 

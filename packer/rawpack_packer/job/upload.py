@@ -73,10 +73,10 @@ class Upload(Job):
     def run(self) -> Summary:
         """As that of a job, and upload it."""
         target, place = self._target, self._place
-        there = target.sizes()
-        _check_foreign(target, there)
+        sizes = target.sizes()
+        _check_foreign(target, sizes)
         with files.refusals_named(place.store), place.locked():
-            complete = manifests.NAME in there and not self.run_options.restart
+            complete = manifests.NAME in sizes and not self.run_options.restart
             if complete:
                 # All files except the shards show whether it is this job's.
                 place.forget()
@@ -88,11 +88,11 @@ class Upload(Job):
                 target.put(begun, BEGUN)
                 if self.run_options.restart:
                     # First the manifest; the mark of ours stays.
-                    for name in sorted(set(there) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
+                    for name in sorted(set(sizes) - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
                         target.remove(name)
                     place.forget()
                 else:
-                    place.check_sent(there)
+                    place.check_sent(sizes)
             uploader = _Uploader(target, place, self.run_options.progress)
             self.run_options = dataclasses.replace(self.run_options, progress=uploader)
             try:
@@ -169,10 +169,10 @@ class _Scratch:
             sparse.truncate(size)
         writing.replace(temporary, self.store / name, below=self.base)
 
-    def check_sent(self, there: Mapping[str, int]) -> None:
+    def check_sent(self, sizes: Mapping[str, int]) -> None:
         """Have the job pack those shards again that were uploaded but are gone from the URL."""
         sent = self.sent()
-        lost = {name for name in sent if self._size(name) != there.get(name)}
+        lost = {name for name in sent if self._size(name) != sizes.get(name)}
         if lost and (self.store / manifests.NAME).exists():
             self.forget()  # a finished job has no notes of its parts
         else:
@@ -265,14 +265,14 @@ class _Uploader:
         """Shard files of finished parts that are not uploaded yet."""
         store = self._place.store
         if (store / manifests.NAME).exists():
-            found = [record for shard in manifests.load(store)[0].shards for record in shard.files]
+            records = [record for shard in manifests.load(store)[0].shards for record in shard.files]
         else:
             for path in sorted(store.glob(f"{WORK}/part-*.done")):
                 done = self._records.get(path) or read_record(store, int(path.stem.removeprefix("part-")))
                 if done is not None:
                     self._records[path] = done if isinstance(done, tuple) else done.files
-            found = [record for records in self._records.values() for record in records]
-        return [record for record in found if record.name not in self._sent]
+            records = [record for part in self._records.values() for record in part]
+        return [record for record in records if record.name not in self._sent]
 
     def _send(self, record: FileRecord) -> None:
         path = self._place.store / record.name
@@ -283,12 +283,12 @@ class _Uploader:
         self._sent.add(record.name)
 
 
-def _check_foreign(target: RemoteFolder, there: Mapping[str, int]) -> None:
+def _check_foreign(target: RemoteFolder, sizes: Mapping[str, int]) -> None:
     """Raise UsageError where files that are not a store's are at the URL."""
-    names = sorted(name for name in there if not destinations.is_ours(name.split("/")[0]))
+    names = sorted(name for name in sizes if not destinations.is_ours(name.split("/")[0]))
     if names:
         raise UsageError(f"{target} contains other files ({listed(names, 3)}); name an empty or a new folder")
-    if there and not {manifests.NAME, BEGUN} & set(there):
+    if sizes and not {manifests.NAME, BEGUN} & set(sizes):
         raise UsageError(
             f"{target} contains what looks like a store without its {manifests.NAME}: put that back, or remove the "
             "folder, or name another"
@@ -353,14 +353,14 @@ class RemoteFolder:
             system, path = filesystem(self.url, self._options)
             system.invalidate_cache()
             try:
-                found = system.find(path, detail=True)
+                entries = system.find(path, detail=True)
             except FileNotFoundError:
-                found = {}
+                entries = {}
             # fsspec would make the bucket unasked, which is for its owner to decide.
-            if not found and self._remote.has_no_bucket():
+            if not entries and self._remote.has_no_bucket():
                 raise UsageError(f"{self}: there is no such bucket; create it first, or correct its name")
             start = len(path.rstrip("/")) + 1
-            return {name[start:]: int(about["size"] or 0) for name, about in found.items() if name[start:]}
+            return {name[start:]: int(about["size"] or 0) for name, about in entries.items() if name[start:]}
 
         return self._tried("", "listed", look, 0)
 
@@ -380,11 +380,11 @@ class RemoteFolder:
         size = path.stat().st_size
 
         def upload() -> None:
-            system, there = filesystem(join(self.url, name), self._options)
-            system.makedirs(system._parent(there), exist_ok=True)
-            system.put_file(str(path), there)
+            system, remote_path = filesystem(join(self.url, name), self._options)
+            system.makedirs(system._parent(remote_path), exist_ok=True)
+            system.put_file(str(path), remote_path)
             system.invalidate_cache()
-            arrived = system.info(there)["size"]
+            arrived = system.info(remote_path)["size"]
             if arrived != size:
                 raise OSError(f"{arrived} of {size} bytes arrived")
 
@@ -394,9 +394,9 @@ class RemoteFolder:
         """Remove a file, if it is there."""
 
         def remove() -> None:
-            system, there = filesystem(join(self.url, name), self._options)
+            system, remote_path = filesystem(join(self.url, name), self._options)
             try:
-                system.rm_file(there)
+                system.rm_file(remote_path)
             except FileNotFoundError:
                 return
 

@@ -106,7 +106,7 @@ FITS, COLORS, CHECKS, SUBSAMPLINGS, JPEG_TABLES, DEPTHS = map(
 INTERPOLATIONS = ("area", "bilinear", "bicubic", "lanczos", "nearest")
 """As users write them, here and in transforms."""
 Names = Callable[[Any], str]
-"""Names an option with a value, in a message: see `naming.Named`."""
+"""Names an option with a value, in a message: see `options.Named`."""
 _MAX_SIDE = 65_500
 """libjpeg's limit, and enough for any raw store."""
 

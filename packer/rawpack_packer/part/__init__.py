@@ -40,7 +40,7 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     files: tuple[FileRecord, ...]
     placements: dict[str, Placement]
-    """Of each image and mask field; empty if every sample was rejected, so that there is no shard."""
+    """The place of each image and mask field; empty if every sample was rejected, so that there is no shard."""
     columns: dict[str, bytes]
     """All other fields and the index: "label", "image.xxh3", "image.offset", ... -> the bytes of their rows. Texts
     (UTF-8) and ragged fields have all rows one after another, and "key.length", int64 (rows,)."""
@@ -63,11 +63,11 @@ class PartTask:
     samples: Samples
     recipe: Recipe
     fields: Mapping[str, Field]
-    """Of the store."""
+    """Those of the store."""
     destination: str
     strict: bool = False
     max_rejects: int = sys.maxsize
-    """Of the whole job: an engine may stop once a single part has more."""
+    """For the whole job: an engine may stop once a single part has more."""
     alone: bool = False
     """Whether one worker prepares all of it: others would fetch files again that a full spool has no room for."""
     token: str = ""

@@ -64,7 +64,7 @@ def prepare_item(samples: Samples, i: int, recipe: Recipe, fields: Mapping[str, 
         else:
             others = [item.fields.get(name) for name, field in fields.items() if field.in_shards and name != IMAGE]
             read = item.image, *others
-            size = sum(len(one) if isinstance(one, bytes) else getattr(one, "nbytes", 0) for one in read)
+            size = sum(len(value) if isinstance(value, bytes) else getattr(value, "nbytes", 0) for value in read)
         sample = prepare_sample(item, recipe, fields)
     except DecodeError as error:
         return PreparedItem(samples.key(i), error, size, None)
@@ -171,16 +171,16 @@ class ReadAhead:
             return
         ranges, count = list[tuple[str, int, int]](), 0
         while self._next < self._stop and len(self._asked) < _FILES and self._bytes < _BYTES:
-            found = image_file_of(self._samples, self._next)
-            self._asked[self._next] = size = 0 if found is None else min(found[2], _BYTES)
+            file = image_file_of(self._samples, self._next)
+            self._asked[self._next] = size = 0 if file is None else min(file[2], _BYTES)
             self._bytes += size
             self._next += 1
-            if found is None or size <= 0:
+            if file is None or size <= 0:
                 continue
-            (path, offset, _), count = found, count + 1
+            (path, offset, _), count = file, count + 1
             if ranges and ranges[-1][0] == path and 0 <= offset - ranges[-1][2] <= _GAP:
                 offset = ranges.pop()[1]
-            ranges.append((path, offset, found[1] + size))
+            ranges.append((path, offset, file[1] + size))
         self._joined = len(ranges) < count
         for path, start, end in ranges:
             _ask(path, start, end - start)

@@ -68,13 +68,13 @@ def _texts(name: str, value: object) -> str:
     """A list of texts as JSON."""
     if not are_texts(value):
         raise DecodeError(BAD_FIELD, f"{name} is a {type(value).__name__}; its field is lists of texts")
-    return msgspec.json.encode([_text(name, one) for one in value]).decode()  # type: ignore[attr-defined]
+    return msgspec.json.encode([_text(name, text) for text in value]).decode()  # type: ignore[attr-defined]
 
 
-def _equal(stored: NDArray[Any], given: NDArray[Any]) -> NDArray[np.bool_]:
+def _equal(stored: NDArray[Any], original: NDArray[Any]) -> NDArray[np.bool_]:
     """Whether each number kept its value, compared exactly, as Python's numbers are."""
-    pairs = zip(stored.reshape(-1).tolist(), given.reshape(-1).tolist(), strict=True)
-    return np.array([a == b for a, b in pairs], np.bool_).reshape(given.shape)
+    pairs = zip(stored.reshape(-1).tolist(), original.reshape(-1).tolist(), strict=True)
+    return np.array([a == b for a, b in pairs], np.bool_).reshape(original.shape)
 
 
 def _named(array: NDArray[Any]) -> str:
@@ -96,17 +96,17 @@ def boxes_by_recipe(
     the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut", "boxes_outside"
     or "boxes_empty" for each such box. Raises DecodeError for an invalid row.
     """
-    given = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
-    if given.size not in (None, size):
+    drawn = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
+    if drawn.size not in (None, size):
         raise DecodeError(
             BAD_FIELD,
-            f"{name} were drawn in an image of {given.size} (height, width), but the image has {size}: was it turned "
+            f"{name} were drawn in an image of {drawn.size} (height, width), but the image has {size}: was it turned "
             "or resized since?",
         )
-    rows = np.asarray(given.rows)
+    rows = np.asarray(drawn.rows)
     rows = rows[None] if rows.ndim == 1 and rows.size else rows
     whole = as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape))
-    boxes = _corners(name, np.asarray(whole), given.form, size)
+    boxes = _corners(name, np.asarray(whole), drawn.form, size)
     move, after = _move(recipe, size, times)
     corners = moved(boxes[:, :4], move)
     inside, kept = cut(corners, (0.0, 0.0, float(after[1]), float(after[0])))
@@ -131,17 +131,17 @@ def follower_by_recipe(
     are stored. Raises DecodeError for what does not fit the boxes, or is not finite."""
     rows = value.rows if isinstance(value, Fractions) else value
     if field.follows == "rows":
-        given = np.asarray(as_stored(name, rows, field))
+        values = np.asarray(as_stored(name, rows, field))
     else:
-        given = np.asarray(as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape)))
-        if not np.isfinite(given).all():
+        values = np.asarray(as_stored(name, rows, Field(kind="ragged", dtype="float64", shape=field.shape)))
+        if not np.isfinite(values).all():
             raise DecodeError(BAD_FIELD, f"{name} has a number that is not finite")
-    if problem := misfit(given, field, len(kept)):
+    if problem := misfit(values, field, len(kept)):
         raise DecodeError(BAD_FIELD, f"{name}: {problem}")
     if isinstance(value, Fractions):
-        given[..., :2] *= size[1], size[0]
+        values[..., :2] *= size[1], size[0]
     move, after = _move(recipe, size, times)
-    moved = follow(name, given, field, kept, move, (0.0, 0.0, float(after[1]), float(after[0])))
+    moved = follow(name, values, field, kept, move, (0.0, 0.0, float(after[1]), float(after[0])))
     return np.asarray(as_stored(name, moved, field))
 
 

@@ -65,7 +65,7 @@ class Stored:
     shape: tuple[int, ...]
     """The shape of the values: (H, W, C), or any other for arrays."""
     range: Range | None = None
-    """Of the values, where the field is `ranged` and any is finite."""
+    """Range of the values, where the field is `ranged` and any is finite."""
 
 
 @dataclass(frozen=True)
@@ -137,17 +137,17 @@ def _further(
             raise DecodeError(error.reason, f"{name}: {error.detail}") from error
     if field.kind == "mask":
         return _exact(name, value, recipe, field, size, of_image)[0]
-    own, found = recipe.of(name, field.shape[2]), list[str]()
+    own, own_notes = recipe.of(name, field.shape[2]), list[str]()
     if field.exact:
         stored, was = _exact(name, value, own, field, times=times)
     else:
         if own.pixels != recipe.pixels and _named(name, _has_colors, value):
             raise DecodeError(BAD_FIELD, f"{name}: it is in color, and the first one is gray")
-        stored, was, _ = _named(name, _picture, item, name, value, own, field, found, times)
+        stored, was, _ = _named(name, _picture, item, name, value, own, field, own_notes, times)
     if was != size and (recipe.crop is not None or (own.target is not None and not recipe.sizes)):
         with speaking_python(False):  # what is rejected is the same, whoever packs
             raise DecodeError(BAD_FIELD, unlike(name, was, size, recipe))
-    notes += [note for note in found if note not in notes]  # counts are of samples
+    notes += [note for note in own_notes if note not in notes]  # counts are of samples
     return stored
 
 

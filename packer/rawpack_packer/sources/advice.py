@@ -20,7 +20,7 @@ from rawpack_packer.errors import AdvisedError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.folder import NoImageError
@@ -135,7 +135,7 @@ def refuse_folder(folder: Path, error: NoImageError) -> None:
     (modules, load), name = _LOADERS[each], _first_array(folder, each)
     label, named = (", 'label': paths[i].parent.name", "\nnames = sorted({path.parent.name for path in paths})")
     raise _class(
-        f"no image in {where}: it contains {suffixes[each]:,} files with {each}",
+        f"no image in {where}: it contains {count(suffixes[each], 'file')} with {each}",
         f"pathlib, {modules}",
         f"paths = sorted(pathlib.Path({os.fspath(folder)!r}).rglob('*{each}'))" + named * classes,
         "len(paths)",
@@ -253,7 +253,7 @@ def _of_beton(file: Path) -> AdvisedError:
     image = next(name for name, kind in fields.items() if kind == 2)
     others = "".join(f", {name!r}: rows[i][{name!r}]" for name, kind in fields.items() if kind != 2)
     return _class(
-        f"{plain(where)} is FFCV's, and has {samples:,} samples with {plain(', '.join(fields))}",
+        f"{plain(where)} is FFCV's, and has {count(samples, 'sample')} with {plain(', '.join(fields))}",
         "numpy as np",
         f"file = np.memmap({where!r}, np.uint8, 'r')\n"
         f"rows = np.ndarray({samples}, np.dtype([{dtype}], align=True), file, {24 + 1041 * count})\n"
@@ -352,7 +352,7 @@ def of_groups(path: str, data_sets: Collection[DataSet]) -> AdvisedError | None:
     if not images:
         return None
     return _class(
-        f"{plain(path)} has a group for each of {len(groups):,} samples, with {listed([*first], 8)}",
+        f"{plain(path)} has a group for each of {count(len(groups), 'sample')}, with {listed([*first], 8)}",
         "h5py",
         f"data = h5py.File({path!r}){f'[{parent!r}]' if parent else ''}\nkeys = sorted(data)",
         "len(keys)",

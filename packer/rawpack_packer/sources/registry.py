@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack.remote.url import refuse_url
+from rawpack.remote.url import filesystem, refuse_url
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
@@ -345,6 +345,7 @@ class _SourceOpening:
         if listing.is_url:
             if self.spool is None:
                 refuse_url(listing)
+            filesystem(os.fspath(listing), self.spool.options)  # a missing package is named before the kind is asked for
             remote = sorted(name for name, kind in KINDS.items() if kind.remote)
             raise UsageError(
                 f"{source_name(listing)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "

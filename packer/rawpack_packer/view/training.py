@@ -162,7 +162,7 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
         "batches": len(batches),
         "samples": tiles,
         "fields": {
-            name: (f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else f"{len(values)} arrays")
+            name: (f"{values.dtype} {values.shape}" if isinstance(values, np.ndarray) else count(len(values), "array"))
             + (f", {_mean_and_std(values)}" if name in store.images else "")
             for name, values in batch.items()
         },

@@ -37,7 +37,7 @@ _GZIP_LEVEL = 4
 _OVERHEAD, _PER_CHUNK = 256 << 10, 40
 """Bytes: more than HDF5 adds for one dataset with its attributes, and for each chunk in its index."""
 _END_OF_FILE = slice(28, 36)
-"""Of the superblock, versions 2 and 3: "End of File Address" in HDF5's format specification."""
+"""Bytes of the superblock, versions 2 and 3: "End of File Address" in HDF5's format specification."""
 _MOST_PADDED = 8
 """Texts are padded to the longest if they take at most this many times their bytes then."""
 _COPY_BYTES = 8 << 20
@@ -58,7 +58,7 @@ _PLANES = (
 
 
 class Hdf5Writer:
-    """See `ShardWriter`."""
+    """Writes the fields of a shard into one HDF5 file."""
 
     def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
         (self._path,) = paths
@@ -212,8 +212,8 @@ class _ImageDataset:
         if not self._field.uniform:
             values, most = self._size // self._dtype.itemsize, FLAT_CHUNK // self._dtype.itemsize
             return (values,), (min(most, values),)
-        one = self._field.stored_shape
-        return (rows, *one), (min(self._recipe.chunk or 1, rows), *one)
+        shape = self._field.stored_shape
+        return (rows, *shape), (min(self._recipe.chunk or 1, rows), *shape)
 
     def _write_deflated(self, dataset: Any, room: _Room, chunk: tuple[int, ...], chunk_bytes: int) -> NDArray[np.int64]:
         self._spool.seek(0)
@@ -282,12 +282,12 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
         for row in range(rows):
             expected = reader.stored(row)
             if field.uniform:
-                found = np.asarray(data[row]).reshape(-1).view(np.uint8)
+                written = np.asarray(data[row]).reshape(-1).view(np.uint8)
             else:
                 count = len(expected) // data.dtype.itemsize
-                found = np.asarray(data[start : start + count]).view(np.uint8)
+                written = np.asarray(data[start : start + count]).view(np.uint8)
                 start += count
-            if not np.array_equal(found, expected):
+            if not np.array_equal(written, expected):
                 return f"its dataset and the index differ at row {row}"
     return None
 
@@ -333,8 +333,8 @@ def _write(file: h5py.File, room: _Room, name: str, values: NDArray[Any], how_to
 
 def _explained(error: OSError | RuntimeError, path: Path) -> Exception:
     """The reason why HDF5 could not write: the system's error if there is one, else HDF5's first line."""
-    found = re.search(r"errno = (\d+)", str(error))
-    number = int(found[1]) if found else getattr(error, "errno", None)
+    code = re.search(r"errno = (\d+)", str(error))
+    number = int(code[1]) if code else getattr(error, "errno", None)
     if number:
         return OSError(number, os.strerror(number))
     return PackError(f"{path}: HDF5 could not write: {str(error).splitlines()[0]}")

@@ -25,7 +25,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.samples.sample import PreparedSample
-from rawpack_packer.text import again
+from rawpack_packer.text import again, count
 from rawpack_packer.writers import Finished, Keys, large
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def key_of(row: int, name: str = IMAGE) -> bytes:
 
 
 class LmdbWriter:
-    """See `ShardWriter`."""
+    """Writes the fields of a shard into one LMDB file."""
 
     def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
         (path,) = paths
@@ -171,7 +171,7 @@ class LmdbWriter:
                     raise PackError(f"{self._path}: LMDB did not keep value {number}")
                 values.append(np.frombuffer(value, np.uint8))
         if len(values) != len(self._sizes):
-            raise PackError(f"{self._path}: LMDB kept {len(values)} of {len(self._sizes)} values")
+            raise PackError(f"{self._path}: LMDB kept {len(values)} of {count(len(self._sizes), 'value')}")
         return values
 
 
@@ -197,7 +197,7 @@ def compare(store: Store, number: int, name: str, file: Path) -> str | None:
     ):
         packed = rows * sum(field.in_shards for field in store.fields.values())
         if env.stat()["entries"] != packed:
-            return f"its database has {env.stat()['entries']} entries; {packed} were packed"
+            return f"its database has {count(env.stat()['entries'], 'entry', 'entries')}; {packed} were packed"
         for row in range(rows):
             value: Any = txn.get(key_of(row, name))
             if value is None or not np.array_equal(np.frombuffer(value, np.uint8), reader.stored(row)):

@@ -24,7 +24,7 @@ _SYNC_BYTES = 64 << 20
 
 
 class MemmapWriter:
-    """See `ShardWriter`."""
+    """Writes each field of a shard into a .npy file."""
 
     def __init__(self, paths: Sequence[Path], recipe: Recipe, fields: Mapping[str, Field]) -> None:
         self._files: dict[str, _ArrayFile] = {}

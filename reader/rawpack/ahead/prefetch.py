@@ -14,7 +14,7 @@ from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import UsageError
 from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
 from rawpack.remote.fetch import Ticket
-from rawpack.system.user import warn
+from rawpack.system.user import count, warn
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStep
@@ -164,9 +164,9 @@ class Prefetch(Iterator["EpochStep"]):
             room = self._fetcher.room
             if need > room:
                 self._too_much = UsageError(
-                    f"a batch of {len(step.rows)} samples needs {len(items)} files of the remote store at once: {need} "
-                    f"bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, {room} of them besides "
-                    f"the columns: {self._cure()}"
+                    f"a batch of {count(len(step.rows), 'sample')} needs {count(len(items), 'file')} of the remote "
+                    f"store at once: {need} bytes, and the cache {self._cache.folder} may hold {self._cache.limit}, "
+                    f"{room} of them besides the columns: {self._cure()}"
                 )
                 return
             now += items

@@ -17,6 +17,7 @@ from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
+from rawpack.system.user import count
 
 _MOST_PIXELS = 1 << 28
 """More are no size to train with, and have too many sizes to choose from."""
@@ -64,7 +65,7 @@ class FoundBuckets(Sequence[Bucket]):
         return len(self._buckets)
 
     def __repr__(self) -> str:
-        shown = "; ".join(f"{_shown(one.size)}: {one.samples} samples, {one.lost:.1%} lost" for one in self)
+        shown = "; ".join(f"{_shown(one.size)}: {count(one.samples, 'sample')}, {one.lost:.1%} lost" for one in self)
         return f"{type(self).__name__}({shown}; {self.lost:.1%} of all pixels lost)"
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import Blocks, BlockShuffled, Sequential, Shuffled
 from rawpack.store.stores import Stores
 from rawpack.system import machine
-from rawpack.system.user import warn
+from rawpack.system.user import count, warn
 from rawpack.workers.besides import Ragged
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ def warn_of_workers(options: Options, settings: Settings) -> None:
     number, cpus = options.workers.number or 0, machine.cpus()
     if settings.workers < number:
         warn(
-            f"workers={number}: batches of {settings.batch_size} samples of this size keep {settings.workers} busy, so "
-            f"only {settings.workers} are started; larger batches can use more",
+            f"workers={number}: batches of {count(settings.batch_size, 'sample')} of this size keep {settings.workers} "
+            f"busy, so only {settings.workers} are started; larger batches can use more",
             UserWarning,
         )
     elif settings.backend == "process" and number > max(_MANY_WORKERS, _MANY_A_CPU * cpus):

@@ -24,7 +24,7 @@ from rawpack.clips.runs import SECONDS, VIDEO, FrameRuns, find_runs
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.stores import Stores
-from rawpack.system.user import did_you_mean
+from rawpack.system.user import count, did_you_mean
 
 IS_PAD = "_is_pad"
 """What the name of a field's flags ends with."""
@@ -88,7 +88,9 @@ class Offsets(FieldRows):
     @property
     def title(self) -> str:
         """What samples are, to be shown."""
-        return f"samples with {', '.join(f'{len(steps)} frames of {name}' for name, steps in self.steps.items())}"
+        return "samples with " + ", ".join(
+            f"{count(len(steps), 'frame')} of {name}" for name, steps in self.steps.items()
+        )
 
     @cached_property
     def identity(self) -> str:

@@ -20,7 +20,7 @@ from rawpack.order.permutation import splitmix
 from rawpack.store.common import STORE
 from rawpack.store.stores import CLIP, INDEX, Stores
 from rawpack.store.where import Where
-from rawpack.system.user import warn
+from rawpack.system.user import count, warn
 
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")
@@ -232,16 +232,17 @@ def find_clips(library: Stores, rows: NDArray[np.int64] | None, shape: ClipShape
         )
     runs = find_runs(library, rows)
     table = ClipTable(runs, shape, library.groups is not None)
+    videos = count(int(runs.video[-1]) + 1, "video") if len(runs.video) else ""
     if runs.unordered:
         warn(
-            f"the frames of {runs.unordered} of {int(runs.video[-1]) + 1} videos are not stored in the order of their "
-            "numbers, and a clip ends where the next number is lower: pack the frames in their order"
+            f"the frames of {runs.unordered} of {videos} are not stored in the order of their numbers, "
+            " and a clip ends where the next number is lower: pack the frames in their order"
         )
     if table.left_out:
         least = shape.lengths[0]
         problem = (
-            f"no {shape.span(least)} consecutive frames (frames={least}, stride={shape.stride}) in {table.left_out} of "
-            f"{int(runs.video[-1]) + 1} videos"
+            f"no {count(shape.span(least), 'consecutive frame')} (frames={least}, stride={shape.stride}) in "
+            f"{table.left_out} of {videos}"
         )
         cure = "short='repeat_last' or short='wrap' pads them"
         if not len(table):

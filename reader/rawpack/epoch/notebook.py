@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rawpack.clips.sample_set import SampleSet
 from rawpack.pixels.visible import visible
 from rawpack.store.stores import Stores
+from rawpack.system.user import count
 
 _SAMPLES = 4
 _SIDE = 96
@@ -33,12 +34,11 @@ def html_of(title: str, table: Sequence[tuple[str, str, str]], samples: SampleSe
     cells = ("".join(f"<td>{_text(cell)}</td>" for cell in row) for row in rows)
     parts = [f"<b>{_text(title, 500)}</b><table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"]
     if len(table) > _MOST_LINES:
-        parts.append(f"<div>and {len(table) - _MOST_LINES} more fields</div>")
+        parts.append(f"<div>and {count(len(table) - _MOST_LINES, 'more field')}</div>")
     if classes := samples.library.classes:
         more = f" and {len(classes) - _MOST_LINES} more" if len(classes) > _MOST_LINES else ""
-        parts.append(
-            f"<div>{len(classes)} classes: {', '.join(_text(name) for name in classes[:_MOST_LINES])}{more}</div>"
-        )
+        names = ", ".join(_text(name) for name in classes[:_MOST_LINES])
+        parts.append(f"<div>{count(len(classes), 'class', 'classes')}: {names}{more}</div>")
     try:
         parts += _figures(samples)
     except Exception as error:

@@ -18,7 +18,7 @@ from rawpack.order.keys import GAMMA, WORD, derive_key, whole_number
 from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW, Shuffled
-from rawpack.system.user import suggesting
+from rawpack.system.user import count, suggesting
 
 Column = NDArray[Any]
 """A value for each sample, (n,)."""
@@ -95,7 +95,7 @@ class Balanced(FromColumn):
             raise UsageError(f"{self.what} must have whole numbers or texts, not {column.dtype}")
         if isinstance(self._by, str) and self._by == "label" and column.dtype.kind == "i" and column.min() < 0:
             raise UsageError(
-                f"{np.count_nonzero(column < 0)} samples have no label: leave them out first, with "
+                f"{count(int((column < 0).sum()), 'sample has', 'samples have')} no label: leave them out first, with "
                 'reader.select(mask=reader.column("label") >= 0)'
             )
         _, of_class, counts = np.unique(column, return_inverse=True, return_counts=True)

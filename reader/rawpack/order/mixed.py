@@ -18,6 +18,7 @@ from rawpack.order.base import Order, Samples
 from rawpack.order.keys import whole_number
 from rawpack.order.quota import Quota, rounded
 from rawpack.order.shuffled import WINDOW
+from rawpack.system.user import count
 
 MixLength = Literal["longest", "shortest"] | int
 """How long an epoch is: see `Reader.mix`."""
@@ -80,8 +81,8 @@ class Mixed(Order):
             sizes = [len(order) for order in self.orders]
             few = min(range(len(sizes)), key=lambda store: sizes[store] / self.shares[store])
             raise UsageError(
-                f"length='shortest' leaves no batch: store {few} of the mix has {sizes[few]} samples, and a batch "
-                f"takes {float(self.shares[few] * self.batch_size):g} of it: pass length='longest', or a number"
+                f"length='shortest' leaves no batch: store {few} of the mix has {count(sizes[few], 'sample')}, and a "
+                f"batch takes {float(self.shares[few] * self.batch_size):g} of it: pass length='longest', or a number"
             )
 
     @property

@@ -21,6 +21,7 @@ from rawpack.errors import DamagedStoreError
 from rawpack.formats import FieldReader, ShardField
 from rawpack.formats.gather import RawShard
 from rawpack.store.shard_files import InMemory, Memory, ShardFiles
+from rawpack.system.user import count
 
 if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
@@ -185,6 +186,6 @@ class Store:
                 need = max(sample * shard.rows, placement.chunks * placement.chunk_bytes)
                 if need > record.bytes * field.codec.max_inflation:
                     raise DamagedStoreError(
-                        f"{self.path}: {shard.rows} samples of {field.shape}, {need} bytes, cannot be in the "
+                        f"{self.path}: {count(shard.rows, 'sample')} of {field.shape}, {need} bytes, cannot be in the "
                         f"{record.bytes} bytes of {record.name}"
                     )

@@ -35,6 +35,11 @@ def byte_count(value: object) -> int | None:
     return int(float(match["number"]) * (1024 if unit.endswith("i") else 1000) ** _UNITS[unit[:1]])
 
 
+def count(number: int, noun: str, plural: str = "") -> str:
+    """ "1 image", "1,234 images"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def seconds(name: str, value: object) -> float:
     """`value` as a positive number of seconds, at most `_MOST_S`, as infinity too; UsageError where it is none."""
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:

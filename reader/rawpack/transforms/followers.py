@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
+from rawpack.system.user import count
 from rawpack.transforms.step import Array, Move
 
 BOXES = "boxes"
@@ -45,7 +46,7 @@ def cut(corners: NDArray[np.float64], window: Window) -> tuple[NDArray[np.float6
 def misfit(values: Array, field: Field, boxes: int) -> str:
     """Why values cannot follow this number of boxes; empty where they can."""
     if field.follows != "polygons":
-        return "" if len(values) == boxes else f"{len(values)} values for {boxes} boxes"
+        return "" if len(values) == boxes else f"{count(len(values), 'value')} for {count(boxes, 'box', 'boxes')}"
     rows = values[:, BOX]
     good = (rows >= 0) & (rows < boxes) & (rows == np.floor(rows))
     return "" if good.all() else f"a point belongs to box {rows[~good][0]:g} of {boxes}"

@@ -18,6 +18,7 @@ from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import WorkerError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
+from rawpack.system.user import count
 from rawpack.workers.fill import Seeds
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class EncodedFiles:
         return EncodedFiles.copied, (list(self),)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} files of {int(self.sizes.sum())} bytes)"
+        return f"{type(self).__name__}({count(len(self), 'file')} of {count(int(self.sizes.sum()), 'byte')})"
 
 
 class EncodedFields:

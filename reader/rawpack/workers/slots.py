@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from rawpack.errors import RawpackError
 from rawpack.system.limits import limit_behind
 from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
+from rawpack.system.user import count
 
 _ALIGN = 4096
 _OWN_BYTES, _OWN_SHARE = 1 << 20, 16
@@ -151,8 +152,8 @@ class SlotPool:
         """A slot that nobody else holds."""
         if self.full:
             raise RawpackError(
-                f"{len(self.slots)} batches are held at once, and max_held={self.max_held}: release batches "
-                "(or copy what you keep of them), or raise max_held"
+                f"{count(len(self.slots), 'batch is', 'batches are')} held at once, and max_held={self.max_held}: "
+                "release batches (or copy what you keep of them), or raise max_held"
             )
         if self._free:
             return self.slots[self._free.pop()]

@@ -34,10 +34,10 @@ class Listing:
 
     def __init__(self, path: str | os.PathLike[str], spool: Spool | None = None) -> None:
         """spool: what fetches a file behind a URL."""
-        self._given = os.fspath(path)
+        self._text = os.fspath(path)
         self._spool = spool
-        self.is_url = is_url(self._given)
-        self.path = Path(_address(self._given) if self.is_url else path)
+        self.is_url = is_url(self._text)
+        self.path = Path(_address(self._text) if self.is_url else path)
         """Where it lies. For a URL, the address of the file, without a query and without the folder in an archive."""
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
@@ -50,7 +50,7 @@ class Listing:
 
     def __fspath__(self) -> str:
         """The path as the user wrote it, also a URL."""
-        return self._given
+        return self._text
 
     __str__ = __fspath__
 
@@ -94,7 +94,7 @@ class Listing:
         if self.is_url:
             return is_pattern(str(self.path))
         # In a folder or file whose own name looks like a pattern, only a last part that does so too is one.
-        return is_pattern(self._given) and (is_pattern(self.path.name) or not self.above.exists)
+        return is_pattern(self._text) and (is_pattern(self.path.name) or not self.above.exists)
 
     @cached_property
     def first(self) -> Listing:
@@ -102,7 +102,7 @@ class Listing:
         from rawpack_packer.sources.table.named_files import expanded
 
         with suppress(UsageError):
-            return Listing(expanded(self._given)[0])
+            return Listing(expanded(self._text)[0])
         return self
 
     def holds(self, name: str) -> bool:
@@ -162,7 +162,7 @@ class Listing:
     def _fetched(self) -> bytes:
         from rawpack_packer.sources.chunks import read_index
 
-        return b"" if self._spool is None else read_index(self._given, self._spool)
+        return b"" if self._spool is None else read_index(self._text, self._spool)
 
     def _scan(self) -> Iterator[tuple[str, bool]]:
         with os.scandir(self.path) as entries:

@@ -5,8 +5,9 @@
 | `named_files.py` | the files that a path names: one, several, a range, a glob, URLs |
 | `remote_files.py` | files behind URLs, fetched while they are needed |
 | `kept.py` | what was found in a file, for a run that resumes |
-| `columns.py` | columns in memory, and columns of files |
-| `spans.py` | a column of byte ranges in files |
-| `labels.py` | labels that are texts or numbers as the numbers of classes |
+| `columns.py` | columns in memory, columns of files, and a column of byte ranges in files |
+| `objects.py` | lists of boxes with what belongs to each box |
+| `choose.py` | which column is what; labels that are texts or numbers as the numbers of classes |
+| `options.py` | the options of all tables |
 | `source.py` | columns as a source |
 """

@@ -218,7 +218,7 @@ function tile(one, open, words = {}) {
   const shape = one.shape || [];
   const [height, width] = shape.length === 3 && ![1, 2, 3, 4].includes(shape[2]) ? shape.slice(1) : shape;
   const stack = make("span", {className: "stack"}, images.length ? picture(source, alt) : "no image");
-  if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height));
+  if (width && (one.layers || []).length && state.boxes !== "0") stack.append(drawing(one.layers, width, height, number("side", 160)));
   button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
   if (one.value) button.append(make("span", {className: "label"}, one.value));
@@ -312,7 +312,8 @@ async function showGrid(main) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-function drawing(layers, width, height) {
+/** Boxes, polygons and points over an image. side: its longer side on the screen, where that is small. */
+function drawing(layers, width, height, side = 512) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("preserveAspectRatio", "xMidYMid meet");
@@ -328,7 +329,7 @@ function drawing(layers, width, height) {
       if (layer.kind === "boxes") {
         const [left, top, right, bottom] = item;
         add("rect", {class: "shape", x: left, y: top, width: Math.max(0, right - left), height: Math.max(0, bottom - top)}, group);
-        const size = Math.max(8, Math.min(width, height) / 22);
+        const size = Math.max(8, Math.min(width, height) / 22, 11 * Math.max(width, height) / Math.max(side, 96));
         const text = add("text", {x: left + 2, y: Math.max(size, top - 3), "font-size": size}, group);
         text.textContent = layer.labels[k] || "";
       } else if (layer.kind === "polygons") {
