@@ -120,7 +120,7 @@ class FolderSource(BaseSource):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        scan = scan_folder(where, wanted_images(), progress, skip_unreadable=skip_unreadable)
+        scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable)
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
@@ -190,33 +190,39 @@ class FolderSource(BaseSource):
         return view
 
 
-def check_folder(path: str, shown: str) -> None:
+def check_folder(path: str | os.PathLike[str], shown: str) -> None:
     """Raise UsageError where `path` is not a folder that can be read. shown: as messages name it."""
-    try:
-        os.scandir(path).close()
-    except FileNotFoundError:
-        raise missing(path) from None
-    except NotADirectoryError:
-        if path.lower().endswith(ARCHIVES):
-            raise UsageError(
-                f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
-            ) from None
-        is_image = Path(path).suffix.lower() in EXTENSIONS
+    listing = Listing.of(path)
+    if listing.names or listing.error is None:
+        return
+    error, where = listing.error, listing.path
+    if isinstance(error, FileNotFoundError):
+        raise missing(str(where.absolute()))
+    if isinstance(error, NotADirectoryError):
+        if where.name.lower().endswith(ARCHIVES):
+            raise UsageError(f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is")
+        is_image = where.suffix.lower() in EXTENSIONS
         cure = "give the folder that contains it" if is_image else f"without {opt.kind}, its kind is detected"
-        raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
-    except (OSError, ValueError) as error:
-        reason = reason_of(error) if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
+        raise UsageError(f"{shown} is a file, not a folder: {cure}")
+    reason = reason_of(error) if isinstance(error, OSError) else str(error)
+    raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
 
 
 def scan_folder(
-    where: str, wanted: Wanted, progress: Scanning = unseen, *, skip_unreadable: bool, most: float = math.inf
+    path: str | os.PathLike[str],
+    wanted: Wanted,
+    progress: Scanning = unseen,
+    *,
+    skip_unreadable: bool,
+    most: float = math.inf,
 ) -> FolderScan:
-    """A scan of a folder, until `most` files are found. Raises UsageError where it is no folder that can be read,
+    """A scan of a folder, until `most` files are found. Raises UsageError where it is not a folder that can be read,
     UnreadableError where some of it cannot be looked into."""
+    listing = Listing.of(path)
+    where = str(listing.path.absolute())
     root = plain(os.fsencode(where))
-    check_folder(where, root)
-    scan = FolderScan(where, wanted, progress)
+    check_folder(listing, root)
+    scan = FolderScan(where, wanted, progress, listing)
     scan.run(most)
     scan.check(root, skip_unreadable=skip_unreadable)
     return scan
@@ -238,7 +244,7 @@ def _names_file(listing: Listing, extensions: Collection[str], depth: int = 2) -
 
 
 def _first_image(listing: Listing) -> FolderScan:
-    return scan_folder(str(listing.path.absolute()), wanted_images(), skip_unreadable=True, most=1)
+    return scan_folder(listing, wanted_images(), skip_unreadable=True, most=1)
 
 
 def wanted_images() -> Wanted:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
@@ -312,7 +311,7 @@ def _found(
         if not error.archives:
             from rawpack_packer.sources.advice import refuse_folder
 
-            refuse_folder(listing.path, error)
+            refuse_folder(listing, error)
         raise
     except OtherKindError as error:
         return opened(error.kind)
@@ -428,7 +427,7 @@ def _kind_of(
     if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
         from rawpack_packer.sources.advice import refuse_file
 
-        refuse_file(listing.path, sorted({*KINDS, *added}))
+        refuse_file(listing, sorted({*KINDS, *added}))
     # Without options, the scan for images shows whether there are any: see `open_source`.
     asked = any(OPTIONS[name].heading == "Video" for name in given)
     return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"
