@@ -236,13 +236,13 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         "contains the table labels.csv next to its images", ("label",),
     ),
     "a CSV above splits": (
-        images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,label\n0,cat\n"}, "", "labels.csv", ("id", "label"),
+        images("train/0.jpg", "test/1.jpg") | {"labels.csv": "id,label\n0,cat\n"}, "", "labels.csv", (),
     ),
     "a CSV in a folder of its own": (
-        images("images/0.jpg") | {"meta/list.csv": "image,label\n0.jpg,cat\n"}, "", "meta/list.csv", ("label",),
+        images("images/0.jpg") | {"meta/list.csv": "image,label\n0.jpg,cat\n"}, "", "meta/list.csv", (),
     ),
     "a TSV in a class": (CLASSES | {"cat/x.tsv": "file\ttext\n0.jpg\ta\n"}, "", "cat/x.tsv", ("text",)),
-    "JSON Lines": (images("0.jpg") | {"x.jsonl": '{"img": "0.jpg", "text": "a"}\n'}, "", "x.jsonl", ("text",)),
+    "JSON Lines": (images("0.jpg") | {"x.jsonl": '{"path": "0.jpg", "text": "a"}\n'}, "", "x.jsonl", ("text",)),
     "Parquet": (
         images("0.jpg") | {"x.parquet": parquet({"path": ["0.jpg"], "text": ["a"]})}, "", "/x.parquet' store` packs",
         ("text",),
@@ -257,8 +257,7 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         ("label",),
     ),
     "Tiny ImageNet val": (
-        images("images/val_0.JPEG") | {"val_annotations.txt": "val_0.JPEG\tn01\n"}, "", "val_annotations.txt",
-        ("label",),
+        images("images/val_0.JPEG") | {"val_annotations.txt": "val_0.JPEG\tn01\n"}, "", "val_annotations.txt", (),
     ),
     "pickles in a tar": (
         {"x.tar": tarred({"0.jpg": JPEG, "0.pyd": b"x", "1.jpg": JPEG, "1.pyd": b"x"})}, "x.tar", "0.pyd for the image",

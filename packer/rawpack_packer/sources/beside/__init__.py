@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -21,14 +20,10 @@ from rawpack_packer.text import plain
 
 Head = Callable[[bytes], bytes]
 """The first bytes of a file, by its path below the source; b"" where it cannot be read."""
-Found = Mapping[tuple[str, bool], list[str]]
-"""A name, perhaps with the folders above it, and whether it lacks the extension -> paths of images, the first few."""
 ENDS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".bmp")
 """Extensions of images that are looked for on disk."""
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "data", "photos", "pictures", "files"})
 _MOST_HITS = 1000
-_MOST_FOUND = 64
-_BLOCK = 1 << 16
 TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 """Suffixes of tables."""
 PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
@@ -147,13 +142,11 @@ class Seen:
         return "unpack it, and pack the folder" if self.in_archive else cure
 
     @property
-    def keeps_classes(self) -> list[str]:
-        """The option by which a listing keeps the folders as classes; empty where none does: where there are no
-        classes, or images at different depths."""
+    def classes_in_paths(self) -> str:
+        """The pattern by which paths have the folders as classes; "" where none does: where there are no classes, or
+        images at different depths."""
         depths = {folder.count(b"/") for folder in self.filled}
-        if not self.labeled or len(depths) != 1 or 0 in depths:
-            return []
-        return ["--key-pattern", "{label}" + "/{}" * depths.pop()]
+        return "{label}" + "/{}" * depths.pop() if self.labeled and len(depths) == 1 and 0 not in depths else ""
 
     def below(self, path: bytes | str) -> str:
         """A path below the source, as a command names it."""
@@ -184,24 +177,9 @@ class ImageNames:
             if found and (found.rpartition(b".")[0] if stem else found) == last:
                 yield text_of(part.path(i))
 
-    def locate_all(self, names: Collection[str]) -> Found:
-        """The images of many names at once: one walk through all images."""
-        wanted, found = dict[bytes, list[str]](), dict[tuple[str, bool], list[str]]()
-        for name in names:
-            wanted.setdefault(_last(name), []).append(name)
-        wanted.pop(b"", None)
-        part = self._part
-        for start in range(0, len(part) if wanted else 0, _BLOCK):
-            ends = part.ends[start : start + _BLOCK + 1].tolist()
-            for i, (begin, end) in enumerate(pairwise(ends), start):
-                file = part.names[begin:end]
-                for stem, last in ((False, file), (True, file.rpartition(b".")[0])):
-                    for name in wanted.get(last, ()):
-                        path = text_of(part.path(i))
-                        images = found.setdefault((name, stem), [])
-                        if ends_in(path.rpartition(".")[0] if stem else path, name) and len(images) < _MOST_FOUND:
-                            images.append(path)
-        return found
+    def keys(self) -> list[str]:
+        """The paths of all images, in order."""
+        return [self._part.key(i) for i in range(len(self._part))]
 
 
 class ImagesOnDisk:
@@ -225,19 +203,14 @@ class ImagesOnDisk:
                 if os.path.isfile(self._root.path / relative):  # noqa: PTH113
                     yield relative
 
-    def locate_all(self, names: Collection[str]) -> Found:
-        """The images of many names."""
-        return {(name, stem): list(self.paths(name, stem)) for name in names for stem in (False, True)}
+    def keys(self) -> list[str]:
+        """None: that would take a scan."""
+        return []
 
 
 def command(*words: str) -> str:
     """A command that packs a path, as messages have it."""
     return f"`{plain(shlex.join(['rawpack', 'pack', *words]))} DST`"
-
-
-def ends_in(path: str, name: str) -> bool:
-    """Whether a name, perhaps with folders, is the end of a path."""
-    return path == name or path.endswith(f"/{name}")
 
 
 def folder_of(path: bytes) -> bytes:

@@ -46,7 +46,7 @@ from rawpack_packer.sources.beside import (
     is_container,
     only_container,
 )
-from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
+from rawpack_packer.sources.beside.tables import list_cure, tables_beside
 from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import count, listed, plain
@@ -298,7 +298,7 @@ def _singles(seen: Seen) -> str:
             options = [] if holds in (beside[:-1], beside + b"images") else ["--images", seen.below(holds)]
             cure = f"{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
         elif file.endswith(b".txt"):
-            cure = plain_list_cure(seen, file)
+            cure = list_cure(seen, file)
         if cure:
             return seen.told(f"{plain(text_of(file))}, which names its images", seen.unpacked(cure))
     return ""
