@@ -271,7 +271,6 @@ class FolderPart:
         return text_of(self.path(i))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """See `HasImageFiles`."""
         if self.members is not None:
             return self.members.image_file(i)
         return self.file(i), 0, int(self.states[i, 0])

@@ -168,16 +168,13 @@ class FolderSource(BaseSource):
         )
 
     def labels(self) -> NDArray[np.int64] | None:
-        """See `HasLabels`."""
         given = self._all.further.get(LABEL)
         return given.values if isinstance(given, Numbers) else self._all.file_labels()
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
-        """See `CanPick`."""
         return self._all.pick(rows)
 
     def unread(self) -> NDArray[np.int64]:
-        """See `HasUnread`."""
         return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
 
     def states(self) -> NDArray[np.int64]:
@@ -195,17 +192,22 @@ def check_folder(path: str | os.PathLike[str], shown: str) -> None:
     listing = Listing.of(path)
     if listing.names or listing.error is None:
         return
-    error, where = listing.error, listing.path
-    if isinstance(error, FileNotFoundError):
-        raise missing(str(where.absolute()))
-    if isinstance(error, NotADirectoryError):
+    where = listing.path.absolute()
+    try:
+        os.scandir(where).close()  # the scan reports a folder that opens, and cannot be read to its end
+    except FileNotFoundError:
+        raise missing(str(where)) from None
+    except NotADirectoryError:
         if where.name.lower().endswith(ARCHIVES):
-            raise UsageError(f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is")
+            raise UsageError(
+                f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
+            ) from None
         is_image = where.suffix.lower() in EXTENSIONS
         cure = "give the folder that contains it" if is_image else f"without {opt.kind}, its kind is detected"
-        raise UsageError(f"{shown} is a file, not a folder: {cure}")
-    reason = reason_of(error) if isinstance(error, OSError) else str(error)
-    raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
+        raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
+    except (OSError, ValueError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else str(error)
+        raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error
 
 
 def scan_folder(

@@ -235,7 +235,7 @@ class _MemberEntry:
     name: str
     found: Node | OSError
     """What it is, or what it links to."""
-    is_link: bool = False
+    is_link: bool
     path: str = ""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
@@ -308,9 +308,7 @@ class TreeScan(FolderScan):
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(
-            _MemberEntry(os.fsdecode(name), tree.followed(found, name), True)
-            if tree.is_link(node)
-            else _MemberEntry(os.fsdecode(name), node)
+            _MemberEntry(os.fsdecode(name), tree.followed(found, name), tree.is_link(node))
             for name, node in found.items()
         )
 

@@ -118,7 +118,9 @@ def refuse_annotations(
     empty, classes = set(info.empty_classes), info.classes or ()
     labeled = len(classes) - len(empty) > 1
     seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), filled, labeled)
-    tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
+    folders = {folder_of(table) for table in beside.tables}
+    folders = {one for one in folders if any(name.startswith(one) for name in filled) or _top(one) in empty}
+    tables = [one for one in beside.tables if folder_of(one) in folders]
     error = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
     if not error and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
         raise OtherKindError(shown_path, "labelme")
@@ -304,14 +306,13 @@ def _singles(seen: Seen) -> str:
     return ""
 
 
-def _is_relevant(folder: bytes, filled: Collection[bytes], empty: set[str]) -> bool:
-    """Whether a table in this folder may be about the images: see the top of this module."""
-    return any(one.startswith(folder) for one in filled) or text_of(folder.partition(b"/")[0]) in empty
+def _top(folder: bytes) -> str:
+    """The first-level folder that a folder is in; "" for the source itself."""
+    return text_of(folder.partition(b"/")[0])
 
 
 def _tops(filled: Collection[bytes]) -> set[str]:
-    """The first-level folders that hold images; "" for images in none."""
-    return {text_of(folder.partition(b"/")[0]) for folder in filled}
+    return {_top(folder) for folder in filled}
 
 
 def _first_files(part: FolderPart, name: str) -> list[bytes]:
@@ -360,16 +361,13 @@ def _look_alikes(seen: Seen, part: FolderPart) -> str:
     for first, second in (tops, tops[::-1]) if len(tops) == 2 and not seen.in_archive else ():
         if _FIRST.fullmatch(first) and _SECOND.fullmatch(second):
             files = [text_of(one) for one in _first_files(part, second)]
-            found = [(one, image) for one in files for image in seen.images.paths(_stem(one), True) if image != one]
+            stems = {one: one.rpartition("/")[2].rpartition(".")[0] for one in files}
+            found = [(one, image) for one in files for image in seen.images.paths(stems[one], True) if image != one]
             pairs = [pair for pair in found if pair[1].startswith(f"{first}/") and _same_below(*pair)]
             if len(pairs) == len(files) > 0:
                 cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
                 return _of_partner(seen, pairs[0], second, cure)
     return ""
-
-
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].rpartition(".")[0]
 
 
 def _same_below(one: str, other: str) -> bool:
