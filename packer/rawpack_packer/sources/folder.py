@@ -63,8 +63,8 @@ class NoImageError(UsageError):
 
     def __init__(self, root: str, scan: FolderScan) -> None:
         self.what, self.videos = scan.instead(), scan.counts["videos"]
-        self.suffixes, self.has_folders = scan.beside.suffixes, bool(scan.classes)
-        """Of its other files, suffix -> how many; and whether there are folders in it."""
+        self.suffixes = scan.beside.suffixes
+        """Of its other files, suffix -> how many."""
         cure = "give the folder that contains the images"
         self.archives = scan.archives()
         if self.archives:

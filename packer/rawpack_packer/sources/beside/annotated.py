@@ -52,6 +52,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import count, listed, plain
 
 _LISTING = "see docs/how-to/pack-a-listing.md"
+_COCO_PAGE = "see docs/how-to/pack-detection-datasets.md#coco-annotationsinstances_val2017json"
 _VOC = "see docs/how-to/pack-detection-datasets.md#pascal-voc-vocdevkitvoc2012"
 _YOLO_PAGE = "see docs/how-to/pack-detection-datasets.md#any-folder-of-images-and-folder-of-text-files"
 _MOST_SHOWN = 3
@@ -180,11 +181,10 @@ def _coco(seen: Seen) -> str:
     with_boxes = [one for one in coco if not names[one].startswith(_NO_BOXES)]
     read = with_boxes or [one for one in coco if names[one].startswith(_CAPTIONS)]
     commands = [(one, told) for one in read if (told := _coco_command(seen, one))]
-    cure = "rawpack reads COCO's boxes and captions, and no panoptic masks"
-    if read:
-        file, told = commands[0] if commands else (read[0], command(seen.below(read[0])))
-        which = f" of {plain(text_of(file))}" if len(coco) > 1 else ""
-        cure = f"{told} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
+    cure = _COCO_PAGE if read else "rawpack reads COCO's boxes and captions, and no panoptic masks"
+    if commands:
+        which = f" of {plain(text_of(commands[0][0]))}" if len(coco) > 1 else ""
+        cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
     files_of = "COCO's JSON" if len(coco) == 1 else "COCO's JSON files"
     return seen.told(f"{files_of} {listed([text_of(one) for one in coco], _MOST_SHOWN)}", seen.unpacked(cure))
 
@@ -233,7 +233,7 @@ def _pairs(seen: Seen) -> str:
     cure = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
     match formats[suffix]:
         case "pickle":
-            cure = "rawpack reads no pickle, which can run code: see docs/how-to/what-is-not-read.md#pickles"
+            cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
         case _ if seen.in_archive:
             cure = "see docs/how-to/pack-webdataset.md#fields"
         case "yolo" if all(label_of(f"{text_of(one)}x.png") == f"{text_of(one)}x.txt" for one in seen.filled):
