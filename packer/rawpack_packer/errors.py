@@ -40,7 +40,7 @@ _OURS = ("rawpack", "rawpack_packer")
 
 
 class AdvisedError(UsageError):
-    """A source that is not understood. The message has several lines: what was seen, and what packs it."""
+    """What is wrong with a source. The message has several lines: one for each fault, and the cure."""
 
 
 def need(module: str, extra: str, what: str, instead: str = "") -> ModuleType:

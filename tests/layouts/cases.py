@@ -261,7 +261,7 @@ def _refusal(error: RawpackError, message: str) -> Answer:
         record |= {"kind": kind, "splits": list(splits)}
     else:
         record["says"] = _first_part(message)
-    record |= {"type": _commands(message), "python": re.findall(r"__getitem__.*: return (.*)", message)}
+    record |= {"type": _commands(message)}
     return {name: value for name, value in record.items() if value}
 
 

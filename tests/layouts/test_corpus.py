@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -14,6 +15,7 @@ import cases
 import corpus
 import looks
 import pytest
+from running import run_here
 from store_server import Server, serving
 
 from rawpack.errors import UsageError
@@ -45,6 +47,22 @@ def test_no_more_is_looked_at_than_recorded(case: cases.Case, tmp_path: Path, se
     counts = looks.looked(case, tmp_path, server)
     more = {name: count for name, count in counts.items() if isinstance(count, int) and count > most[name]}
     assert not more, f"{case.name}: {most}{_WRITE}"
+
+
+_PRINTED = [name for name, answer in ANSWERS.items() if answer.get("refused") == "AnnotatedError" and "type" in answer]
+
+
+@pytest.mark.parametrize("name", _PRINTED)
+def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path) -> None:
+    """Each refusal of a folder with what describes its images prints one command, or none: typed as it is printed, it
+    packs that layout."""
+    case, (command,) = corpus.CASES[name], ANSWERS[name]["type"]
+    if module := cases.missing(case):
+        pytest.skip(f"needs {module}")
+    with cases.inside(tmp_path):
+        cases.prepare(case, tmp_path)
+        ran = run_here(*shlex.split(command)[1:], "--workers", 0, "--size", 8)
+    assert ran.code == 0, ran.err
 
 
 def test_each_answer_is_of_a_layout() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.look import listing as module
 from rawpack_packer.sources.look.listing import Listing
 
@@ -127,3 +129,68 @@ def test_a_path_in_a_folder_shares_what_was_read_of_it(tmp_path: Path, scanned: 
     assert whole.holds("x.txt")
     assert (whole / "train").holds("../x.txt")
     assert not whole.holds("y.txt")
+
+
+# ---------------------------------------------------------------------------------------------- the scan after it
+
+
+def folders_of_images(root: Path) -> Path:
+    for name in ("cat/0.jpg", "cat/1.jpg", "cat/.hidden", "cat/deep/2.jpg", "dog/3.jpg", ".hidden", "notes.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"words" if name.endswith(".txt") else b"\xff\xd8\xff")
+    (root / "dog/link.jpg").symlink_to(root / "cat/0.jpg")
+    (root / "dog/loop").symlink_to(root)
+    (root / "eel").symlink_to(root / "dog")
+    (root / "dog/broken.jpg").symlink_to(root / "nothing")
+    return root
+
+
+def looked_at(root: Path) -> Listing:
+    """A folder, all of whose folders were looked into."""
+    listing = Listing(root)
+    folders = [listing]
+    for folder in folders:
+        folders += [folder / name for name, is_dir in folder.names.items() if is_dir and name not in ("loop", "eel")]
+    return listing
+
+
+def test_a_scan_after_a_look_is_the_same_and_lists_nothing_again(tmp_path: Path, scanned: list[str]) -> None:
+    """Keys, states and counts: of links, loops, broken links and hidden files, too."""
+    root = folders_of_images(tmp_path / "set")
+    with mock.patch.object(Listing, "listed", return_value=None):
+        plain = FolderSource(root)
+    listing = looked_at(root)
+    scanned.clear()
+    source = FolderSource(listing)
+    assert scanned == ["eel"]  # into which nobody had looked
+    assert [source.key(i) for i in range(len(source))] == [plain.key(i) for i in range(len(plain))]
+    assert source.info == plain.info
+    assert (source.states() == plain.states()).all()
+    assert (source.labels() == plain.labels()).all()
+
+
+def test_a_folder_that_has_changed_since_the_look_is_seen_as_it_is(tmp_path: Path) -> None:
+    """Files that were added, removed or replaced by folders, and folders that are gone."""
+    root = folders_of_images(tmp_path / "set")
+    listing = looked_at(root)
+    (root / "cat/new.jpg").write_bytes(b"\xff\xd8\xff")
+    (root / "cat/1.jpg").unlink()
+    shutil.rmtree(root / "cat/deep")
+    (root / "cat/deep").write_bytes(b"\xff\xd8\xff")
+    shutil.rmtree(root / "dog")
+    (root / "eel").unlink()
+    for folder in (root, root / "cat"):
+        os.utime(folder, ns=(1, 1))  # clocks of file systems are coarse
+    source = FolderSource(listing)
+    assert [source.key(i) for i in range(len(source))] == ["cat/0.jpg", "cat/deep", "cat/new.jpg"]
+    assert source.info.classes == ("cat",)
+
+
+def test_a_folder_of_more_names_than_are_kept_is_listed_whole(
+    tmp_path: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_NAMES", 3)
+    for n in range(6):
+        (tmp_path / f"{n}.jpg").write_bytes(b"\xff\xd8\xff")
+    assert len(FolderSource(tmp_path)) == 6
+    assert scanned == [tmp_path.name] * 2

@@ -200,7 +200,7 @@ def test_order_does_not_depend_on_the_disk(tmp_path: Path, monkeypatch: pytest.M
         def __init__(self, path: str) -> None:
             with real(path) as found:
                 self.entries = list(found)
-            random.Random(path).shuffle(self.entries)
+            random.Random(os.fspath(path)).shuffle(self.entries)
 
         def __enter__(self) -> Iterator[os.DirEntry[str]]:
             return iter(self.entries)
@@ -634,10 +634,10 @@ def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path, kind: str) -> Non
 
 @pytest.mark.parametrize("name", ["a.beton", "a.mds", "a.idx"])
 def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> None:
-    """Damaged files of other libraries are to be read in Python; an index is not what it lists."""
+    """A page has what reads files of other libraries; an index is not what it lists."""
     put(tmp_path, name, data=b"?" * 99)
     cure = {"a.idx": "give the .rec or .tar next to it", "a.mds": "give the folder that has both"}.get(
-        name, "the samples to rawpack.pack"
+        name, "see docs/how-to/what-is-not-read.md#ffcv"
     )
     assert message_of(tmp_path / name).endswith(cure)
 
@@ -653,7 +653,7 @@ def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
     assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
     put(tmp_path / "packed", "b.rar", data=b"?")
-    assert "other file (.rar); archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
+    assert "other file (.rar): archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
     assert "--source archive|arrays|coco|" in message_of(tmp_path / "other" / "c.xyz")
     assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -64,24 +65,17 @@ def problems_shown(problems: Sequence[str], total: int = 0) -> tuple[str, ...]:
     return (*problems[:MAX_PROBLEMS], *([f"... and {more:,} more"] if more > 0 else []))
 
 
-def folder_of_pattern(path: str) -> str | None:
-    """The folder that contains all that a pattern may match; None for what is no pattern, or where it is not there."""
-    parts = Path(path).parts
-    at = next((k for k, part in enumerate(parts) if {*part} & {*"*?["}), len(parts))
-    folder = Path(*parts[:at])
-    return str(folder) if at < len(parts) and folder.is_dir() else None
-
-
 def missing(path: str) -> UsageError:
     """The error for a source that does not exist."""
-    from rawpack_packer.sources.advice import of_cifar
+    from rawpack_packer.sources.advice import cifar_error
     from rawpack_packer.sources.folder import EXTENSIONS
 
     where = plain(os.fsencode(os.path.abspath(path)))  # noqa: PTH100 - keeps what pathlib would not
-    if os.path.splitext(path)[1].lower() in EXTENSIONS and (folder := folder_of_pattern(where)):  # noqa: PTH122
+    folder = Path(*takewhile(lambda part: not {*part} & {*"*?["}, Path(where).parts))
+    if os.path.splitext(path)[1].lower() in EXTENSIONS and str(folder) != where and folder.is_dir():  # noqa: PTH122
         return UsageError(f"{where} is a pattern of image files: name their folder instead, {folder}")
     near = near_path(path) or ": check the path of the source"
-    return of_cifar(Path(where)) or UsageError(f"there is no file or folder {where}{near}")
+    return cifar_error(Path(where)) or UsageError(f"there is no file or folder {where}{near}")
 
 
 class SourceChangedError(PackError):

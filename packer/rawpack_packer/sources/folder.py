@@ -63,8 +63,8 @@ class NoImageError(UsageError):
 
     def __init__(self, root: str, scan: FolderScan) -> None:
         self.what, self.videos = scan.instead(), scan.counts["videos"]
-        self.suffixes, self.has_folders = scan.beside.suffixes, bool(scan.classes)
-        """Of its other files, suffix -> how many; and whether there are folders in it."""
+        self.suffixes = scan.beside.suffixes
+        """Of its other files, suffix -> how many."""
         cure = "give the folder that contains the images"
         self.archives = scan.archives()
         if self.archives:
@@ -120,7 +120,7 @@ class FolderSource(BaseSource):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        scan = scan_folder(where, wanted_images(), progress, skip_unreadable=skip_unreadable)
+        scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable)
         self.info = scan.info("folder", root)
         self._all = scan.files()
         if not scan.samples:
@@ -187,18 +187,22 @@ class FolderSource(BaseSource):
         return view
 
 
-def check_folder(path: str, shown: str) -> None:
+def check_folder(path: str | os.PathLike[str], shown: str) -> None:
     """Raise UsageError where `path` is not a folder that can be read. shown: as messages name it."""
+    listing = Listing.of(path)
+    if listing.names or listing.error is None:
+        return
+    where = listing.path.absolute()
     try:
-        os.scandir(path).close()
+        os.scandir(where).close()  # the scan reports a folder that opens, and cannot be read to its end
     except FileNotFoundError:
-        raise missing(path) from None
+        raise missing(str(where)) from None
     except NotADirectoryError:
-        if path.lower().endswith(ARCHIVES):
+        if where.name.lower().endswith(ARCHIVES):
             raise UsageError(
                 f"{shown} is an archive: leave out {opt.kind('folder')}, and it is packed as it is"
             ) from None
-        is_image = Path(path).suffix.lower() in EXTENSIONS
+        is_image = where.suffix.lower() in EXTENSIONS
         cure = "give the folder that contains it" if is_image else f"without {opt.kind}, its kind is detected"
         raise UsageError(f"{shown} is a file, not a folder: {cure}") from None
     except (OSError, ValueError) as error:
@@ -207,13 +211,20 @@ def check_folder(path: str, shown: str) -> None:
 
 
 def scan_folder(
-    where: str, wanted: Wanted, progress: Scanning = unseen, *, skip_unreadable: bool, most: float = math.inf
+    path: str | os.PathLike[str],
+    wanted: Wanted,
+    progress: Scanning = unseen,
+    *,
+    skip_unreadable: bool,
+    most: float = math.inf,
 ) -> FolderScan:
-    """A scan of a folder, until `most` files are found. Raises UsageError where it is no folder that can be read,
+    """A scan of a folder, until `most` files are found. Raises UsageError where it is not a folder that can be read,
     UnreadableError where some of it cannot be looked into."""
+    listing = Listing.of(path)
+    where = str(listing.path.absolute())
     root = plain(os.fsencode(where))
-    check_folder(where, root)
-    scan = FolderScan(where, wanted, progress)
+    check_folder(listing, root)
+    scan = FolderScan(where, wanted, progress, listing)
     scan.run(most)
     scan.check(root, skip_unreadable=skip_unreadable)
     return scan
@@ -235,7 +246,7 @@ def _names_file(listing: Listing, extensions: Collection[str], depth: int = 2) -
 
 
 def _first_image(listing: Listing) -> FolderScan:
-    return scan_folder(str(listing.path.absolute()), wanted_images(), skip_unreadable=True, most=1)
+    return scan_folder(listing, wanted_images(), skip_unreadable=True, most=1)
 
 
 def wanted_images() -> Wanted:
@@ -290,6 +301,11 @@ def split_order(name: str) -> tuple[int, str]:
     """Sorts names of splits as a command lists them: train first, names that are no split's last."""
     rank = _rank(name)
     return len(_NAMES) if rank is None else rank, name
+
+
+def split_names(folders: Sequence[str]) -> list[str]:
+    """The names of splits, train first, if all of several folders, each with samples, are splits; otherwise empty."""
+    return sorted(folders, key=split_order) if len(folders) > 1 and all(map(is_split, folders)) else []
 
 
 def splits_in(listing: Listing) -> list[str]:

@@ -3,6 +3,8 @@
 Files are sorted by path, component by component, as bytes of UTF-8: the same on every machine and in every locale. The
 scan sorts the entries of each folder, and never all files at once. A sample takes 28 bytes plus its name. Two
 thirds of the time are those of `os.walk` and `os.stat`, which say the size and the mtime of each file.
+
+A folder whose names were read when the kind of the source was found is not listed again, unless it has changed since.
 """
 
 # ruff: noqa: PTH116, PTH118 - a Path for each entry would slow the scan
@@ -15,7 +17,7 @@ import stat
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
@@ -40,6 +42,7 @@ from rawpack_packer.sources.files import (
     problems_shown,
     text_of,
 )
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.text import again, composed, count, plain
 
@@ -104,7 +107,8 @@ class Wanted:
 class FolderScan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
-    def __init__(self, root: str, wanted: Wanted, progress: Scanning = unseen) -> None:
+    def __init__(self, root: str, wanted: Wanted, progress: Scanning = unseen, listing: Listing | None = None) -> None:
+        """root: the absolute path of the folder. listing: of it, where it was looked at before."""
         self.classes: dict[str, None] = {}
         """In order. A dict, to find a name among many."""
         self.samples = 0
@@ -115,6 +119,7 @@ class FolderScan:
         self.beside = Beside()
         """The other files."""
         self._root = root
+        self._listing = listing or Listing(root)
         self._wanted = wanted
         self._progress = progress
         self._seen = 0
@@ -210,13 +215,9 @@ class FolderScan:
         """The extension of archives among the other files, such as ".tar"; "" without any."""
         return next((extension for extension in self.beside.suffixes if extension in ARCHIVES), "")
 
-    def head(self, path: bytes, size: int) -> bytes:
+    def head(self, path: bytes) -> bytes:
         """The first bytes of a file below the root; b"" where it cannot be read."""
-        try:
-            with opened(self._path(path)) as fd:
-                return os.read(fd, size)
-        except OSError:
-            return b""
+        return (self._listing / os.fsdecode(path)).head
 
     def shown_problems(self) -> tuple[str, ...]:
         """What could not be looked into, a line each, up to `MAX_PROBLEMS`."""
@@ -356,7 +357,11 @@ class FolderScan:
         return found.st_dev, found.st_ino
 
     def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[Entry]]:
-        return os.scandir(self._path(folder))
+        listing = self._listing.listed(os.fsdecode(folder[:-1]))
+        if listing is None:
+            return os.scandir(self._path(folder))
+        self.counts["hidden"] += listing.hidden
+        return nullcontext(listing.entries())
 
     def _stat(self, entry: Entry) -> State:
         """What an entry is, or the entry that it links to."""

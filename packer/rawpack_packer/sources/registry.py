@@ -311,7 +311,7 @@ class _SourceOpening:
             if not error.archives:
                 from rawpack_packer.sources.advice import refuse_folder
 
-                refuse_folder(listing.path, error)
+                refuse_folder(listing, error)
             raise
         except OtherKindError as error:
             return self.open(error.kind)
@@ -345,7 +345,8 @@ class _SourceOpening:
         if listing.is_url:
             if self.spool is None:
                 refuse_url(listing)
-            filesystem(os.fspath(listing), self.spool.options)  # a missing package is named before the kind is asked for
+            else:
+                filesystem(os.fspath(listing), self.spool.options)  # a missing package is named before the kind
             remote = sorted(name for name, kind in KINDS.items() if kind.remote)
             raise UsageError(
                 f"{source_name(listing)} does not say what it is, as .tar or .parquet at its end would: add {opt.kind} "
@@ -354,7 +355,7 @@ class _SourceOpening:
         if listing.is_file and listing.path.suffix.lower() not in IMAGE_EXTENSIONS:
             from rawpack_packer.sources.advice import refuse_file
 
-            refuse_file(listing.path, sorted(self.kinds))
+            refuse_file(listing, sorted(self.kinds))
         # Without options, the scan for images shows whether there are any: see `detect`.
         asked = any(OPTIONS[name].heading == "Video" for name in self.options)
         return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"

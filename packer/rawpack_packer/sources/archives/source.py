@@ -27,7 +27,7 @@ from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import DividedError, FolderSource, is_split, split_order, wanted_images
+from rawpack_packer.sources.folder import DividedError, FolderSource, split_names, wanted_images
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Spans
@@ -117,9 +117,9 @@ class ArchiveSource(FolderSource):
         if (scan.counts["problems"] or images) and not skip_unreadable:
             raise UnreadableError(root, scan.counts["problems"] + images, (*scan.shown_problems(), *lines))
         if not scan.samples:
-            from rawpack_packer.sources.advice import of_cifar
+            from rawpack_packer.sources.advice import cifar_error
 
-            raise of_cifar(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
+            raise cifar_error(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
         info = scan.info("archive", root)
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
@@ -130,8 +130,8 @@ class ArchiveSource(FolderSource):
         filled = [name for name in info.classes or () if name not in info.empty_classes]
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
-        if detected and info.counts["unlabelled"] == 0 and len(filled) > 1 and all(map(is_split, filled)):
-            raise DividedError(os.fspath(path), sorted(filled, key=split_order), "archive")
+        if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):
+            raise DividedError(os.fspath(path), splits, "archive")
 
     def at_hand(self) -> NDArray[np.int64] | None:
         return at_hand(self._all.members)

@@ -19,6 +19,7 @@ from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, FolderPart
 from rawpack_packer.sources.folder_scan import OF_MACOS, Entry, FolderScan, Identity, Wanted
+from rawpack_packer.sources.look.listing import HEAD
 from rawpack_packer.sources.table.columns import Fault, Spans
 
 _MOST_HOPS = 40
@@ -234,7 +235,7 @@ class _MemberEntry:
     name: str
     found: Node | OSError
     """What it is, or what it links to."""
-    is_link: bool = False
+    is_link: bool
     path: str = ""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
@@ -258,10 +259,10 @@ class TreeScan(FolderScan):
                 if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, Folder):  # noqa: PTH122
                     self.beside.above.append(name)
 
-    def head(self, path: bytes, size: int) -> bytes:
+    def head(self, path: bytes) -> bytes:
         """The first bytes of a file in the folder; b"" where it cannot be read."""
         try:
-            return self._first(self._tree.resolve(self._top, path), size)
+            return self._first(self._tree.resolve(self._top, path), HEAD)
         except (OSError, RawpackError):
             return b""
 
@@ -307,9 +308,7 @@ class TreeScan(FolderScan):
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(
-            _MemberEntry(os.fsdecode(name), tree.followed(found, name), True)
-            if tree.is_link(node)
-            else _MemberEntry(os.fsdecode(name), node)
+            _MemberEntry(os.fsdecode(name), tree.followed(found, name), tree.is_link(node))
             for name, node in found.items()
         )
 

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import plain
 
-Head = Callable[[bytes, int], bytes]
+Head = Callable[[bytes], bytes]
 """The first bytes of a file, by its path below the source; b"" where it cannot be read."""
-Found = Mapping[tuple[str, bool], list[str]]
-"""A name, perhaps with the folders above it, and whether it lacks the extension -> paths of images, the first few."""
 ENDS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".bmp")
 """Extensions of images that are looked for on disk."""
-MOST_SHOWN = 3
-MOST_COMMANDS = 4
-HEAD = 1 << 18
-"""Bytes of a file that are looked at."""
 _CONTAINERS = frozenset({"images", "image", "imgs", "img", "jpegimages", "data", "photos", "pictures", "files"})
 _MOST_HITS = 1000
-_MOST_FOUND = 64
-_BLOCK = 1 << 16
 TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 """Suffixes of tables."""
 PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
@@ -137,35 +129,32 @@ class Seen:
         lost: str = "a folder is packed without it",
         otherwise: str = "packs the images alone",
     ) -> str:
-        """The error. what: is there, printable. cure: what to type or to do. lost: what happens otherwise. otherwise:
-        what the command does with the kind of the source."""
+        """The error. what: is there, printable. cure: the command, or what to do. lost: what happens otherwise.
+        otherwise: what the command does with the kind of the source."""
         return f"{plain(self.path)} contains {what}, and {lost}: {cure}; {opt.kind(self.kind)} {otherwise}"
 
     @property
     def in_archive(self) -> bool:
         return self.kind == "archive"
 
-    @property
-    def unpacked(self) -> str:
-        """The folder that commands name: that of an archive after it has been unpacked."""
-        return "FOLDER" if self.in_archive else self.path
+    def unpacked(self, cure: str) -> str:
+        """What to do with the source, where `cure` is for a folder."""
+        return "unpack it, and pack the folder" if self.in_archive else cure
 
     @property
-    def first(self) -> str:
-        return "unpack it into a FOLDER, and " if self.in_archive else ""
-
-    @property
-    def keeps_classes(self) -> list[str]:
-        """The option by which a listing or shards keep the folders as classes; empty where none does: where there are
-        no classes, or images at different depths."""
+    def classes_in_paths(self) -> str:
+        """The pattern by which paths have the folders as classes; "" where none does: where there are no classes, or
+        images at different depths."""
         depths = {folder.count(b"/") for folder in self.filled}
-        if not self.labeled or len(depths) != 1 or 0 in depths:
-            return []
-        return ["--key-pattern", "{label}" + "/{}" * depths.pop()]
+        return "{label}" + "/{}" * depths.pop() if self.labeled and len(depths) == 1 and 0 not in depths else ""
 
     def below(self, path: bytes | str) -> str:
         """A path below the source, as a command names it."""
-        return os.path.join(self.unpacked, os.fsdecode(path))  # noqa: PTH118 - as the user wrote it
+        return os.path.join(self.path, os.fsdecode(path))  # noqa: PTH118 - as the user wrote it
+
+    def folder(self, path: bytes | str) -> str:
+        """The same of a folder, which may end in "/"."""
+        return self.below(path).rstrip("/") or "."
 
 
 class ImageNames:
@@ -188,40 +177,21 @@ class ImageNames:
             if found and (found.rpartition(b".")[0] if stem else found) == last:
                 yield text_of(part.path(i))
 
-    def locate_all(self, names: Collection[str]) -> Found:
-        """The images of many names at once: one walk through all images."""
-        wanted, found = dict[bytes, list[str]](), dict[tuple[str, bool], list[str]]()
-        for name in names:
-            wanted.setdefault(_last(name), []).append(name)
-        wanted.pop(b"", None)
-        part = self._part
-        for start in range(0, len(part) if wanted else 0, _BLOCK):
-            ends = part.ends[start : start + _BLOCK + 1].tolist()
-            for i, (begin, end) in enumerate(pairwise(ends), start):
-                file = part.names[begin:end]
-                for stem, last in ((False, file), (True, file.rpartition(b".")[0])):
-                    for name in wanted.get(last, ()):
-                        path = text_of(part.path(i))
-                        images = found.setdefault((name, stem), [])
-                        if ends_in(path.rpartition(".")[0] if stem else path, name) and len(images) < _MOST_FOUND:
-                            images.append(path)
-        return found
+    def keys(self) -> list[str]:
+        """The paths of all images, in order."""
+        return [self._part.key(i) for i in range(len(self._part))]
 
 
 class ImagesOnDisk:
     """Finds images in a few folders on disk, as `ImageNames` does in a scan."""
 
-    def __init__(self, root: str, places: Sequence[str]) -> None:
+    def __init__(self, root: Listing, places: Sequence[str]) -> None:
         """places: the folders, below the root; "" for itself."""
         self._root, self._places = root, places
 
-    def head(self, path: bytes, size: int) -> bytes:
-        """See `Head`."""
-        try:
-            with open(os.path.join(os.fsencode(self._root), path), "rb") as file:  # noqa: PTH118
-                return file.read(size)
-        except OSError:
-            return b""
+    def head(self, path: bytes) -> bytes:
+        """The first bytes of a file, by its path below the root; b"" where it cannot be read."""
+        return (self._root / os.fsdecode(path)).head
 
     def paths(self, name: str, stem: bool) -> Iterator[str]:
         """The paths of images by a whole name, in each of the folders."""
@@ -230,22 +200,17 @@ class ImagesOnDisk:
         for folder in self._places:
             for end in (*ENDS, ".JPEG", ".JPG", ".PNG") if stem else ("",):
                 relative = os.path.join(folder, name + end)  # noqa: PTH118
-                if os.path.isfile(os.path.join(self._root, relative)):  # noqa: PTH113, PTH118
+                if os.path.isfile(self._root.path / relative):  # noqa: PTH113
                     yield relative
 
-    def locate_all(self, names: Collection[str]) -> Found:
-        """See `ImageNames`."""
-        return {(name, stem): list(self.paths(name, stem)) for name in names for stem in (False, True)}
+    def keys(self) -> list[str]:
+        """None: that would take a scan."""
+        return []
 
 
 def command(*words: str) -> str:
     """A command that packs a path, as messages have it."""
     return f"`{plain(shlex.join(['rawpack', 'pack', *words]))} DST`"
-
-
-def ends_in(path: str, name: str) -> bool:
-    """Whether a name, perhaps with folders, is the end of a path."""
-    return path == name or path.endswith(f"/{name}")
 
 
 def folder_of(path: bytes) -> bytes:

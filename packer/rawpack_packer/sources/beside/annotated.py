@@ -23,6 +23,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 
@@ -34,9 +35,6 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,
-    HEAD,
-    MOST_COMMANDS,
-    MOST_SHOWN,
     PICKLES,
     Beside,
     Head,
@@ -48,12 +46,17 @@ from rawpack_packer.sources.beside import (
     is_container,
     only_container,
 )
-from rawpack_packer.sources.beside.tables import plain_list_cure, tables_beside
+from rawpack_packer.sources.beside.tables import list_cure, tables_beside
 from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import count, listed, plain
 
-_MOST_TRIED = 200
+_LISTING = "see docs/how-to/pack-a-listing.md"
+_COCO_PAGE = "see docs/how-to/pack-detection-datasets.md#coco-annotationsinstances_val2017json"
+_VOC = "see docs/how-to/pack-detection-datasets.md#pascal-voc-vocdevkitvoc2012"
+_YOLO_PAGE = "see docs/how-to/pack-detection-datasets.md#any-folder-of-images-and-folder-of-text-files"
+_MOST_SHOWN = 3
+_MOST_TRIED, _MOST_LISTED = 200, 2000
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
 _CAPTIONS = "captions_"
@@ -116,12 +119,14 @@ def refuse_annotations(
     empty, classes = set(info.empty_classes), info.classes or ()
     labeled = len(classes) - len(empty) > 1
     seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), filled, labeled)
-    tables = [one for one in beside.tables if _is_relevant(folder_of(one), filled, empty)]
-    found = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
-    if not found and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
+    folders = {folder_of(table) for table in beside.tables}
+    folders = {one for one in folders if any(name.startswith(one) for name in filled) or _top(one) in empty}
+    tables = [one for one in beside.tables if folder_of(one) in folders]
+    error = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
+    if not error and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
         raise OtherKindError(shown_path, "labelme")
-    found = (
-        found
+    error = (
+        error
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen)
@@ -129,38 +134,29 @@ def refuse_annotations(
         or _look_alikes(seen, part)
         or _container_as_class(seen, packed or shown_path)
     )
-    if found:
-        raise AnnotatedError(found)
+    if error:
+        raise AnnotatedError(error)
 
 
 def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
     """Raise AnnotatedError where a folder that is divided into splits holds, next to them, what describes their images.
 
-    Looks at the entries of the folder, and of the folders in it that are no splits.
+    Looks at the entries of the folder, and of the folders in it that are not splits.
     """
-    root, beside = os.fspath(path), Beside()
-    folders, held = [""], dict[str, list[bytes]]()
-    for folder in folders:
-        below = os.path.join(folder, "") if folder else ""  # noqa: PTH118
-        try:
-            with os.scandir(os.path.join(root, folder)) as entries:  # noqa: PTH118
-                for entry, _ in zip(entries, range(_MOST_TRIED * 10), strict=False):
-                    name = entry.name
-                    if name.startswith("."):
-                        continue
-                    if entry.is_dir():
-                        folders += [] if folder or name in splits else [name]
-                    elif entry.is_file():
-                        if folder and name.lower().endswith(ENDS):
-                            held.setdefault(folder, []).append(os.fsencode(below + name))
-                        beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), entry.stat().st_size)  # noqa: PTH122
-        except OSError:
-            continue  # the scan of the splits reports why, if it matters
+    root, beside, held = Listing.of(path), Beside(), dict[str, list[bytes]]()
+    others = [name for name, is_dir in islice(root.names.items(), _MOST_LISTED) if is_dir and name not in splits]
+    for folder in ("", *others):
+        listing, below = (root / folder, f"{folder}/") if folder else (root, "")
+        for name in [name for name, is_dir in islice(listing.names.items(), _MOST_LISTED) if not is_dir]:
+            if folder and name.lower().endswith(ENDS):
+                held.setdefault(folder, []).append(os.fsencode(below + name))
+            with suppress(OSError):
+                beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), os.path.getsize(listing.path / name))  # noqa: PTH122, PTH202
         beside.end(os.fsencode(below), ())
-    seen = Seen(root, beside, "folder", ImagesOnDisk(root, ["", *splits, *folders[1:]]))
+    seen = Seen(os.fspath(path), beside, "folder", ImagesOnDisk(root, ["", *splits, *others]))
     masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if _MASKS.fullmatch(folder)}
-    if found := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
-        raise AnnotatedError(found)
+    if error := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
+        raise AnnotatedError(error)
 
 
 def refuse_tables(listing: Listing) -> None:
@@ -169,48 +165,41 @@ def refuse_tables(listing: Listing) -> None:
     from rawpack_packer.sources.folder import holds_image
     from rawpack_packer.sources.parquet import holds_images
 
-    tables = sorted(listing.path.glob("*.parquet"))
-    if not tables or holds_images(listing) is not False:
-        return
-    seen = Seen(os.fspath(listing), Beside(), "folder", ImagesOnDisk(os.fspath(listing), ()))
-    if holds_image(listing):
-        raise AnnotatedError(tables_beside(seen, [os.fsencode(one.name) for one in tables]))
+    tables = sorted(os.fsencode(name) for name in listing.names if name.endswith(".parquet"))
+    if tables and holds_images(listing) is False and holds_image(listing):
+        seen = Seen(os.fspath(listing), Beside(), "folder", ImagesOnDisk(listing, [""]))
+        raise AnnotatedError(tables_beside(seen, tables))
 
 
 def _coco(seen: Seen) -> str:
     files = [one for one in seen.beside.singles if one.lower().endswith(b".json")][:_MOST_TRIED]
-    heads = {one: seen.images.head(one, HEAD) for one in files}
-    found = [one for one in files if any(key.search(heads[one]) and word in heads[one] for key, word in _COCO)]
-    if not found:
+    heads = {one: seen.images.head(one) for one in files}
+    coco = [one for one in files if any(key.search(heads[one]) and word in heads[one] for key, word in _COCO)]
+    if not coco:
         return ""
-    names = {one: text_of(one).rpartition("/")[2] for one in found}
-    with_boxes = [one for one in found if not names[one].startswith(_NO_BOXES)]
-    read = with_boxes or [one for one in found if names[one].startswith(_CAPTIONS)]
-    commands = [told for one in read if (told := _coco_command(seen, one, heads[one]))]
-    commands = commands or [command(seen.below(one)) for one in read]
-    have = "boxes" if with_boxes else "captions"
-    cure = f"{seen.first}{' or '.join(commands[:MOST_COMMANDS])} packs images with their {have}"
-    if not commands:
-        cure = "rawpack reads COCO's boxes and captions, and no panoptic masks"
-    files_of = "COCO's JSON" if len(found) == 1 else "COCO's JSON files"
-    return seen.told(f"{files_of} {listed([text_of(one) for one in found], MOST_SHOWN)}", cure)
+    names = {one: text_of(one).rpartition("/")[2] for one in coco}
+    with_boxes = [one for one in coco if not names[one].startswith(_NO_BOXES)]
+    read = with_boxes or [one for one in coco if names[one].startswith(_CAPTIONS)]
+    commands = [(one, told) for one in read if (told := _coco_command(seen, one))]
+    cure = _COCO_PAGE if read else "rawpack reads COCO's boxes and captions, and no panoptic masks"
+    if commands:
+        which = f" of {plain(text_of(commands[0][0]))}" if len(coco) > 1 else ""
+        cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
+    files_of = "COCO's JSON" if len(coco) == 1 else "COCO's JSON files"
+    return seen.told(f"{files_of} {listed([text_of(one) for one in coco], _MOST_SHOWN)}", seen.unpacked(cure))
 
 
-def _coco_command(seen: Seen, file: bytes, head: bytes) -> str:
+def _coco_command(seen: Seen, file: bytes) -> str:
     """The command that packs a COCO file; "" where it names no image of the source."""
     from rawpack_packer.sources.detection.coco import folder_of_images
 
-    named = _FILE_NAME.search(head)
+    named = _FILE_NAME.search(seen.images.head(file))
     name = text_of(named[1]) if named else ""
-    image = next(seen.images.paths(name, False), None)
-    if image is None:
-        return ""
+    image = next(seen.images.paths(name, False), "")
     path = Path(seen.below(file))
-    if not seen.in_archive and (folder_of_images(path, name) / name).is_file():
+    if image and not seen.in_archive and (folder_of_images(path, name) / name).is_file():
         return command(seen.below(file))
-    if not image.endswith(name):
-        return ""
-    return command("--images", seen.below(image.removesuffix(name).rstrip("/")), seen.below(file))
+    return command("--images", seen.folder(image.removesuffix(name)), seen.below(file)) if image.endswith(name) else ""
 
 
 def _format_of(suffix: str, head: bytes) -> str:
@@ -226,54 +215,36 @@ def _format_of(suffix: str, head: bytes) -> str:
 
 def _pair_formats(seen: Seen) -> dict[str, str]:
     """Suffix of files that are named as an image next to them -> their format."""
-    return {suffix: _format_of(suffix, seen.images.head(file, HEAD)) for suffix, (file, _) in seen.beside.pairs.items()}
+    return {suffix: _format_of(suffix, seen.images.head(file)) for suffix, (file, _) in seen.beside.pairs.items()}
 
 
 def _pairs(seen: Seen) -> str:
-    if not seen.beside.pairs:
+    from rawpack_packer.sources.detection.yolo import label_of
+
+    formats = _pair_formats(seen)
+    if not formats:
         return ""
-    suffix = min(seen.beside.pairs, key=lambda one: (one in PICKLES, one))
+    suffix = min(formats, key=lambda one: (one in PICKLES, one))
     file, image = seen.beside.pairs[suffix]
-    others = [one for one in seen.beside.pairs if one != suffix]
+    others = [one for one in formats if one != suffix]
     what = f"{plain(text_of(file))} for the image {plain(text_of(image))}"
     what += f" (also {listed(others, 5)})" if others else ""
-    # How `--field` names such files as members of shards: "json:str", "json=jpg.json:str" of a.jpg.json.
-    member = text_of(file).rpartition("/")[2].partition(".")[2].lower()
-    member = f"{suffix[1:]}={member}" if member != suffix[1:] else member
-    options = ["--field", member if suffix == ".npy" else f"{member}:str", *seen.keeps_classes]
-    cure = _cure(seen, suffix, options, _format_of(suffix, seen.images.head(file, HEAD)))
-    if seen.labeled and "--key-pattern" not in cure:
-        cure += (
-            "; that loses the folders' classes: a listing, a .csv with the columns path, label and what these files "
-            "say, keeps both"
-        )
+    lost = "; that loses the folders' classes" if seen.labeled else ""
+    cure = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
+    match formats[suffix]:
+        case "pickle":
+            cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
+        case _ if seen.in_archive:
+            cure = "see docs/how-to/pack-webdataset.md#fields"
+        case "yolo" if all(label_of(f"{text_of(one)}x.png") == f"{text_of(one)}x.txt" for one in seen.filled):
+            cure = f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes{lost}"
+        case "yolo":
+            cure = _YOLO_PAGE
+        case "voc":
+            cure = _VOC
+        case "labelme":
+            cure = f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons{lost}"
     return seen.told(what, cure, "a folder is packed without such files")
-
-
-def _cure(seen: Seen, suffix: str, options: list[str], form: str) -> str:
-    """What to do with one file for each image. options: that make them a field of shards. form: see `_format_of`."""
-    shards = "--source", "webdataset"
-    if form == "pickle":
-        cure = "a pickle can run code when it is read, so rawpack never reads it: "
-        if not seen.in_archive:
-            return cure + "read it in Python, and pass the samples to rawpack_packer.pack"
-        return f"{cure}write its values as .json, and {command(*shards, '--field', 'json:str', seen.path)} packs them"
-    if seen.in_archive:
-        options = ["--field", "label=cls"] if suffix == ".cls" else options
-        if re.search(r"\.zip\b", seen.path, re.IGNORECASE):
-            return f"write it as a tar, and {command(*shards, *options, 'x.tar')} packs them"
-        told = command(*shards, *options, seen.path)
-        return f"{told} packs them as a field, if each is next to its image in the archive (tar --sort=name)"
-    if form == "yolo":
-        return f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes"
-    if form == "voc":
-        return _moved_voc(seen)
-    if form == "labelme":
-        return f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons"
-    tar = shlex.join(["tar", "--sort=name", "-cf", "shards.tar", "-C", seen.path, "."])
-    told = command(*shards, *([] if suffix == ".cls" else options), "shards.tar")
-    kept = ", with the folders as classes" if "--key-pattern" in told else ""
-    return f"`{plain(tar)}` and then {told} packs them as a field{kept}"
 
 
 def _apart(seen: Seen) -> str:
@@ -286,83 +257,62 @@ def _apart(seen: Seen) -> str:
             images += islice(chain(seen.images.paths(stem, True), seen.images.paths(stem, False)), 1)
         if len(images) < 2 or 2 * len(images) < len(names):
             continue
-        holds, beside = text_of(folder).rstrip("/"), images[0].rpartition("/")[0]
-        form = _format_of(suffix, seen.images.head(folder + names[0], HEAD))
-        cure = "write what they say into a listing, a .csv with a column path"
+        beside, form = images[0].rpartition("/")[0], _format_of(suffix, seen.images.head(folder + names[0]))
+        cure = _LISTING
         if form == "voc":
-            cure = _voc_cure(seen, folder, os.fsencode(f"{beside}/" if beside else ""))
+            cure = _voc_cure(seen)
         elif form == "yolo":
-            options = ("--source", "yolo", "--images", seen.below(beside), "--labels-dir", seen.below(holds))
-            cure = f"{command(*options, seen.unpacked)} packs them as YOLO's boxes"
+            options = ("--source", "yolo", "--images", seen.below(beside), "--labels-dir", seen.folder(folder))
+            cure = f"{command(*options, seen.path)} packs them as YOLO's boxes"
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
-        return seen.told(what + plain(text_of(folder + names[0])), seen.first + cure, "a folder is packed without them")
+        what += plain(text_of(folder + names[0]))
+        return seen.told(what, seen.unpacked(cure), "a folder is packed without them")
     return ""
 
 
-def _voc_cure(seen: Seen, annotations: bytes, images: bytes) -> str:
-    """What to do with Pascal VOC's XML files. annotations, images: their folders, each ending in "/" or b""."""
-    root = _above(annotations)
-    of_voc = [_above(one) for one, suffix in seen.beside.apart if suffix == ".xml" and one.endswith(b"Annotations/")]
-    ready = [one for one in of_voc if any(folder.startswith(one + b"JPEGImages/") for folder in seen.filled)]
-    if ready:
-        commands = [command(seen.below(one).rstrip("/")) for one in ready[:MOST_COMMANDS]]
-        return f"{' or '.join(commands)} packs Pascal VOC's boxes"
-    if images and _above(images) == root:
-        return (
-            "name the folder of images JPEGImages and that of the .xml files Annotations, and "
-            f"{command(seen.below(root).rstrip('/'))} packs Pascal VOC's boxes"
-        )
-    return _moved_voc(seen)
-
-
-def _moved_voc(seen: Seen) -> str:
-    images, xml = seen.below("JPEGImages"), seen.below("Annotations")
-    return (
-        f"move the images into {plain(images)} and the .xml files into {plain(xml)}, and {command(seen.unpacked)} "
-        "packs Pascal VOC's boxes"
-    )
-
-
-def _above(folder: bytes) -> bytes:
-    return folder_of(folder.rstrip(b"/"))
+def _voc_cure(seen: Seen) -> str:
+    """What to do with Pascal VOC's XML files."""
+    for folder, suffix in seen.beside.apart:
+        root = folder.removesuffix(b"Annotations/")
+        if suffix == ".xml" and root != folder and any(one.startswith(root + b"JPEGImages/") for one in seen.filled):
+            return f"{command(seen.folder(root))} packs Pascal VOC's boxes"
+    return _VOC
 
 
 def _singles(seen: Seen) -> str:
     """Where folders give the images classes, CVAT's files count only."""
     tried = 0
     for file in seen.beside.singles[:_MOST_TRIED]:
-        head = seen.images.head(file, HEAD)
+        head = seen.images.head(file)
         of_cvat = b"<annotations" in head and b"<image " in head
         if seen.labeled and not of_cvat:
             continue
-        words = [text_of(found[0]) for found, _ in zip(_NAMED.finditer(head), range(MOST_SHOWN), strict=False)]
+        words = [text_of(match[0]) for match in islice(_NAMED.finditer(head), _MOST_SHOWN)]
         tried += bool(words)
         if tried > _MOST_LISTS:
             break
         image = next((image for word in words for image in seen.images.paths(word, False)), None)
         if image is None:
             continue
-        cure = "make it COCO's JSON, or a listing, a .csv with a column path"
+        cure = _LISTING
         if of_cvat:
             holds, beside = os.fsencode(image).rpartition(b"/")[0], folder_of(file)
             options = [] if holds in (beside[:-1], beside + b"images") else ["--images", seen.below(holds)]
-            cure = f"{seen.first}{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
+            cure = f"{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
         elif file.endswith(b".txt"):
-            listed_labels = plain_list_cure(seen, file)
-            cure = seen.first + listed_labels if listed_labels else ""
+            cure = list_cure(seen, file)
         if cure:
-            return seen.told(f"{plain(text_of(file))}, which names its images", cure)
+            return seen.told(f"{plain(text_of(file))}, which names its images", seen.unpacked(cure))
     return ""
 
 
-def _is_relevant(folder: bytes, filled: Collection[bytes], empty: set[str]) -> bool:
-    """Whether a table in this folder may be about the images: see the top of this module."""
-    return any(one.startswith(folder) for one in filled) or text_of(folder.partition(b"/")[0]) in empty
+def _top(folder: bytes) -> str:
+    """The first-level folder that a folder is in; "" for the source itself."""
+    return text_of(folder.partition(b"/")[0])
 
 
 def _tops(filled: Collection[bytes]) -> set[str]:
-    """The first-level folders that hold images; "" for images in none."""
-    return {text_of(folder.partition(b"/")[0]) for folder in filled}
+    return {_top(folder) for folder in filled}
 
 
 def _first_files(part: FolderPart, name: str) -> list[bytes]:
@@ -385,22 +335,24 @@ def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[
             for image in (image for one in stems for image in seen.images.paths(os.fsdecode(one), True)):
                 top = image.partition("/")[0] if "/" in image else ""
                 if match and top in tops and top != name and _may_have(match["of"], top, {name, *tops} - {""}):
-                    pairs.append((plain(text_of(mask)), plain(image)))
+                    pairs.append((text_of(mask), image))
                     break
         if pairs and 2 * len(pairs) >= len(masks):
-            cure = (
-                f"{seen.first}write a listing, or one for each split, a .csv with the columns path and mask, and "
-                f"{command('--field', 'mask:mask', 'LIST.csv')} packs images with their masks"
-            )
-            if not seen.in_archive and all(_same_below(*pair) for pair in pairs):
+            cure = "see docs/how-to/pack-a-listing.md#masks"
+            if all(_same_below(*pair) for pair in pairs):
                 depth = "depth" in name.lower()
                 told = _pair_command(seen, pairs[0][1], name, *(() if depth else ("--field", "mask:mask")))
                 cure = f"{told} packs images with their {'depths' if depth else 'masks'}"
-            what = f"{pairs[0][0]} for the image {pairs[0][1]}"
-            if not seen.filled:
-                return seen.told(what, cure, "the splits are packed without it")
-            return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
+            return _of_partner(seen, pairs[0], name, cure)
     return ""
+
+
+def _of_partner(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> str:
+    """The error for a file that belongs to an image. pair: their paths. name: the first-level folder of the file."""
+    what, cure = f"{plain(pair[0])} for the image {plain(pair[1])}", seen.unpacked(cure)
+    if not seen.filled:
+        return seen.told(what, cure, "the splits are packed without it")
+    return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
 
 
 def _look_alikes(seen: Seen, part: FolderPart) -> str:
@@ -409,17 +361,13 @@ def _look_alikes(seen: Seen, part: FolderPart) -> str:
     for first, second in (tops, tops[::-1]) if len(tops) == 2 and not seen.in_archive else ():
         if _FIRST.fullmatch(first) and _SECOND.fullmatch(second):
             files = [text_of(one) for one in _first_files(part, second)]
-            found = [(one, image) for one in files for image in seen.images.paths(_stem(one), True) if image != one]
+            stems = {one: one.rpartition("/")[2].rpartition(".")[0] for one in files}
+            found = [(one, image) for one in files for image in seen.images.paths(stems[one], True) if image != one]
             pairs = [pair for pair in found if pair[1].startswith(f"{first}/") and _same_below(*pair)]
             if len(pairs) == len(files) > 0:
                 cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
-                what = f"{plain(pairs[0][0])} for the image {plain(pairs[0][1])}"
-                return seen.told(what, cure, f"{plain(second)} would be a class", "packs all folders as classes")
+                return _of_partner(seen, pairs[0], second, cure)
     return ""
-
-
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].rpartition(".")[0]
 
 
 def _same_below(one: str, other: str) -> bool:
@@ -449,20 +397,25 @@ def _may_have(masks_of: str | None, top: str, tops: Collection[str]) -> bool:
 
 
 def _container_as_class(seen: Seen, packed: str) -> str:
-    """The error for one folder that holds all classes, and would become the only class; "" where it is none.
+    """The error for one folder that holds all classes, and would become the only class; "" where it is not there.
 
     packed: the folder that is packed, as a command names it, also in an archive.
     """
+    from rawpack_packer.sources.folder import split_names
+
     filled = [folder for folder in seen.filled if folder]
     name = only_container(_tops(filled))
     classes = sorted({text_of(folder.split(b"/")[1]) for folder in filled if folder.count(b"/") > 1})
     if not name or len(classes) < 2:
         return ""
-    below = command(os.path.join(packed, os.fsdecode(filled[0].partition(b"/")[0])))  # noqa: PTH118 - as written
+    where, splits = os.path.join(packed, os.fsdecode(filled[0].partition(b"/")[0])), split_names(classes)  # noqa: PTH118
+    cure = f"{command(where)} packs these as classes"
+    if splits:
+        cure = f"{command('--splits', ','.join(splits), where)} packs these as splits"
     if seen.in_archive and re.search("[?#]", packed):
-        below = "the path of that folder in the archive"
+        cure = "the path of that folder in the archive packs these"
     return (
         f"all images in {plain(seen.path)} are in {plain(name)}, which would be their only class, but it contains "
-        f"{count(len(classes), 'folder')} of images, such as {plain(classes[0])}: {below} packs these as classes; "
-        f"{opt.kind(seen.kind)} packs one class"
+        f"{count(len(classes), 'folder')} of images, such as {plain(classes[0])}: {cure}; {opt.kind(seen.kind)} packs "
+        "one class"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.images.with_pillow import deep_file, pixels_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.advice import streamed
 from rawpack_packer.text import plain
 
 _COUNT = struct.Struct("<I")
@@ -90,20 +89,16 @@ class ShardIndex:
     """Of each value of a sample, in bytes; None where the sample says it."""
     shards: tuple[tuple[ShardFile, ...], ...]
     """Each as one or more files, one of which is needed: the compressed one, and a copy that was decompressed."""
-    library: str
-    """What else reads it: a package that has a `StreamingDataset`."""
-    opens: str
-    """How that is called, with "{}" for the folder of the index."""
 
 
-def unread(column: Coded, index: ShardIndex, folder: str, images: Sequence[str], labels: Sequence[str]) -> UsageError:
-    """Why a column is not read, and what to do about it. folder: of the index. images, labels: the columns of these."""
+def unread(column: Coded, index: ShardIndex, folder: str) -> UsageError:
+    """Why a column is not read, and what to do about it. folder: of the index."""
     rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
-    said = f"column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}"
-    # Most pickles of MDS are dicts and lists, which become JSON; most of litdata are numbers of numpy.
-    more = f", fields={{{column.name!r}: 'str'}}" if column.type == "pkl" and column.name not in labels else ""
-    seen = f"{plain(folder)}: {said}. {opt.columns(rest)} packs the other columns"
-    return streamed(seen, index.library, index.opens.format(repr(folder)), images, labels, more)
+    return UsageError(
+        f"{plain(folder)}: column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}: "
+        f"{opt.columns(rest)} packs the other columns, and docs/how-to/what-is-not-read.md#mds-and-litdata has lines "
+        "of Python that pack all"
+    )
 
 
 PICKLED = "a pickle, which can run code when it is read, so rawpack does not read it"

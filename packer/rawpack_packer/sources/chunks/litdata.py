@@ -116,8 +116,6 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
         (None,) * len(formats),
         tuple(_files(chunk, codec, f".{config.compression}.bin", rows) for chunk in index.chunks),
-        "litdata",
-        "{}, shuffle=False",
     )
 
 

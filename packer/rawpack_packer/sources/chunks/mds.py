@@ -88,8 +88,6 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(encodings)),
         tuple(size or None for size in sizes),
         tuple(map(_files, shards)),
-        "streaming",
-        "local={}, batch_size=1, allow_unsafe_types=True",
     )
 
 

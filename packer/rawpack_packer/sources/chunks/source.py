@@ -323,10 +323,7 @@ class _ShardScan:
         named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
         for one in self.columns.values():
             if one.encoding.holds == "unread" and (wanted.fields is None or one.name in named):
-                files = [name for name, other in self.columns.items() if other.encoding.holds in ("file", "picture")]
-                labels = [name for name in _HABITS.labels if name in self.columns]
-                label = [wanted.label] if wanted.label else labels[:1]
-                raise unread(one, self._index, folder, [wanted.image] if wanted.image else files, label)
+                raise unread(one, self._index, folder)
 
     def look(self, chosen: ChosenColumns) -> None:
         """Find all values of the columns that are packed. Raises UsageError."""

@@ -43,6 +43,7 @@ from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 T = TypeVar("T")
+_GROUPS = "see docs/how-to/what-is-not-read.md#hdf5 for a group of each sample"
 _LABELS = ("label", "labels", "y", "Y", "target", "targets")
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
@@ -86,7 +87,7 @@ class Hdf5Source(TableSource):
         self, look: LookAt, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
     ) -> None:
         """A row of data sets is a sample."""
-        chosen = _choose(found, said, root, of.path)
+        chosen = _choose(found, said, root)
         image, alone = found[chosen.image], not chosen.fields and chosen.label is None
         chw = _check_images(image, said, said.axes(found), root, alone=alone)
         kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
@@ -179,17 +180,18 @@ def _labels_in(
     return None, None, [f"{found.name}, next to it, has no label for each of the {count:,} images: it contains {shown}"]
 
 
-def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str, path: str) -> ChosenColumns:
+def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
     """Which data set is what. Raises UsageError where the user has to name something."""
     if said.columns.image is None and any(name.startswith("data/demo_") for name in found):
         raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
     no_image = (
-        f" that can be told by their shape, (N, H, W, C) or (N, H, W). Name them, {opt.array('image=NAME,label=NAME')}"
+        " that can be told by their shape, (N, H, W, C) or (N, H, W). Name them, "
+        f"{opt.array('image=NAME,label=NAME')}, or {_GROUPS}"
     )
     habits = Habits(
         labels=_LABELS,
         lone_label=True,
-        name_image=lambda image: opt.array(f"image={image},label=NAME"),
+        name_image=lambda image: f"{opt.array(f'image={image},label=NAME')}, or {_GROUPS}",
         no_image=no_image,
     )
     columns = [
@@ -205,14 +207,7 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str, path: 
         )
         for name, one in found.items()
     ]
-    try:
-        return said.choose(columns, where, habits, root="/")
-    except UsageError:
-        from rawpack_packer.sources.advice import of_groups
-
-        if not said.names() and (advised := of_groups(path, found.values())) is not None:
-            raise advised from None
-        raise
+    return said.choose(columns, where, habits, root="/")
 
 
 def _check_images(image: DataSet, said: SaidOfArrays, axes: Axes | None, where: str, *, alone: bool) -> bool:

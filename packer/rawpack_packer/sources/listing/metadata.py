@@ -141,8 +141,8 @@ class MetadataSource(ListingSource):
             )
         column = path_column or (_FILE_NAME if _FILE_NAME in found.columns else found.columns[0])
         root = os.fspath(Path(path).absolute())
-        scan = FolderScan(root, wanted_images(), progress)
-        check_folder(root, where)
+        check_folder(path, where)
+        scan = FolderScan(root, wanted_images(), progress, Listing.of(path))
         scan.run()
         if scan.counts["problems"]:
             raise UsageError(

@@ -7,7 +7,6 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 """The image and the fields of one."""
 _CHANNELS, _HEIGHT, _WIDTH, _PLANES, _NUMBER, _FLOATS, _ENCODED = range(1, 8)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_PAGE = "docs/how-to/what-is-not-read.md#lmdb"
 _MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
 
 
@@ -231,9 +231,11 @@ class _LmdbEntries:
             try:
                 words = ["" if value is None else value.decode() for value in values]
             except UnicodeDecodeError:
-                from rawpack_packer.sources.advice import of_numbers
-
-                raise of_numbers(root, end.decode(), sides.values()) from None
+                sizes = [len(value or b"") for value in sides.values()]
+                raise UsageError(
+                    f"{root} has image files, and beside each a key .{end.decode()} whose value is not text, of "
+                    f"{min(sizes):,} to {max(sizes):,} bytes: see {_PAGE}"
+                ) from None
             if name == LABEL or (name == _TEXT and whole and b"cls" not in ends):
                 numbers = [int(word) if whole and word else word.strip() or None for word in words]
                 labels = number_labels(numbers, where=root, row_name=lambda i: plain(stems[i]))
@@ -365,7 +367,6 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
     numbered: whether the database has a key `__len__` or `__keys__`.
     """
     from rawpack_packer.images import sniff
-    from rawpack_packer.sources import advice
 
     if sniff(value) is not None:
         return "files"
@@ -373,10 +374,7 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
         try:
             _pickle(value)
         except DecodeError as error:
-            found = None
-            with suppress(BadPickleError):
-                found = read_pickle(value)
-            raise advice.of_pickles(where, f"{where}: {error.detail}", found) from error
+            raise UsageError(f"{where}: {error.detail}; see {_PAGE}") from error
         return "pickle"
     try:
         datum = read_datum(value)
@@ -391,12 +389,11 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
             f"{where} was written with pyarrow.serialize or msgpack, by its keys __len__ and __keys__; pyarrow can no "
             f"longer read that either: {_MAKE_AGAIN}"
         )
-    seen = (
+    raise UsageError(
         f"{where} is of no known scheme: its first value has {len(value):,} bytes that begin with "
         f"{value[:8].hex(' ') or 'nothing'}. Known are image files (LSUN, BasicSR), image-000000001 and num-samples "
-        "(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum"
+        f"(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum; see {_PAGE}"
     )
-    raise advice.of_bytes(where, seen, value)
 
 
 def _shown(found: Any) -> str:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +23,22 @@ MOST_NAMES = 10_000
 """Names of a folder that are kept: one whose first names are others is not of a kind that has such files."""
 HEAD = 1 << 18
 """First bytes of a file that are kept."""
+
+
+@dataclass(slots=True)
+class ListedEntry:
+    """An entry of a folder that was listed before, as an `os.DirEntry` is one of a folder that is listed now."""
+
+    name: str
+    path: str
+    _is_dir: bool
+    _is_link: bool
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return self._is_dir and (follow_symlinks or not self._is_link)
+
+    def is_symlink(self) -> bool:
+        return self._is_link
 
 
 class Listing:
@@ -41,7 +58,9 @@ class Listing:
         """Where it lies. For a URL, the address of the file, without a query and without the folder in an archive."""
         self.error: OSError | ValueError | None = None
         """Why the names of a folder could not be read; set by `names`."""
-        self._inner = dict[str, Listing]()
+        self.hidden = 0
+        """Names that begin with a dot; set by `names`, which lacks them."""
+        self._inner, self._links, self._modified = dict[str, Listing](), set[str](), -1
 
     @staticmethod
     def of(path: str | os.PathLike[str]) -> Listing:
@@ -116,14 +135,37 @@ class Listing:
         order."""
         names = dict[str, bool]()
         try:
-            for name, is_dir in self._scan():
-                names[name] = is_dir
-                if len(names) > MOST_NAMES:
-                    break
+            self._modified = os.stat(self.path).st_mtime_ns  # noqa: PTH116
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        self.hidden += 1
+                        continue
+                    names[entry.name] = _is_dir(entry)
+                    if entry.is_symlink():
+                        self._links.add(entry.name)
+                    if len(names) > MOST_NAMES:
+                        break
         except (OSError, ValueError) as error:
             self.error = error
             return {}
         return names
+
+    def listed(self, folder: str = "") -> Listing | None:
+        """The listing of a folder in this one, parts divided by "/", if it has all names there are now: it was read,
+        whole, and the folder is as it was then."""
+        inner: Listing | None = self
+        for part in folder.split("/") if folder else ():
+            inner = inner._inner.get(part) if inner is not None else None
+        if inner is None or "names" not in vars(inner) or inner.error or len(inner.names) > MOST_NAMES:
+            return None
+        return inner if os.stat(inner.path).st_mtime_ns == inner._modified else None  # noqa: PTH116
+
+    def entries(self) -> Iterator[ListedEntry]:
+        """What has the `names`."""
+        above = os.path.join(self.path, "")  # noqa: PTH118
+        for name, is_dir in self.names.items():
+            yield ListedEntry(name, above + name, is_dir, name in self._links)
 
     def all_names(self) -> Iterator[tuple[str, bool]]:
         """All `names`, for which a folder of more is listed again after the first. Raises `error`."""
@@ -131,7 +173,10 @@ class Listing:
         if self.error is not None:
             raise self.error
         if len(self.names) > MOST_NAMES:
-            yield from (each for each in self._scan() if each[0] not in self.names)
+            with os.scandir(self.path) as entries:
+                for entry in entries:
+                    if entry.name not in self.names and not entry.name.startswith("."):
+                        yield entry.name, _is_dir(entry)
 
     @cached_property
     def head(self) -> bytes:
@@ -163,12 +208,6 @@ class Listing:
         from rawpack_packer.sources.chunks import read_index
 
         return b"" if self._spool is None else read_index(self._text, self._spool)
-
-    def _scan(self) -> Iterator[tuple[str, bool]]:
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                if not entry.name.startswith("."):
-                    yield entry.name, _is_dir(entry)
 
 
 def _address(url: str) -> str:

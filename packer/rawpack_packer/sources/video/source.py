@@ -306,7 +306,7 @@ class VideoSource(FrameSource):
             paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
             info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
         else:
-            scan = scan_folder(where, _WANTED, skip_unreadable=skip_unreadable)
+            scan = scan_folder(path, _WANTED, skip_unreadable=skip_unreadable)
             if not scan.samples:
                 raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that contains the videos")
             folder, files = where, scan.files()
