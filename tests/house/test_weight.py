@@ -47,7 +47,7 @@ def test_rooms_written_anew_have_no_such_words() -> None:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
 def test_every_kind_of_source_is_weighed(kind: SourceKind) -> None:
     """Where the module is that opens it."""
-    module = str(kind.opener).partition(":")[0].replace(".", "/")
+    module = str(kind.open).partition(":")[0].replace(".", "/")
     path = ROOT / "packer" / "rawpack_packer" / "sources" / f"{module}.py"
     assert place_of(path if path.exists() else path.with_suffix("") / "__init__.py") in weights()
 

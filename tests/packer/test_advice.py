@@ -99,7 +99,7 @@ def test_cifar_is_packed_by_the_dataset_of_torchvision(name: str) -> None:
         assert (ran.code, Path("other").exists()) == (2, False)
         number = re.search("10+", name)
         assert number is not None
-        assert f"rawpack.pack(torchvision.datasets.CIFAR{number[0]}('.'), 'store/')" in ran.err
+        assert f"rawpack.pack(torchvision.datasets.CIFAR{number[0]}('.', download=True), 'store/')" in ran.err
 
 
 @pytest.mark.parametrize("name", UNREAD)
