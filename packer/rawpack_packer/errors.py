@@ -39,10 +39,6 @@ _CALLED_WRONGLY = re.compile(r"keyword argument|positional argument|takes .*\bar
 _OURS = ("rawpack", "rawpack_packer")
 
 
-class AdvisedError(UsageError):
-    """What is wrong with a source. The message has several lines: one for each fault, and the cure."""
-
-
 def need(module: str, extra: str, what: str, instead: str = "") -> ModuleType:
     """Import a package that comes with an extra of rawpack. what: needs it, printable. instead: what else helps.
 

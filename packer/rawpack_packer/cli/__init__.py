@@ -147,11 +147,10 @@ def main() -> None:
         _fail(f"{where}{error.strerror or error}{resumes}", 1)
     except Exception as error:
         from rawpack.errors import RawpackError, UsageError
-        from rawpack_packer.errors import AdvisedError
         from rawpack_packer.sources import BadListingError
 
         if isinstance(error, UsageError):
-            words, lines = str(error), isinstance(error, AdvisedError | BadListingError)
+            words, lines = str(error), isinstance(error, BadListingError)
             if _OF_OPTIONS.match(words):
                 _fail_usage(words, lines=lines)
             _fail(words, 2, lines=lines)

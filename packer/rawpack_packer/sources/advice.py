@@ -59,8 +59,8 @@ def cifar_error(path: Path) -> UsageError | None:
             name, folder = f"CIFAR{match[1]}", plain(os.path.relpath(whole.parent))
             return UsageError(
                 f"{plain(os.fspath(whole))} is read by torchvision and not by rawpack: in Python, "
-                f"rawpack.pack(torchvision.datasets.{name}({folder!r}, download=True), 'store/') packs its training images, and "
-                "with train=False its test images"
+                f"rawpack.pack(torchvision.datasets.{name}({folder!r}, download=True), 'store/') packs its training "
+                "images, and with train=False its test images"
             )
     return None
 
