@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -86,9 +87,7 @@ def main() -> None:
         folder = Path(made)
         for name, source in _make(folder).items():
             store = folder / f"store-{len(name)}"
-            files = walk(
-                lambda source=source, store=store: rawpack_packer.pack(str(folder / source), store, workers=0), below
-            )  # type: ignore[misc]
+            files = walk(partial(rawpack_packer.pack, str(folder / source), store, workers=0), below)
             rooms = Counter[str]()
             for file, functions in files.items():
                 rooms[file.partition("/")[0]] += len(functions)
