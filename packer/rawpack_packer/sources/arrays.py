@@ -101,17 +101,10 @@ class ArraySource(TableSource):
             counts = {**counts, "columns_left_out": len(chosen.left_out)}
         kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
         first = {name: said.further_chw(name, kind.shape, arrays, f"{root}: {name}") for name, kind in kinds.items()}
-        info = said.info(
-            "arrays",
-            str(file),
-            {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()},
-            ImageKind(dtype.name, turned(shape[1:], chw)),
-            counts,
-            (*chosen.left_out, *problems),
-            labelled=labels is not None,
-            numbered=keys is None,
-            root=root,
-        )
+        fields = {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()}
+        image_kind, left_out = ImageKind(dtype.name, turned(shape[1:], chw)), (*chosen.left_out, *problems)
+        has = {"labelled": labels is not None, "numbered": keys is None}
+        info = said.info("arrays", str(file), fields, image_kind, counts, left_out, root=root, **has)
         columns: dict[str, Column] = {
             name: texts_of(one.tolist(), f"{root}: {plain(name)}")
             if _is_text(one)

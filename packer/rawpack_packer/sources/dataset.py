@@ -232,7 +232,7 @@ class DatasetSource(BaseSource):
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def column(self, name: str, /) -> Column | None:
-        """Of labels, and of columns or samples in memory."""
+        """Labels, and columns or samples in memory."""
         if name == LABEL and self._targets is not None:
             return Numbers(self._targets)
         names, dataset = self._all.names, self._dataset

@@ -318,7 +318,12 @@ def images_of(
     UsageError for what is no image.
     """
     if declared is not None and not isinstance(declared, str):
-        return _as_declared(declared, where)
+        dtype, lengths = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
+        first_axis = len(lengths) == 3 and lengths[0] is not None and tuple(lengths[1:]) == (None, None)
+        if not first_axis and not isinstance(declared, ImageKind) and None not in lengths:
+            channels_first(cast(tuple[int, ...], tuple(lengths)), None, where, _said)
+        image = ImageKind(plain_dtype(dtype), turned(tuple(lengths), first_axis))
+        return DatasetImages(image, chw=first_axis, said=first_axis)
     kind, chw = _first_kind(first, declared, where)
     if kind is None:
         kind = _one_size(others) if is_pillow(first) else None
@@ -377,16 +382,6 @@ def _one_size(others: Others) -> ImageKind | None:
             pixels = pixels_of(image)
             shapes.add((*pixels.shape[:2], 1 if pixels.ndim == 2 else pixels.shape[2]))
     return ImageKind("uint8", shapes.pop(), pictures=True) if len(shapes) == 1 else None
-
-
-def _as_declared(declared: tuple[str, tuple[int | None, ...]] | ImageKind, where: str) -> DatasetImages:
-    dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
-    lengths = tuple(shape)
-    if len(lengths) == 3 and lengths[0] is not None and lengths[1:] == (None, None):
-        return DatasetImages(ImageKind(plain_dtype(dtype), turned(lengths, True)), chw=True, said=True)
-    if not isinstance(declared, ImageKind) and None not in lengths:
-        channels_first(cast(tuple[int, ...], lengths), None, where, _said)
-    return DatasetImages(ImageKind(plain_dtype(dtype), lengths))
 
 
 def _first_kind(first: Any, axes: Axes | None, where: str) -> tuple[ImageKind | None, bool]:

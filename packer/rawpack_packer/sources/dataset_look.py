@@ -109,8 +109,8 @@ class DatasetLook:
             try:
                 sample = self.dataset[i]
                 if isinstance(sample, Item):  # the dataset was meant to be a `Source`
-                    needs = ("info", "__len__", "key", "part", "states")
-                    lacks = ", ".join(name for name in needs if name not in dir(self.dataset))
+                    has = dir(self.dataset)
+                    lacks = ", ".join(k for k in ("info", "__len__", "key", "part", "states") if k not in has)
                     raise UsageError(
                         f"the {type(self.dataset).__name__} returns `Item`s and is not a source: it lacks {lacks} of "
                         "rawpack_packer.sources.Source"
@@ -133,8 +133,7 @@ class DatasetLook:
             labels = ((self.sample(i) or {}).get(LABEL) for i in range(tried))
             first[LABEL] = next((one for one in labels if one is not None), None)
         if is_empty(first.get(LABEL)):  # an image without annotations shows no fields
-            next_ones = map(self.sample, range(1, tried))
-            first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
+            first = next((one for one in map(self.sample, range(1, tried)) if one and target_kinds(one)), first)
         return first
 
     def others(self, name: str = "image") -> Others:
@@ -257,8 +256,8 @@ def looked_at(
             dataset, names = renamed(dataset, names, f"the {called}"), None
         dataset = as_columns(dataset)
         if frame is not None:
-            checked = {name: checked_numbers(name, one, fields.get(name)) for name, one in dataset.columns.items()}
-            dataset.columns = checked
+            for name, column in dataset.columns.items():
+                dataset.columns[name] = checked_numbers(name, column, fields.get(name))
             dataset.fields = lists_of_lengths(dataset.columns, fields)
             if keys is None:
                 keys, notes = keys_of(dataset.columns["image"], named)

@@ -78,9 +78,9 @@ def exported(data: bytes | None, where: str) -> ExportNote:
     UsageError."""
     try:
         found = msgspec.json.decode(data or b"{}")
+        if not isinstance(found, dict) or MARK not in found:
+            return ExportNote()
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or MARK not in found:
         return ExportNote()
     try:
         fields = msgspec.convert(found.get("fields", {}), dict[str, Field])

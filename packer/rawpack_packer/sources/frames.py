@@ -62,7 +62,7 @@ def _values(series: Any) -> Any:
         return array
     inside = _WHOLE_INSIDE.search(dtype) and any(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in array)
     values = [None if _is_missing(value) else value for value in (to_list() if inside else array.tolist())]
-    values = [one.tolist() if isinstance(one, np.ndarray) and one.dtype.kind == "O" else one for one in values]
+    values = [each.tolist() if isinstance(each, np.ndarray) and each.dtype.kind == "O" else each for each in values]
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, str | date) for value in present):
         return [as_text(value) for value in values]
@@ -207,19 +207,19 @@ def keyed_rows(frame: Any) -> tuple[ListingRows, dict[str, FieldKind]] | None:
     columns = frame_columns(frame)
     if columns is None:
         return None
-    found = {name: [None if _is_missing(value) else value for value in _listed(one)] for name, one in columns.items()}
+    found = dict[str, list[Any]]()
+    for name, column in columns.items():
+        values = column.tolist() if isinstance(column, np.ndarray) else column
+        values = [
+            one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in values
+        ]  # as JSON has them
+        found[name] = [None if _is_missing(value) else value for value in values]
     kinds = {
         name: FieldKind(one.dtype.name)
         for name, one in columns.items()
         if isinstance(one, np.ndarray) and one.ndim == 1 and one.dtype.kind == "f" and name != LABEL
     }
     return ListingRows(False, [*found], enumerate(zip(*found.values(), strict=True)), "row"), kinds
-
-
-def _listed(column: Any) -> list[Any]:
-    """The values of a column as JSON has them."""
-    values = column.tolist() if isinstance(column, np.ndarray) else column
-    return [one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in values]
 
 
 def named_path(columns: Mapping[str, Any], called: Mapping[str, Any]) -> dict[str, str]:

@@ -131,8 +131,8 @@ class SaidOfArrays:
     def choose(self, columns: Sequence[ColumnInfo], where: str, habits: Habits, root: str = "") -> ChosenColumns:
         """Which array is what. root: see `names`. Raises UsageError where the user has to name something."""
         named = {name: of_file.lstrip(root) for name, of_file in self.named.items()}
-        given = self.columns.image, self.columns.label, self.columns.key
-        image, label, key = (one and one.lstrip(root) for one in given)
+        names = self.columns.image, self.columns.label, self.columns.key
+        image, label, key = (name and name.lstrip(root) for name in names)
         known = {one.name for one in columns}
         last = {one.rpartition("/")[2] for one in known}
         wanted = ColumnChoice(image, label, key, declared={k: word for k, word in self.words.items() if k in last})

@@ -91,11 +91,9 @@ def path_pattern(text: str) -> PathPattern:
         raise _wrong(text, f"{error}; {{{{ and }}}} stand for braces") from error
     before = ""
     for literal, name, spec, conversion in pieces:
-        for k, piece in enumerate(literal.split("/")):
-            if k:
-                parts.append([])
-            if piece:
-                parts[-1].append(re.escape(piece))
+        first, *others = ([re.escape(piece)] if piece else [] for piece in literal.split("/"))
+        parts[-1] += first
+        parts += others
         if name is None:
             continue
         dtype, matched = _field(text, name, spec or "", conversion)
@@ -311,8 +309,7 @@ def join_path_fields(source: Source, text: str) -> Source:
     for line, path in paths:
         fields = pattern.match(path)
         if fields is None:
-            cause = f"{path} does not match {opt.key_pattern(repr(text))}"
-            raise fault(source.info.root, line, 0, "", cause)
+            raise fault(source.info.root, line, 0, "", f"{path} does not match {opt.key_pattern(repr(text))}")
         for name, value in fields.items():
             values[name].append(value)
     columns, classes = dict[str, Column](), None
@@ -344,8 +341,7 @@ def _by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, u
     for i, row in enumerate(rows.tolist()):
         video = i if i in unread else (paths[row].rpartition("/")[0], value(VIDEO, row))
         order.append((begins.setdefault(video, i), value(FRAME, row), i))
-    order.sort()
-    numbers = np.array([i for *_, i in order], np.int64)
+    numbers = np.array([i for *_, i in sorted(order)], np.int64)
     return None if (np.diff(numbers) == 1).all() else numbers
 
 

@@ -77,9 +77,8 @@ class Packets:
         before, through = (int(np.count_nonzero(self.flags[:end] & KEY)) for end in (low, high))
         keys = self.key_dts[before:through]
         # Copies: a view would keep all packets of the video in memory.
-        return Packets(
-            start, self.pts[low:high].copy(), self.size[low:high].copy(), self.flags[low:high].copy(), keys.copy()
-        )
+        pts, size, flags = self.pts[low:high].copy(), self.size[low:high].copy(), self.flags[low:high].copy()
+        return Packets(start, pts, size, flags, keys.copy())
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:

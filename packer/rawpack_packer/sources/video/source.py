@@ -365,8 +365,8 @@ def open_listing(
     images, rows = listing.images, range(len(listing))
     paths = [os.fsencode(images.paths.value(i)) for i in rows]
     files = _files(images.root, paths, map(listing.key, rows), images.states)
-    fields, given = {**_FIELDS, **listing.info.fields}, {**listing.info.options, **whole.options}
-    info = replace(listing.info, kind="video", fields=fields, options=given)
+    fields, chosen_by = {**_FIELDS, **listing.info.fields}, {**listing.info.options, **whole.options}
+    info = replace(listing.info, kind="video", fields=fields, options=chosen_by)
     chosen, states = list(zip(files, selections, strict=True)), listing.states()[len(listing) :]
     return FrameSource(chosen, info, listing.columns, progress, lines=listing.lines, list_states=states)
 
