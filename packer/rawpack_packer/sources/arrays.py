@@ -33,14 +33,7 @@ from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.inflation import most_of
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import SaidOfArrays
-from rawpack_packer.sources.table.choose import (
-    LABEL,
-    NO_COUNTS,
-    ChosenColumns,
-    ColumnChoice,
-    ColumnInfo,
-    Habits,
-)
+from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, ColumnChoice, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, RowNumbers, texts_of
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
@@ -96,7 +89,11 @@ class ArraySource(TableSource):
         chw = said.chw(shape, chosen.image, said.axes(arrays), root, alone=alone)
         held = {name: arrays[of_file] for name, of_file in chosen.fields.items()}
         values = None if chosen.label is None else arrays[chosen.label].reshape(-1)
-        known = _known_classes(file, values)
+        # The names of classes where the folder of IDX files says which they are, if the labels number them.
+        folder = file.parent.parent if file.parent.name == "raw" else file.parent
+        known = None if file.suffix in (".npy", ".npz") else _CLASSES.get(re.sub("[^a-z]", "", folder.name.lower()))
+        if known and (values is None or not len(values) or not 0 <= values.min() <= values.max() < len(known)):
+            known = None
         labels = said.labels(values.tolist() if values is not None and _is_text(values) else values, root, known)
         keys = said.keys(None if chosen.key is None else arrays[chosen.key].tolist(), root, problems)
         counts = NO_COUNTS if labels is not None and labels.names is not None else {}
@@ -104,17 +101,10 @@ class ArraySource(TableSource):
             counts = {**counts, "columns_left_out": len(chosen.left_out)}
         kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
         first = {name: said.further_chw(name, kind.shape, arrays, f"{root}: {name}") for name, kind in kinds.items()}
-        info = said.info(
-            "arrays",
-            str(file),
-            {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()},
-            ImageKind(dtype.name, turned(shape[1:], chw)),
-            counts,
-            (*chosen.left_out, *problems),
-            labelled=labels is not None,
-            numbered=keys is None,
-            root=root,
-        )
+        fields = {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()}
+        image_kind, left_out = ImageKind(dtype.name, turned(shape[1:], chw)), (*chosen.left_out, *problems)
+        has = {"labelled": labels is not None, "numbered": keys is None}
+        info = said.info("arrays", str(file), fields, image_kind, counts, left_out, root=root, **has)
         columns: dict[str, Column] = {
             name: texts_of(one.tolist(), f"{root}: {plain(name)}")
             if _is_text(one)
@@ -170,8 +160,17 @@ def _choice_and_images(
     """Which arrays are labels, keys and fields; the images: `image`, or one of the arrays. Raises UsageError,
     also where they cannot be stored."""
     if image is None:
-        chosen = _choose(arrays, said, root)
+        no_image = f"; name it, and what else is packed: {opt.array('image=NAME,label=NAME')}"
+        habits = Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image)
+        chosen = said.choose([_info(name, array) for name, array in arrays.items()], root, habits)
         image = Numbers(arrays[chosen.image])
+        count = len(image.values) if image.values.ndim else 0
+        for name, array in arrays.items():
+            if not said.names_image and array.shape[:1] != (count,):
+                raise UsageError(
+                    f"{root}: {plain(name)} has shape {array.shape}, but there are {count} images: a field needs a row "
+                    f"for each; {opt.array('image=NAME,label=NAME')} names all that is packed"
+                )
     elif said.columns != ColumnChoice():
         raise UsageError(f"{root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
     else:
@@ -188,14 +187,6 @@ def _choice_and_images(
             "numbers of at most 128"
         )
     return chosen, image
-
-
-def _known_classes(file: Path, labels: NDArray[Any] | None) -> tuple[str, ...] | None:
-    """The names of classes where the folder of IDX files says which they are, if the labels number them."""
-    folder = file.parent.parent if file.parent.name == "raw" else file.parent
-    names = _CLASSES.get(re.sub(r"[^a-z]", "", folder.name.lower())) if file.suffix not in (".npy", ".npz") else None
-    fit = names is not None and labels is not None and len(labels) and 0 <= labels.min() <= labels.max() < len(names)
-    return names if fit else None
 
 
 def _is_text(array: NDArray[Any]) -> bool:
@@ -223,9 +214,8 @@ def _open_npy(file: Listing, state: tuple[int, int]) -> Mapped:
         dtype, shape, order, offset = header_of(head)
     except DecodeError as error:
         raise UsageError(f"{plain(os.fsencode(path))} cannot be read as arrays: {error.detail}") from error
-    return _mapped(
-        path, state, dtype, shape, offset, order, ": an .npy is one array, so write others to files of their own"
-    )
+    cure = ": an .npy is one array, so write others to files of their own"
+    return _mapped(path, state, dtype, shape, offset, order, cure)
 
 
 def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, NDArray[Any]], list[str]]:
@@ -250,21 +240,6 @@ def _read_npz(at: ArraysAt, said: SaidOfArrays, root: str) -> tuple[dict[str, ND
         with zipfile.ZipFile(opened) as file:
             arrays = {name: _read_member(file, members[of_file], path) for name, of_file in wanted.items()}
         return arrays, [f"array {plain(name)!r} is left out: it is part of no split" for name in apart]
-
-
-def _choose(arrays: Mapping[str, NDArray[Any]], said: SaidOfArrays, root: str) -> ChosenColumns:
-    """Which array is what. Raises UsageError."""
-    no_image = f"; name it, and what else is packed: {opt.array('image=NAME,label=NAME')}"
-    columns = [_info(name, array) for name, array in arrays.items()]
-    chosen = said.choose(columns, root, Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image))
-    count = len(arrays[chosen.image]) if arrays[chosen.image].ndim else 0
-    for name, array in arrays.items():
-        if not said.names_image and array.shape[:1] != (count,):
-            raise UsageError(
-                f"{root}: {plain(name)} has shape {array.shape}, but there are {count} images: a field needs a row for "
-                f"each; {opt.array('image=NAME,label=NAME')} names all that is packed"
-            )
-    return chosen
 
 
 def _info(name: str, array: NDArray[Any]) -> ColumnInfo:

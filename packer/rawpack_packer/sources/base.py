@@ -4,8 +4,8 @@ A source is opened once, in the process that packs. Workers get `part(start, sto
 Both can be pickled: files are open only inside `__getitem__`, which reads them with `files.read_file`. The exception is
 a video, which stays open from one frame to the next; an open video is not pickled.
 
-`Source` is all that a source must have. What it may have in addition are the abilities below: a protocol for each, and
-a function with the answer for sources that lack it. No other module checks what a source has.
+`Source` is all that a source must have. What it may have in addition are the `Abilities`, and for each a function with
+the answer for sources that lack it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,6 +174,9 @@ class BaseSource:
     def part(self, start: int, stop: int, /) -> Samples:
         return self._all.part(start, stop)
 
+    def line(self, i: int, /) -> int:
+        return 0
+
 
 def check_sample(samples: Sized, i: int) -> None:
     """Raise IndexError for a number outside 0 <= i < len."""
@@ -204,30 +207,6 @@ def given_options(**options: object) -> dict[str, str]:
         f"--{name.replace('_', '-')}": value.encode("utf-8", "backslashreplace").decode()
         for name, value in said.items()
     }
-
-
-@runtime_checkable
-class HasLabels(Protocol):
-    """A source that knows labels before samples are read."""
-
-    def labels(self) -> Rows | None:
-        """(n,): the label of each sample, -1 without a class; None where they are not known after all."""
-
-
-@runtime_checkable
-class HasGroups(Protocol):
-    """A source with samples that must go into the same split, such as the frames of a video."""
-
-    def group(self, i: int, /) -> str:
-        """The name of the group of sample i."""
-
-
-@runtime_checkable
-class HasUnread(Protocol):
-    """A source that can skip what could not be read."""
-
-    def unread(self) -> Rows:
-        """The numbers, ascending, of samples that stand for a folder or file that could not be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,72 +246,56 @@ class Containers:
         return Containers(self.noun, starts, self.bytes[held], stands, self.missing[held])
 
 
-@runtime_checkable
-class HasContainers(Protocol):
-    """A source of files that each hold many samples, of which some may be unreadable as a whole."""
+class Abilities(Protocol):
+    """What a source may have in addition, each for itself; `is_able` tells whether it does."""
+
+    def labels(self) -> Rows | None:
+        """(n,): the label of each sample, -1 without a class, known before samples are read; None where they are not
+        known after all."""
+
+    def group(self, i: int, /) -> str:
+        """The name of the group of sample i, whose samples must go into the same split, as the frames of a video."""
+
+    def unread(self) -> Rows:
+        """The numbers, ascending, of samples that stand for a folder or file that could not be read and was skipped."""
 
     def containers(self) -> Containers | None:
-        """All files, also what could not be looked into, see `HasUnread`; None where samples are files after all."""
-
-
-@runtime_checkable
-class HasVideos(Protocol):
-    """A source of frames whose field `video` numbers their videos."""
+        """The files that each hold many samples, also those that could not be looked into; None where samples are files
+        after all."""
 
     def videos(self) -> Videos | None:
-        """The video of each sample; None where samples are no frames after all."""
-
-
-@runtime_checkable
-class HasProbes(Protocol):
-    """A source that does not know the states of what it reads, so that reading some samples again shows changes."""
+        """The video of each sample, which field `video` numbers; None where samples are no frames after all."""
 
     def probes(self, rows: Rows, /) -> Rows:
-        """A few of the samples at `rows`, both ascending; none where states tell all changes after all."""
-
-
-@runtime_checkable
-class HasColumns(Protocol):
-    """A source that has the values of fields in memory before samples are read."""
+        """A few of the samples at `rows`, both ascending, which are read again to see changes of what `states` does not
+        know; none where states tell all changes after all."""
 
     def column(self, name: str, /) -> Column | None:
-        """The values of a field; None where they are not known."""
+        """The values of a field, which are in memory before samples are read; None where they are not known. With
+        `line`."""
 
     def line(self, i: int, /) -> int:
         """The line of sample i in the file that lists it, from 1; 0 where there is none."""
 
-
-@runtime_checkable
-class HasPaths(Protocol):
-    """A source of files whose keys may be something else than their paths."""
-
     def path(self, i: int, /) -> str:
-        """The path of the file that sample i is in, below the source or as it is listed."""
-
-
-@runtime_checkable
-class HasFetched(Protocol):
-    """A source whose files are fetched, into a folder that may have no room for all of them."""
+        """The path of the file that sample i is in, below the source or as it is listed, which its key may not be."""
 
     def at_hand(self) -> Rows | None:
-        """The numbers, ascending, of the samples whose files are there now; None for all."""
-
-
-@runtime_checkable
-class CanPick(Protocol):
-    """A source that makes one small part of samples that are not neighbors."""
+        """The numbers, ascending, of the samples whose files are there now, if files are fetched into a folder that may
+        have no room for all of them; None for all."""
 
     def pick(self, rows: Rows, /) -> Samples:
-        """Samples at `rows`, (m,), ascending; otherwise like `Source.part`."""
-
-
-@runtime_checkable
-class HasImageFiles(Protocol):
-    """Samples whose images are files, or ranges of files, so that the disk can be asked for them in advance."""
+        """Samples at `rows`, (m,), ascending, which need not be neighbors, as one small part like `Source.part`."""
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """The file that image i is read from, by its path, and the first byte and the number of bytes that are read;
-        None where it is in no file, or only bytes before it tell where it is."""
+        """The file that image i is read from, by its path, and the first byte and the number of bytes that are read, so
+        that the disk can be asked for them in advance; None where it is in no file, or only bytes before it tell where
+        it is. Parts have it too."""
+
+
+def is_able(source: object, *abilities: str) -> TypeGuard[Abilities]:
+    """Whether a source has these `Abilities`."""
+    return all(getattr(source, ability, None) is not None for ability in abilities)
 
 
 class Column(Protocol):
@@ -370,48 +333,48 @@ class Images(Protocol):
 
 
 def labels_of(source: Source) -> Rows | None:
-    found = source.labels() if isinstance(source, HasLabels) else None
+    found = source.labels() if is_able(source, "labels") else None
     return None if found is None else np.asarray(found, np.int64)
 
 
 def group_of(source: Source, i: int) -> str:
-    """See `HasGroups`; without groups, each sample is one, with its key as the name."""
-    return source.group(i) if isinstance(source, HasGroups) else source.key(i)
+    """Without groups, each sample is one, with its key as the name."""
+    return source.group(i) if is_able(source, "group") else source.key(i)
 
 
 def unread_of(source: Source) -> Rows:
-    return np.asarray(source.unread() if isinstance(source, HasUnread) else (), np.int64)
+    return np.asarray(source.unread() if is_able(source, "unread") else (), np.int64)
 
 
 def at_hand_of(source: Source) -> Rows | None:
-    return source.at_hand() if isinstance(source, HasFetched) else None
+    return source.at_hand() if is_able(source, "at_hand") else None
 
 
 def probes_of(source: Source) -> Rows:
-    """See `HasProbes`: some of all samples."""
+    """Some of all samples."""
     every = np.arange(len(source), dtype=np.int64)
-    return source.probes(every) if isinstance(source, HasProbes) else every[:0]
+    return source.probes(every) if is_able(source, "probes") else every[:0]
 
 
 def containers_of(source: Source) -> Containers | None:
-    return source.containers() if isinstance(source, HasContainers) else None
+    return source.containers() if is_able(source, "containers") else None
 
 
 def videos_of(source: Source) -> Videos | None:
-    return source.videos() if isinstance(source, HasVideos) else None
+    return source.videos() if is_able(source, "videos") else None
 
 
 def column_of(source: Source, name: str) -> Column | None:
-    return source.column(name) if isinstance(source, HasColumns) else None
+    return source.column(name) if is_able(source, "column", "line") else None
 
 
 def lines_of(source: Source) -> Callable[[int], int]:
-    return source.line if isinstance(source, HasColumns) else lambda i: 0
+    return source.line if is_able(source, "column", "line") else lambda i: 0
 
 
 def paths_of(source: Source) -> Callable[[int], str]:
-    """See `HasPaths`; without paths, the keys."""
-    return source.path if isinstance(source, HasPaths) else source.key
+    """Without paths, the keys."""
+    return source.path if is_able(source, "path") else source.key
 
 
 def image_file_of(samples: object, i: int) -> tuple[str, int, int] | None:

@@ -76,13 +76,9 @@ def _go_together(one: Field | None, other: Field | None) -> bool:
     if one is None or other is None:
         return False
     start = 2 if one.in_shards and len(one.shape) == 3 else 0
-    return (
-        one.kind, one.dtype, one.exact, one.boxes, one.follows, one.mirror, one.displacement, len(one.shape),
-        one.shape[start:],
-    ) == (
-        other.kind, other.dtype, other.exact, other.boxes, other.follows, other.mirror, other.displacement,
-        len(other.shape), other.shape[start:],
-    )  # fmt: skip
+    same = ("kind", "dtype", "exact", "boxes", "follows", "mirror", "displacement")
+    shapes = [(len(field.shape), field.shape[start:]) for field in (one, other)]
+    return shapes[0] == shapes[1] and all(getattr(one, name) == getattr(other, name) for name in same)
 
 
 def check_keys(keys: Iterable[str], count: int, key: Callable[[int], str]) -> None:
@@ -109,7 +105,11 @@ def check_videos(stores: Sequence[Store], videos: Sequence[Videos]) -> None:
     for store, of_store in zip(stores, videos, strict=False):
         for name, number in dict(zip(of_store.names or (), of_store.numbers.tolist(), strict=False)).items():
             others = seen.setdefault(name, [])
-            if others and not any(_same_video(store, number, *other) for other in others):
+            # Surely one video: the stores are derived from one store, or were packed from files of the same size.
+            if others and not any(
+                _lineage(store) & _lineage(other) or _file_sizes(store, number) & _file_sizes(other, its_number)
+                for other, its_number in others
+            ):
                 doubtful.append(name)
             others.append((store, number))
     if doubtful:
@@ -118,12 +118,6 @@ def check_videos(stores: Sequence[Store], videos: Sequence[Videos]) -> None:
             f"video: {_listed(doubtful)}; {opt.prefix} puts something before the keys of each. Parts of one video can "
             "be merged if the stores were packed from the same file, or derived from one store"
         )
-
-
-def _same_video(store: Store, number: int, other: Store, its_number: int) -> bool:
-    """Whether two videos of one name are surely one video: the stores are derived from one store, or were packed from
-    files of the same size."""
-    return bool(_lineage(store) & _lineage(other) or _file_sizes(store, number) & _file_sizes(other, its_number))
 
 
 def _lineage(store: Store) -> set[str]:

@@ -125,10 +125,16 @@ class DatasetPart:
         return Item(key, image, fields)
 
     def _label(self, value: Any) -> Any:
-        """A label as the packer takes it. Raises DecodeError."""
-        if self.has_names:
-            return _class_number(value, self.classes or ())
-        return -1 if value is None and self.classes is not None else value
+        """A label as the packer takes it. Raises DecodeError for a name that is none of the classes."""
+        classes = self.classes or ()
+        if not self.has_names:
+            return -1 if value is None and self.classes is not None else value
+        if value is None or value == "":
+            return -1
+        try:
+            return classes.index(value) if value in classes else [*map(composed, classes)].index(composed(value))
+        except (ValueError, TypeError) as error:
+            raise DecodeError("bad_field", f"label is {value!r}; it is none of the {len(classes)} classes") from error
 
     def key(self, i: int, /) -> str:
         """The sample's key: its number, or what the caller named it."""
@@ -203,6 +209,7 @@ class DatasetSource(BaseSource):
             named = classes_named(kinds.get(LABEL), first.get(BOXES), counted, known)
         if LABEL in kinds and (named is not None or texts):
             kinds[LABEL] = FieldKind("int64")
+        hints_of_kinds = hints(kinds, {*declared} - shown, images.kind)
         self.info = SourceInfo(
             kind="dataset",
             root=looked.root,
@@ -210,29 +217,22 @@ class DatasetSource(BaseSource):
             image=images.kind,
             classes=named,
             numbered=keys is None,
-            problems=(
-                *looked.notes,
-                *hints(kinds, {*declared} - shown, images.kind),
-                *objects.problems,
-                *typed.problems,
-            ),
+            problems=(*looked.notes, *hints_of_kinds, *objects.problems, *typed.problems),
         )
-        all_keys, self._dataset = _keys(keys, looked.count), looked.dataset
-        self._all = DatasetPart(
-            looked.dataset, 0, all_keys, looked.names, kinds, named, images, texts, ids, typed=bool(of_features)
-        )
+        all_keys, self._dataset, is_typed = _keys(keys, looked.count), looked.dataset, bool(of_features)
+        self._all = DatasetPart(looked.dataset, 0, all_keys, looked.names, kinds, named, images, texts, ids, is_typed)
         self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
         self._groups = groups if groups is not None and len(groups) == looked.count else None
 
     def labels(self) -> NDArray[Any] | None:
-        """See `HasLabels`: known from an attribute `targets`, as torchvision's datasets have it."""
+        """Known from an attribute `targets`, as torchvision's datasets have it."""
         return self._targets
 
     def group(self, i: int, /) -> str:
         return self.key(i) if self._groups is None else str(self._groups[i])
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`: of labels, and of columns or samples in memory."""
+        """Labels, and columns or samples in memory."""
         if name == LABEL and self._targets is not None:
             return Numbers(self._targets)
         names, dataset = self._all.names, self._dataset
@@ -248,23 +248,30 @@ class DatasetSource(BaseSource):
             return None
         return column_of_values(values)
 
-    def line(self, i: int, /) -> int:
-        return 0
-
     def states(self) -> NDArray[np.int64]:
         """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
         Empty for other datasets, which do not say what they read: see `probes`."""
         return self._states
 
     def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
-        return _to_probe(self._dataset, rows, in_order=self.in_order)
+        if isinstance(self._dataset, Spooled) or all(map(_is_plain, _columns(self._dataset))):
+            return rows[:0]  # states tell of all of it
+        if self.in_order:  # the first are the cheapest
+            return rows[:_PROBED]
+        return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _PROBED), dtype=np.int64))]
 
     @cached_property
     def _states(self) -> NDArray[np.int64]:
         if isinstance(self._dataset, Spooled):
             return self._dataset.states()
-        arrays = filter(_is_plain, _columns(self._dataset))
-        return np.array([*map(_state_of, arrays)], np.int64).reshape(-1, 2)
+        states = list[tuple[int, int]]()
+        for array in filter(_is_plain, _columns(self._dataset)):  # it may be larger than memory
+            rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
+            digest = xxhash.xxh3_64()
+            for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
+                digest.update(np.ascontiguousarray(array[row]).tobytes())
+            states.append((array.nbytes, digest.intdigest() - (1 << 63)))
+        return np.array(states, np.int64).reshape(-1, 2)
 
 
 def _keys(given: Sequence[str] | None, count: int) -> list[str]:
@@ -280,16 +287,6 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
         if (first := firsts.setdefault(key, i)) != i:
             raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
     return keys
-
-
-def _class_number(label: Any, classes: Sequence[str]) -> int:
-    """Raises DecodeError for a label that is none of the classes."""
-    if label is None or label == "":
-        return -1
-    try:
-        return classes.index(label) if label in classes else [*map(composed, classes)].index(composed(label))
-    except (ValueError, TypeError) as error:
-        raise DecodeError("bad_field", f"label is {label!r}; it is none of the {len(classes)} classes") from error
 
 
 def _missing(kind: FieldKind | None) -> Any:
@@ -326,28 +323,9 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
 
 
-def _to_probe(dataset: Any, rows: NDArray[np.int64], *, in_order: bool) -> NDArray[np.int64]:
-    """A few of these samples, from all over the dataset; none where states tell of all of it. in_order: whether
-    samples can only be iterated, so that the first are the cheapest."""
-    if isinstance(dataset, Spooled) or all(map(_is_plain, _columns(dataset))):
-        return rows[:0]
-    if in_order:
-        return rows[:_PROBED]
-    return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _PROBED), dtype=np.int64))]
-
-
 def _columns(dataset: Any) -> list[Any]:
     return list(dataset.columns.values()) if isinstance(dataset, ColumnDataset) else [dataset]
 
 
 def _is_plain(column: Any) -> bool:
     return isinstance(column, np.ndarray) and not column.dtype.hasobject
-
-
-def _state_of(array: NDArray[Any]) -> tuple[int, int]:
-    """Bytes, and a checksum of rows over the whole of it: an array may be larger than memory."""
-    rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
-    digest = xxhash.xxh3_64()
-    for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
-        digest.update(np.ascontiguousarray(array[row]).tobytes())
-    return array.nbytes, digest.intdigest() - (1 << 63)

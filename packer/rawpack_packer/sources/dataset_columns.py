@@ -4,6 +4,7 @@ column `objects` becomes boxes and a field for each other number."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,20 +61,15 @@ def typed_columns(dataset: Any, names: Names | None, declared: Collection[str]) 
             continue
         if isinstance(info.field, FieldKind):
             kinds[name] = info.field
-        elif not _shows_kind(dataset, info.name):
+            continue
+        alone, shown = dataset.select_columns([info.name]), set[Any]()
+        with suppress(UsageError):  # its values may show what it holds, as lists of lists of one length do
+            shown = {inferred_kind(info.name, alone[i][info.name]) for i in range(min(_TRIED, len(alone)))}
+        if len(shown) != 1:
             left_out[info.name] = f"column {plain(info.name)!r} is left out: {plain(str(info.field))}"
     if left_out:
         dataset = dataset.remove_columns([*left_out])
     return ColumnFields(dataset, kinds, [*left_out.values()])
-
-
-def _shows_kind(dataset: Any, column: str) -> bool:
-    """Whether the values of a column show what it holds, as lists of lists of one length do."""
-    alone = dataset.select_columns([column])
-    try:
-        return len({inferred_kind(column, alone[i][column]) for i in range(min(_TRIED, len(alone)))}) == 1
-    except UsageError:
-        return False
 
 
 # ------------------------------------------------------------------------------------------ objects
@@ -107,7 +103,10 @@ def with_objects(
     others = [name for name in names if name != column]
     lists = ObjectLists(column, root, lambda row: f"row {row}")
     lists.add(_plain(value) for value in (dataset[column] if table is None else table.columns[column]))
-    of_features = None if classes else _class_names(features, column)
+    inner = None if classes or not isinstance(features, Mapping) else _inner(features[column])
+    called = named_in(inner, CLASS_NAMES) if isinstance(inner, Mapping) else None
+    class_names = None if called is None or inner is None else getattr(_inner(inner[called]), "names", None)
+    of_features = tuple(class_names) if isinstance(class_names, list | tuple) else None
     form = kind.boxes if isinstance(kind, FieldKind) else None
     objects, left_out = lists.finish(form, None if LABEL in names else classes, of_features, others)
     fields, columns = objects.fields()
@@ -143,14 +142,6 @@ def _inner(feature: Any) -> Any:
             feature = feature.feature
         else:
             return feature
-
-
-def _class_names(features: Any, name: str) -> tuple[str, ...] | None:
-    """The names of the classes of objects; None where the dataset has none."""
-    inner = _inner(features[name]) if isinstance(features, Mapping) else {}
-    called = named_in(inner, CLASS_NAMES) if isinstance(inner, Mapping) else None
-    names = None if called is None else getattr(_inner(inner[called]), "names", None)
-    return tuple(names) if isinstance(names, list | tuple) else None
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,6 @@ from rawpack_packer.sources.axes import (
     further_first,
     turned,
 )
-from rawpack_packer.sources.base import Item
 from rawpack_packer.sources.dataset_targets import with_targets
 from rawpack_packer.sources.declared import plain_dtype
 from rawpack_packer.sources.fields import ImageKind, as_array
@@ -88,7 +87,16 @@ def as_columns(source: Mapping[Any, Any]) -> Any:
             "field: {'image': images, 'label': labels}. Pack samples by their keys as list(d.values()), with "
             "keys=list(d); a dict of splits with pack_splits()"
         )
-    lengths = {name: _length_of(name, column, what) for name, column in columns.items()}
+    lengths = dict[str, int]()
+    for name, column in columns.items():
+        with suppress(TypeError):  # an array without axes
+            if not isinstance(column, str | bytes | bytearray | Mapping) and hasattr(column, "__getitem__"):
+                lengths[name] = len(column)
+        if name not in lengths:
+            raise UsageError(
+                f"{name!r} of {what} is a {type(column).__name__}: a column is an array or a list, with one value per "
+                "sample"
+            )
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
         raise UsageError(f"{what} has columns that differ in length: {found}; each has one value for each sample")
@@ -127,17 +135,6 @@ def _shape(value: Any) -> tuple[int, ...]:
         return (len(value), *(_shape(value[0]) if value else ()))
     shape = getattr(value, "shape", ())
     return tuple(shape) if isinstance(shape, tuple) else ()
-
-
-def _length_of(name: str, column: Any, what: str) -> int:
-    if not isinstance(column, str | bytes | bytearray | Mapping) and hasattr(column, "__getitem__"):
-        try:
-            return len(column)
-        except TypeError:  # an array without axes
-            pass
-    raise UsageError(
-        f"{name!r} of {what} is a {type(column).__name__}: a column is an array or a list, with one value per sample"
-    )
 
 
 class InOrder:
@@ -201,7 +198,11 @@ def _as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
         except UsageError as error:
             raise DecodeError("bad_field", str(error)) from error
     if isinstance(sample, Mapping):
-        return {str(name): _file_of(value) for name, value in sample.items()}
+        values = {str(name): value for name, value in sample.items()}
+        for name, value in values.items():  # a file as `datasets` has one that it does not decode
+            if isinstance(value, Mapping) and value.keys() == {"bytes", "path"}:
+                values[name] = value["path"] if value["bytes"] is None else value["bytes"]
+        return values
     if isinstance(sample, np.void) and sample.dtype.names is not None:
         return {name: sample[name] for name in sample.dtype.names}
     if dataclasses.is_dataclass(sample) and not isinstance(sample, type):
@@ -214,22 +215,6 @@ def _as_dict(sample: Any, names: Names | None) -> dict[str, Any]:
             raise DecodeError("bad_field", f"{len(sample)} values; name them: names=('image', 'label', ...)")
         return dict(zip(called, sample, strict=True))
     return {"image": sample}
-
-
-def _file_of(value: Any) -> Any:
-    """A file as `datasets` has one that it does not decode, by its bytes or its path; another value as it is."""
-    is_file = isinstance(value, Mapping) and value.keys() == {"bytes", "path"}
-    return value if not is_file else value["path"] if value["bytes"] is None else value["bytes"]
-
-
-def check_not_item(sample: Any, dataset: Any) -> None:
-    """Raise UsageError where a sample is an `Item`: its dataset was meant to be a `Source`."""
-    if isinstance(sample, Item):
-        lacking = [name for name in ("info", "__len__", "key", "part", "states") if name not in dir(dataset)]
-        raise UsageError(
-            f"the {type(dataset).__name__} returns `Item`s and is not a source: it lacks {', '.join(lacking)} of "
-            "rawpack_packer.sources.Source"
-        )
 
 
 def length_of(dataset: Any) -> int:
@@ -281,7 +266,16 @@ class DatasetImages:
         if self.chw and image.ndim == 3 and not is_pillow(value):
             image = channels_last(image)
         if self.size is not None and image.ndim in (2, 3) and image.shape[:2] != self.size:
-            raise self._stop(image, where)
+            kind = cast(ImageKind, self.kind)
+            channels = kind.shape[2] if len(kind.shape) == 3 else 1
+            sizes = (channels, None, None) if self.chw else (None, None, channels)
+            free = self.chw or doubtful(kind.shape)
+            reject = "" if free else f"; image={(kind.dtype, kind.shape)!r} to reject others"
+            raise PackError(
+                f"{where} is an image of {image.shape[0]}x{image.shape[1]} (height x width), and those that were "
+                f"looked at before packing have {kind.shape[0]}x{kind.shape[1]}: pass size=256, or another size, to "
+                f"resize all; or image={(kind.dtype, sizes)!r} to keep the size of each{reject}"
+            )
         return image
 
     def further(self, value: Any, where: str = "") -> bytes | NDArray[Any]:
@@ -297,17 +291,6 @@ class DatasetImages:
             cure = "all images of a sample need theirs in one place: move them, as by np.moveaxis(image, 0, -1)"
             further_first(image.shape, said, where, cure)
         return channels_last(image) if self.chw else image
-
-    def _stop(self, image: NDArray[Any], where: str) -> PackError:
-        kind = cast(ImageKind, self.kind)
-        channels = kind.shape[2] if len(kind.shape) == 3 else 1
-        sizes = (channels, None, None) if self.chw else (None, None, channels)
-        reject = "" if self.chw or doubtful(kind.shape) else f"; image={(kind.dtype, kind.shape)!r} to reject others"
-        return PackError(
-            f"{where} is an image of {image.shape[0]}x{image.shape[1]} (height x width), and those that were looked at "
-            f"before packing have {kind.shape[0]}x{kind.shape[1]}: pass size=256, or another size, to resize all; or "
-            f"image={(kind.dtype, sizes)!r} to keep the size of each{reject}"
-        )
 
 
 @dataclass(frozen=True)
@@ -335,7 +318,12 @@ def images_of(
     UsageError for what is no image.
     """
     if declared is not None and not isinstance(declared, str):
-        return _as_declared(declared, where)
+        dtype, lengths = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
+        first_axis = len(lengths) == 3 and lengths[0] is not None and tuple(lengths[1:]) == (None, None)
+        if not first_axis and not isinstance(declared, ImageKind) and None not in lengths:
+            channels_first(cast(tuple[int, ...], tuple(lengths)), None, where, _said)
+        image = ImageKind(plain_dtype(dtype), turned(tuple(lengths), first_axis))
+        return DatasetImages(image, chw=first_axis, said=first_axis)
     kind, chw = _first_kind(first, declared, where)
     if kind is None:
         kind = _one_size(others) if is_pillow(first) else None
@@ -394,16 +382,6 @@ def _one_size(others: Others) -> ImageKind | None:
             pixels = pixels_of(image)
             shapes.add((*pixels.shape[:2], 1 if pixels.ndim == 2 else pixels.shape[2]))
     return ImageKind("uint8", shapes.pop(), pictures=True) if len(shapes) == 1 else None
-
-
-def _as_declared(declared: tuple[str, tuple[int | None, ...]] | ImageKind, where: str) -> DatasetImages:
-    dtype, shape = (declared.dtype, declared.shape) if isinstance(declared, ImageKind) else declared
-    lengths = tuple(shape)
-    if len(lengths) == 3 and lengths[0] is not None and lengths[1:] == (None, None):
-        return DatasetImages(ImageKind(plain_dtype(dtype), turned(lengths, True)), chw=True, said=True)
-    if not isinstance(declared, ImageKind) and None not in lengths:
-        channels_first(cast(tuple[int, ...], lengths), None, where, _said)
-    return DatasetImages(ImageKind(plain_dtype(dtype), lengths))
 
 
 def _first_kind(first: Any, axes: Axes | None, where: str) -> tuple[ImageKind | None, bool]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import AXES
-from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.sources.base import Item, Scanning, unseen
 from rawpack_packer.sources.dataset_forms import (
     SLICEABLE,
     ColumnDataset,
@@ -28,7 +28,6 @@ from rawpack_packer.sources.dataset_forms import (
     as_dict,
     check_array,
     check_not_columns,
-    check_not_item,
     file_or_array,
     images_of,
     length_of,
@@ -42,7 +41,6 @@ from rawpack_packer.sources.fields import (
     Declared,
     FieldKind,
     ImageKind,
-    PixelWord,
     are_pixels,
     are_texts,
     as_array,
@@ -54,7 +52,6 @@ from rawpack_packer.sources.frames import (
     keys_of,
     lists_of_lengths,
     named_features,
-    named_keys,
     named_path,
 )
 from rawpack_packer.sources.inferred import first_pixels, inferred_kind
@@ -107,34 +104,37 @@ class DatasetLook:
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(f"names= has {name!r} twice: each value of a sample needs a name of its own")
-        first, tried = self._readable(), min(self.count, _TRIED)
-        if first.get(LABEL, "") is None:
-            labels = ((self.sample(i) or {}).get(LABEL) for i in range(tried))
-            first[LABEL] = next((one for one in labels if one is not None), None)
-        if is_empty(first.get(LABEL)):  # an image without annotations shows no fields
-            next_ones = map(self.sample, range(1, tried))
-            first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
-        return first
-
-    def _readable(self) -> dict[str, Any]:
-        """The first one that can be read. Raises UsageError where none of the first `_TRIED` can."""
         tried, raised = min(self.count, _TRIED), None
         for i in range(tried):
             try:
                 sample = self.dataset[i]
-                check_not_item(sample, self.dataset)
-                return as_dict(sample, self.names)
+                if isinstance(sample, Item):  # the dataset was meant to be a `Source`
+                    has = dir(self.dataset)
+                    lacks = ", ".join(k for k in ("info", "__len__", "key", "part", "states") if k not in has)
+                    raise UsageError(
+                        f"the {type(self.dataset).__name__} returns `Item`s and is not a source: it lacks {lacks} of "
+                        "rawpack_packer.sources.Source"
+                    )
+                first = as_dict(sample, self.names)
+                break
             except DecodeError as error:
                 raise UsageError(f"{self.root}: its first sample: {error.detail}") from error
             except (PackError, UsageError, MemoryError):
                 raise
             except Exception as error:
                 raised = raised or error
-        which = "its only sample" if self.count == 1 else f"each of its first {tried} samples"
-        raise UsageError(
-            f"{self.root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] must "
-            f"return sample i, for i from 0 to {self.count - 1}"
-        ) from raised
+        else:
+            which = "its only sample" if self.count == 1 else f"each of its first {tried} samples"
+            raise UsageError(
+                f"{self.root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] "
+                f"must return sample i, for i from 0 to {self.count - 1}"
+            ) from raised
+        if first.get(LABEL, "") is None:
+            labels = ((self.sample(i) or {}).get(LABEL) for i in range(tried))
+            first[LABEL] = next((one for one in labels if one is not None), None)
+        if is_empty(first.get(LABEL)):  # an image without annotations shows no fields
+            first = next((one for one in map(self.sample, range(1, tried)) if one and target_kinds(one)), first)
+        return first
 
     def others(self, name: str = "image") -> Others:
         """The images, or those of a further field, to be looked at; without those that cannot be read."""
@@ -182,20 +182,15 @@ class DatasetLook:
             self.check_files(name, value)
         if kind == "mask":
             kind = first_pixels(kind, name, file_or_array, [value], images.kind)
-        elif isinstance(kind, str):
-            kind = self._further(kind, name, value, images)
+        elif isinstance(kind, str):  # as the first image, of one size unless some that are looked at differ
+            others, where = self.others(name), f"{self.root}: {name}"
+            values = chain([value], others.images(others.few))
+            kind = first_pixels(kind, name, lambda one: images.further(one, where), values, images.kind)
+            if None not in kind.shape:
+                seen = others.images(others.few if others.every is None else others.every)
+                sizes = {size_of(one, images.chw) for one in chain([value], seen)} - {None}
+                kind = kind if len(sizes) < 2 else replace(kind, shape=(None, None, kind.shape[2]))
         return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
-
-    def _further(self, word: PixelWord, name: str, value: Any, images: DatasetImages) -> FieldKind:
-        """What further images are: as the first one, of one size unless some that are looked at differ."""
-        others, where = self.others(name), f"{self.root}: {name}"
-        values = chain([value], others.images(others.few))
-        kind = first_pixels(word, name, lambda one: images.further(one, where), values, images.kind)
-        if None in kind.shape:
-            return kind
-        seen = others.images(others.few if others.every is None else others.every)
-        sizes = {size_of(one, images.chw) for one in chain([value], seen)} - {None}
-        return kind if len(sizes) < 2 else replace(kind, shape=(None, None, kind.shape[2]))
 
     @property
     def _label(self) -> Any:
@@ -261,10 +256,11 @@ def looked_at(
             dataset, names = renamed(dataset, names, f"the {called}"), None
         dataset = as_columns(dataset)
         if frame is not None:
-            dataset.columns = checked_numbers(dataset.columns, fields)
+            for name, column in dataset.columns.items():
+                dataset.columns[name] = checked_numbers(name, column, fields.get(name))
             dataset.fields = lists_of_lengths(dataset.columns, fields)
             if keys is None:
-                keys, notes = keys_of(dataset.columns["image"]) if named is None else named_keys(named)
+                keys, notes = keys_of(dataset.columns["image"], named)
     check_not_columns(dataset)
     count = length_of(dataset)
     root = root or f"<{called} of {count} samples>"

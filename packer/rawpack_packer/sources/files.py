@@ -251,19 +251,16 @@ class FolderPart:
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         """Files at `rows`, in their order."""
-        used, folder_of = np.unique(self.folder_of[rows], return_inverse=True)
+        used, numbers = np.unique(self.folder_of[rows], return_inverse=True)
         spans = zip(self.ends[rows].tolist(), self.ends[rows + 1].tolist(), strict=True)
         names = [self.names[start:stop] for start, stop in spans]
+        folders = tuple(self.folders[k] for k in used.tolist())
+        labels = None if self.labels is None else self.labels[used]
+        ends, states = np.cumsum([0, *map(len, names)], dtype=np.int64), self.states[rows]
+        members = None if self.members is None else self.members.pick(rows)
+        further = {name: column.pick(rows) for name, column in self.further.items()}
         return FolderPart(
-            root=self.root,
-            folders=tuple(self.folders[k] for k in used.tolist()),
-            labels=None if self.labels is None else self.labels[used],
-            folder_of=folder_of.astype(np.int32),
-            names=b"".join(names),
-            ends=np.cumsum([0, *map(len, names)], dtype=np.int64),
-            states=self.states[rows],
-            members=None if self.members is None else self.members.pick(rows),
-            further={name: column.pick(rows) for name, column in self.further.items()},
+            self.root, folders, labels, numbers.astype(np.int32), b"".join(names), ends, states, members, further
         )
 
     def file(self, i: int) -> str:
@@ -283,9 +280,10 @@ class FolderPart:
 class _NotingReads:
     """A file that notes the error of a read that fails."""
 
+    error: OSError | None = None
+
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.error: OSError | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

@@ -76,17 +76,6 @@ class Entry(Protocol):
     def is_symlink(self) -> bool: ...
 
 
-class State(Protocol):
-    """What an entry is, such as an `os.stat_result`."""
-
-    @property
-    def st_mode(self) -> int: ...
-    @property
-    def st_size(self) -> int: ...
-    @property
-    def st_mtime_ns(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Wanted:
     """Which files of a folder are samples."""
@@ -162,15 +151,10 @@ class FolderScan:
     def files(self) -> FolderPart:
         """All that was found, in the memory of the scan, which then takes no more."""
         self._names = [b"".join(self._names)]
-        return FolderPart(
-            root=self._root,
-            folders=tuple(self._folders),
-            labels=np.array(self._labels, np.int32) if self.classes else None,
-            folder_of=np.asarray(self._folder_of),
-            names=self._names[0],
-            ends=np.asarray(self._ends),
-            states=np.asarray(self._states).reshape(-1, 2),
-        )
+        labels = np.array(self._labels, np.int32) if self.classes else None
+        folder_of, ends, states = map(np.asarray, (self._folder_of, self._ends, self._states))
+        folders = tuple(self._folders)
+        return FolderPart(self._root, folders, labels, folder_of, self._names[0], ends, states.reshape(-1, 2))
 
     def info(self, kind: str, root: str) -> SourceInfo:
         """What is known of a source of these files: of its samples, the classes only."""
@@ -225,16 +209,24 @@ class FolderScan:
 
     def _enter(self, folder: bytes) -> None:
         """Go into a folder, unless it cannot be read or the scan is inside it."""
-        identity, failed = None, UNKNOWN
+        identity = None
         try:
             identity = self._identity(folder)
         except OSError as error:
             failed = self._problem(folder, error)
-        if identity is not None and identity in self._inside:
+        if identity in self._inside:
             self.counts["loops"] += 1
             return
         if len(self._open) == 1:
-            self._add_class(folder[:-1])
+            name = text_of(folder[:-1])
+            while name in self.classes:  # two names can look alike once their odd bytes are written out
+                name += "'"
+            spelled, self._label = self._spelled.setdefault(composed(name), (name, len(self.classes)))
+            if spelled == name:
+                self.classes[name] = None
+            else:
+                respelled = f"the name {plain(name)} is there in two spellings of Unicode: both are one class"
+                self._respelled.append(respelled)
         self._folders.append(folder)
         self._labels.append(self._label)  # the root comes before any class: -1
         if identity is None:
@@ -242,16 +234,6 @@ class FolderScan:
             return
         self._inside.add(identity)
         self._open.append((len(self._folders) - 1, identity, iter(self._list(folder))))
-
-    def _add_class(self, folder: bytes) -> None:
-        name = text_of(folder)
-        while name in self.classes:  # two names can look alike once their odd bytes are written out
-            name += "'"
-        spelled, self._label = self._spelled.setdefault(composed(name), (name, len(self.classes)))
-        if spelled == name:
-            self.classes[name] = None
-        else:
-            self._respelled.append(f"the name {plain(name)} is there in two spellings of Unicode: both are one class")
 
     def _list(self, folder: bytes) -> list[_Entry]:
         """The samples and folders in a folder, sorted."""
@@ -283,35 +265,30 @@ class FolderScan:
         try:
             if entry.is_dir(follow_symlinks=False):
                 return _FOLDER, 0
-            found = self._stat(entry)
+            mode, size, mtime = self._stat(entry)
             if entry.is_symlink():
                 self.counts["links"] += 1
-            is_file, left_out = stat.S_ISREG(found.st_mode), None
-            if taken and is_file:
-                return found.st_size, found.st_mtime_ns
-            if stat.S_ISDIR(found.st_mode):
+            if stat.S_ISDIR(mode):
                 return _FOLDER, 0
-            if not is_file:
+            wanted = self._wanted
+            if not stat.S_ISREG(mode):
                 left_out = "special_files"
-            elif not taken and extension in self._wanted.others:
-                left_out = self._wanted.others_name
-            elif not taken and (
-                found.st_size == 0
-                or extension == self._wanted.unopened
-                or not self._wanted.sniff(self._first_bytes(entry))
-            ):
+            elif taken:
+                return size, mtime
+            elif extension in wanted.others:
+                left_out = wanted.others_name
+            elif size and extension != wanted.unopened and wanted.sniff(self._first_bytes(entry)):
+                return size, mtime
+            else:
                 left_out = "other_files"
+                self.beside.add(name, extension, size)
         except OSError as error:
             if taken and error.errno in _BROKEN:
                 self._check_there(folder + name)
                 return UNKNOWN
             return self._problem(folder + name, error)
-        if left_out is not None:
-            self.counts[left_out] += 1
-            if left_out == "other_files":
-                self.beside.add(name, extension, found.st_size)
-            return None
-        return found.st_size, found.st_mtime_ns
+        self.counts[left_out] += 1
+        return None
 
     def _add(self, folder: int, files: Sequence[_Entry]) -> None:
         """Add files of one folder, in order."""
@@ -345,7 +322,7 @@ class FolderScan:
 
     def _above(self) -> set[Identity]:
         """The folders that root is in: a link to one of them leads back to root."""
-        known: set[Identity] = set()
+        known = set[Identity]()
         for parent in Path(os.path.realpath(self._root)).parents:
             with suppress(OSError):
                 found = os.stat(parent)
@@ -363,9 +340,10 @@ class FolderScan:
         self.counts["hidden"] += listing.hidden
         return nullcontext(listing.entries())
 
-    def _stat(self, entry: Entry) -> State:
-        """What an entry is, or the entry that it links to."""
-        return os.stat(entry.path)  # not entry.stat(), which is out of date on Windows
+    def _stat(self, entry: Entry) -> tuple[int, int, int]:
+        """Mode, size and mtime of an entry, or of the entry that it links to."""
+        found = os.stat(entry.path)  # not entry.stat(), which is out of date on Windows
+        return found.st_mode, found.st_size, found.st_mtime_ns
 
     def _first_bytes(self, entry: Entry) -> bytes:
         with opened(entry.path) as fd:

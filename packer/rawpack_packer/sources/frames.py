@@ -61,18 +61,12 @@ def _values(series: Any) -> Any:
     if array.dtype.kind in "biufc":
         return array
     inside = _WHOLE_INSIDE.search(dtype) and any(isinstance(one, np.ndarray) and one.dtype.kind == "f" for one in array)
-    values = [_plain(value) for value in (to_list() if inside else array.tolist())]
+    values = [None if _is_missing(value) else value for value in (to_list() if inside else array.tolist())]
+    values = [each.tolist() if isinstance(each, np.ndarray) and each.dtype.kind == "O" else each for each in values]
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, str | date) for value in present):
         return [as_text(value) for value in values]
     return values
-
-
-def _plain(value: Any) -> Any:
-    """A value, None where it is missing, and a list where it is an array of objects, such as texts."""
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        return value.tolist()
-    return None if _is_missing(value) else value
 
 
 def _is_missing(value: Any) -> bool:
@@ -80,18 +74,17 @@ def _is_missing(value: Any) -> bool:
     return value is None or nan or type(value).__name__ in ("NAType", "NaTType")
 
 
-def checked_numbers(columns: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a frame, where a missing number of a class is -1, and other missing whole numbers are NaN if the
+def checked_numbers(name: str, column: Any, declared: Any) -> Any:
+    """A column of a frame, where a missing number of a class is -1, and other missing whole numbers are NaN if the
     column is declared as floats. Raises UsageError for those that are not, and for what a float cannot represent."""
-    return {name: _checked(name, column, declared.get(name)) for name, column in columns.items()}
-
-
-def _checked(name: str, column: Any, declared: Any) -> Any:
     if name == LABEL and isinstance(column, np.ndarray) and declared is None and column.dtype.kind in "iuf":
         return _whole_labels(column)
     kind = None if declared is None or array_of(declared)[0] else declared_kind(name, declared)
     if kind == FieldKind("str"):
-        return [_declared_text(value) for value in (column.tolist() if isinstance(column, np.ndarray) else column)]
+        values = column.tolist() if isinstance(column, np.ndarray) else column
+        # Bytes are none, and what a dataset makes text of itself stays.
+        kept = (bytes, Mapping, list, tuple, np.ndarray)
+        return [one if isinstance(one, kept) else as_text(None if _is_missing(one) else one) for one in values]
     if isinstance(column, list):
         return _filled(name, column) if declared is None else _as_declared(name, column, kind)
     if not np.ma.isMaskedArray(column):
@@ -100,8 +93,7 @@ def _checked(name: str, column: Any, declared: Any) -> Any:
     if dtype is None:
         raise _missing(name, int(np.flatnonzero(column.mask)[0]), whole=column.dtype.kind != "b")
     made = np.ma.filled(column.astype(dtype), np.nan)
-    pairs = enumerate(zip(made.tolist(), column.tolist(), strict=True))
-    for row, (one, number) in pairs:
+    for row, (one, number) in enumerate(zip(made.tolist(), column.tolist(), strict=True)):
         if number is not None and one != number:
             raise UsageError(f"the table: column {plain(name)!r}, row {row}: {dtype} cannot represent {number}")
     return made
@@ -167,27 +159,16 @@ def lists_of_lengths(columns: dict[str, Any], declared: Mapping[str, Any]) -> di
         if not (kinds == {"b"} or kinds <= {*"iuf"}) or len(inner) != 1:
             continue
         dtype = np.result_type(*{one.dtype for one in arrays})
-        columns[name] = [_exact(name, row, [] if one is None else one, dtype) for row, one in enumerate(column)]
+        lists = [[] if one is None else one for one in column]
+        columns[name] = [np.asarray(values, dtype) for values in lists]
+        for row, (values, made) in enumerate(zip(lists, columns[name], strict=True)):
+            if is_rounded(values.tolist() if isinstance(values, np.ndarray) else values, made):
+                raise UsageError(
+                    f"the table: column {plain(name)!r}, row {row}: {dtype}, which fits all of its lists, cannot "
+                    f"represent the whole numbers {plain(str([*values]))[:80]}"
+                )
         found[name] = f"{dtype}[{','.join(map(str, ('?', *inner.pop())))}]"
     return found
-
-
-def _exact(name: str, row: int, values: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A list of numbers as an array. Raises UsageError for a whole number that is another one there."""
-    made = np.asarray(values, dtype)
-    if is_rounded(values.tolist() if isinstance(values, np.ndarray) else values, made):
-        raise UsageError(
-            f"the table: column {plain(name)!r}, row {row}: {dtype}, which fits all of its lists, cannot represent the "
-            f"whole numbers {plain(str([*values]))[:80]}"
-        )
-    return made
-
-
-def _declared_text(value: Any) -> Any:
-    """A value of a column that is declared as text; bytes, which are none, and what a dataset makes text of itself."""
-    if isinstance(value, bytes | Mapping | list | tuple | np.ndarray):
-        return value
-    return as_text(None if _is_missing(value) else value)
 
 
 def _whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
@@ -202,21 +183,17 @@ def _whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
     return labels
 
 
-def keys_of(images: Any) -> tuple[list[str] | None, list[str]]:
-    """The keys of a frame by its column of images: their paths if all differ, else None; and notes for the summary."""
-    if not isinstance(images, list) or not all(isinstance(one, str | os.PathLike) for one in images):
-        return None, []
-    return _unique([os.fspath(one) for one in images], "paths")
-
-
-def named_keys(column: Any) -> tuple[list[str] | None, list[str]]:
-    """The same by its column `key`."""
-    values = column.tolist() if isinstance(column, np.ndarray) else column
-    return _unique(["" if _is_missing(value) else key_text(value) for value in values], "column 'key'")
-
-
-def _unique(texts: list[str], called: str) -> tuple[list[str] | None, list[str]]:
-    notes: list[str] = []
+def keys_of(images: Any, named: Any) -> tuple[list[str] | None, list[str]]:
+    """The keys of a frame by its column `key`, or where `named` is None, by the paths of its column of images: None
+    unless all differ; and notes for the summary."""
+    notes, called = list[str](), "paths" if named is None else "column 'key'"
+    if named is not None:
+        values = named.tolist() if isinstance(named, np.ndarray) else named
+        texts = ["" if _is_missing(value) else key_text(value) for value in values]
+    elif isinstance(images, list) and all(isinstance(one, str | os.PathLike) for one in images):
+        texts = [os.fspath(one) for one in images]
+    else:
+        return None, notes
     try:
         keys = unique_keys(texts, "the table", named=False, notes=notes, called=called)
     except UsageError as error:  # half of a surrogate pair
@@ -230,19 +207,19 @@ def keyed_rows(frame: Any) -> tuple[ListingRows, dict[str, FieldKind]] | None:
     columns = frame_columns(frame)
     if columns is None:
         return None
-    found = {name: [None if _is_missing(value) else value for value in _listed(one)] for name, one in columns.items()}
+    found = dict[str, list[Any]]()
+    for name, column in columns.items():
+        values = column.tolist() if isinstance(column, np.ndarray) else column
+        values = [
+            one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in values
+        ]  # as JSON has them
+        found[name] = [None if _is_missing(value) else value for value in values]
     kinds = {
         name: FieldKind(one.dtype.name)
         for name, one in columns.items()
         if isinstance(one, np.ndarray) and one.ndim == 1 and one.dtype.kind == "f" and name != LABEL
     }
     return ListingRows(False, [*found], enumerate(zip(*found.values(), strict=True)), "row"), kinds
-
-
-def _listed(column: Any) -> list[Any]:
-    """The values of a column as JSON has them."""
-    values = column.tolist() if isinstance(column, np.ndarray) else column
-    return [one.tolist() if isinstance(one, np.ndarray | np.generic) else one for one in values]
 
 
 def named_path(columns: Mapping[str, Any], called: Mapping[str, Any]) -> dict[str, str]:

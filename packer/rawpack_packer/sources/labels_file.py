@@ -14,7 +14,7 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
@@ -66,7 +66,7 @@ def read_labels(
     where, shown = Path(path), plain(os.fspath(path))
     try:
         if data is None and (where.is_dir() or where.name == _TRUTH or where.name.lower().endswith(_TARS)):
-            return _in_order(_by_kit(_truth(where), shown), keys, shown)
+            return _in_order(_by_kit(where, shown), keys, shown)
         data = _checked(where.read_bytes() if data is None else data)
         reader = READERS.get(where.suffix.lower())
         table = None if reader is None else _by_table(reader, data, keys, top, column, shown)
@@ -94,7 +94,20 @@ def _by_table(
             of_first = [(1, rows.names)]
             rows = replace(rows, names=[f"{n}" for n in range(1, len(rows.names) + 1)], rows=chain(of_first, rows.rows))
         raw = read_columns(rows, shown).raw
-    images, names, found = _naming(raw, keys, top, column, shown)
+    # The column that names most images. Two that name as many, but not the same in each row, are refused: one may be
+    # the numbers of the rows.
+    some = [name for name in raw if name not in ((column,) if column else (LABEL, _KAGGLE))] or [*raw]
+    rows_of = {name: _rows_of(keys, _texts(raw[name]), top) for name in some}
+    named = {name: int((of_images >= 0).sum()) for name, of_images in rows_of.items()}
+    best = [name for name in some if named[name] == max(named.values())]
+    best = [name for name in best if _CALLED.search(name)] or best
+    images, found = best[0], rows_of[best[0]]
+    for other in best[1:] if len(raw) > 2 and named[images] else ():
+        if not np.array_equal(found, rows_of[other]):
+            raise UsageError(
+                f"{shown}: {plain(images)} and {plain(other)} both look like names of images, and disagree: take out "
+                "the one that is not"
+            )
     others = [name for name in raw if name != images]
     alone = len(others) == 1 or not (found >= 0).any()  # where no image is named, that is said below
     label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if alone else None)
@@ -115,28 +128,7 @@ def _by_table(
             labels = number_labels(texts, where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} contains no classes, but other values: pack it as a listing")
-    return _by_name(names, _counted(labels), found, keys, shown)
-
-
-def _naming(
-    raw: Mapping[str, RawColumn], keys: Sequence[str], top: str, column: str | None, shown: str
-) -> tuple[str, list[str], Rows]:
-    """The column that names most images, what it has in each row, and the row of each image. column: that of the
-    classes, if the user names it. Raises UsageError where two columns name as many, but not the same in each row: one
-    may be the numbers of the rows."""
-    some = [name for name in raw if name not in ((column,) if column else (LABEL, _KAGGLE))] or [*raw]
-    rows = {name: _rows_of(keys, _texts(raw[name]), top) for name in some}
-    named = {name: int((of_images >= 0).sum()) for name, of_images in rows.items()}
-    best = [name for name in some if named[name] == max(named.values())]
-    best = [name for name in best if _CALLED.search(name)] or best
-    image, others = best[0], best[1:] if len(raw) > 2 and max(named.values()) else []
-    for other in others:
-        if not np.array_equal(rows[image], rows[other]):
-            raise UsageError(
-                f"{shown}: {plain(image)} and {plain(other)} both look like names of images, and disagree: take out "
-                "the one that is not"
-            )
-    return image, _texts(raw[image]), rows[image]
+    return _by_name(_texts(raw[images]), _counted(labels), found, keys, shown)
 
 
 def _texts(column: RawColumn) -> list[str]:
@@ -150,20 +142,16 @@ def _by_text(text: str, keys: Sequence[str], top: str, shown: str) -> GivenLabel
     def at(row: int) -> str:
         return f"line {numbered[row][0]}"
 
-    # A name may have blanks, or else a class.
-    ways = [pairs for divide in (str.rsplit, str.split) if (pairs := _divided(lines, divide))]
+    ways = list[list[list[str]]]()
+    for divide in (str.rsplit, str.split):  # at one blank: a name may have blanks, or else a class
+        pairs = [line.split("\t")[:2] if "\t" in line else divide(line, maxsplit=1) for line in lines]
+        ways += [pairs] if pairs and all(len(pair) == 2 for pair in pairs) else []
     found = [_rows_of(keys, [name for name, _ in pairs], top) for pairs in ways]
     k = max(range(len(ways)), key=lambda k: int((found[k] >= 0).sum()), default=-1)
     if k < 0 or (len(lines) == len(keys) and not (found[k] >= 0).any()):
         return _in_order(lines, keys, shown, at)
     labels = _numbered([label for _, label in ways[k]], shown, at)
     return _by_name([name for name, _ in ways[k]], labels, found[k], keys, shown)
-
-
-def _divided(lines: Sequence[str], divide: Callable[..., list[str]]) -> list[tuple[str, str]]:
-    """NAME and CLASS of each line; nothing where a line is a single word. divide: at one blank."""
-    pairs = [line.split("\t")[:2] if "\t" in line else divide(line, maxsplit=1) for line in lines]
-    return [(one, two) for one, two in pairs] if all(len(pair) == 2 for pair in pairs) else []
 
 
 def _by_name(names: Sequence[str], labels: Labels, found: Rows, keys: Sequence[str], shown: str) -> GivenLabels:
@@ -194,12 +182,14 @@ def _in_order(
         raise UsageError(
             f"{shown} has {count(len(values), 'label')} for {count(len(keys), 'image')}: give their labels"
         )
-    if (doubtful := next(filter(_is_reversed, pairwise(keys)), None)) is not None:
-        one, two = map(plain, doubtful)
-        raise UsageError(
-            f"{shown} has a label for each image in their order, and whether {one} is before {two}, as texts are "
-            "sorted, or after it, as numbers are, it does not say: write NAME CLASS in each line"
-        )
+    for one, two in pairwise(keys):
+        parts = [*zip(natural(one), natural(two), strict=False)]
+        k = next((k for k, (a, b) in enumerate(parts) if a != b), 0)
+        if k % 2 and parts[k][0] > parts[k][1]:  # in the order of texts, and not in that of their numbers
+            raise UsageError(
+                f"{shown} has a label for each image in their order, and whether {plain(one)} is before {plain(two)}, "
+                "as texts are sorted, or after it, as numbers are, it does not say: write NAME CLASS in each line"
+            )
     labels = _numbered(values, shown, at)
     if labels.names is None and labels.numbers.min() > 0:
         raise UsageError(
@@ -207,13 +197,6 @@ def _in_order(
             f"labels: give ImageNet's development kit, ILSVRC2012_devkit_t12.tar.gz, its folder, or its {_TRUTH}"
         )
     return GivenLabels(labels, in_order=True)
-
-
-def _is_reversed(names: tuple[str, str]) -> bool:
-    """Whether two names, in the order of texts, have the other order by their numbers: `10.jpg` and `2.jpg`."""
-    one, two = map(natural, names)
-    k = next((k for k, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), 0)
-    return bool(k % 2 and one[k] > two[k])
 
 
 def _numbered(values: Sequence[str], shown: str, at: Callable[[int], str]) -> Labels:
@@ -250,8 +233,20 @@ def _rows_of(keys: Sequence[str], names: Sequence[str], top: str) -> Rows:
     return found
 
 
-def _by_kit(truth: bytes | None, shown: str) -> list[str]:
-    """The WordNet id of each validation image, for which the kit has ILSVRC's own."""
+def _by_kit(path: Path, shown: str) -> list[str]:
+    """The WordNet id of each validation image, for which the kit, a folder, an archive or the file itself, has ILSVRC's
+    own."""
+    truth = None
+    if path.is_dir() or path.name == _TRUTH:
+        places = (path / _TRUTH, path / "data" / _TRUTH) if path.is_dir() else (path,)
+        truth = next((_checked(file.read_bytes()) for file in places if file == path or file.is_file()), None)
+    else:
+        with path.open("rb") as opened, noting_reads(opened) as noted, tarfile.open(fileobj=noted) as archive:
+            for member in archive:
+                if PurePosixPath(member.name).name == _TRUTH and member.isreg() and member.size <= _MOST_BYTES:
+                    file = archive.extractfile(member)
+                    truth = None if file is None else file.read()
+                    break
     if truth is None:
         raise UsageError(f"{shown} is not ImageNet's development kit: it has no {_TRUTH}; the kit is a file of its own")
     ids = {str(number): name for number, name in enumerate(_ILSVRC_IDS.read_text().split(), 1)}
@@ -260,22 +255,6 @@ def _by_kit(truth: bytes | None, shown: str) -> list[str]:
     if unknown is not None:
         raise UsageError(f"{shown}: {_TRUTH} has {plain(unknown[:20])}, and ILSVRC2012's classes are 1 to {len(ids):,}")
     return [ids[number] for number in numbers]
-
-
-def _truth(path: Path) -> bytes | None:
-    """What the kit says of the validation images, given as a folder, an archive or the file itself; None where a path
-    is no kit."""
-    if path.is_dir():
-        places = [file for file in (path / _TRUTH, path / "data" / _TRUTH) if file.is_file()]
-        return _checked(places[0].read_bytes()) if places else None
-    if path.name == _TRUTH:
-        return _checked(path.read_bytes())
-    with path.open("rb") as opened, noting_reads(opened) as noted, tarfile.open(fileobj=noted) as archive:
-        for member in archive:
-            if PurePosixPath(member.name).name == _TRUTH and member.isreg() and member.size <= _MOST_BYTES:
-                file = archive.extractfile(member)
-                return None if file is None else file.read()
-    return None
 
 
 def _checked(data: bytes) -> bytes:

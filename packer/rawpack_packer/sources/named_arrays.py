@@ -131,9 +131,8 @@ class SaidOfArrays:
     def choose(self, columns: Sequence[ColumnInfo], where: str, habits: Habits, root: str = "") -> ChosenColumns:
         """Which array is what. root: see `names`. Raises UsageError where the user has to name something."""
         named = {name: of_file.lstrip(root) for name, of_file in self.named.items()}
-        image, label, key = (
-            one and one.lstrip(root) for one in (self.columns.image, self.columns.label, self.columns.key)
-        )
+        names = self.columns.image, self.columns.label, self.columns.key
+        image, label, key = (name and name.lstrip(root) for name in names)
         known = {one.name for one in columns}
         last = {one.rpartition("/")[2] for one in known}
         wanted = ColumnChoice(image, label, key, declared={k: word for k, word in self.words.items() if k in last})
@@ -142,9 +141,9 @@ class SaidOfArrays:
             wanted = ColumnChoice(of_image, named.get(LABEL), key, others, as_arrays=True)
         return choose(columns, wanted, where, habits)
 
-    def axes(self, known: Container[str], name: str = IMAGE) -> Axes | None:
-        """The axes of the images, or of a field, if the user says them. known: see `split_axes`."""
-        return split_axes(self.named.get(name, ""), known)[1]
+    def axes(self, known: Container[str]) -> Axes | None:
+        """The axes of the images, if the user says them. known: see `split_axes`."""
+        return split_axes(self.named.get(IMAGE, ""), known)[1]
 
     def chw(self, shape: tuple[int, ...], name: str, axes: Axes | None, where: str, *, alone: bool) -> bool:
         """Whether the channels come first in an array of images. where: the file, or the array in it. alone: whether
@@ -206,6 +205,9 @@ class SaidOfArrays:
         """What is known of the file. root: as messages name it."""
         label = {LABEL: LABEL_KIND} if labelled else {}
         kinds = with_roles({**label, **fields}, self.fields, image, root)
+        array = ",".join(f"{name}={of_file}" for name, of_file in self.named.items())
+        if len(self.named) == 1 and not self.names_image:
+            array = self.named[IMAGE]  # axes alone
         return SourceInfo(
             kind=kind,
             root=root,
@@ -215,7 +217,7 @@ class SaidOfArrays:
             numbered=numbered,
             counts=counts,
             options=given_options(
-                array=self._shown(),
+                array=array or None,
                 field=words_of(self.fields),
                 classes=named_file(self.classes),
                 image_column=self.columns.image,
@@ -224,9 +226,3 @@ class SaidOfArrays:
             ),
             problems=(*left_out, *hints(kinds, self.words, image)),
         )
-
-    def _shown(self) -> str | None:
-        """`--array` as a command line has it; None where nothing is named."""
-        if len(self.named) == 1 and not self.names_image:
-            return self.named[IMAGE]
-        return ",".join(f"{name}={of_file}" for name, of_file in self.named.items()) or None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,11 +37,11 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
-from rawpack_packer.sources.frame_order import by_frame
 from rawpack_packer.sources.listing.lines import fault
 from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
-from rawpack_packer.sources.video import FRAME, Videos
+from rawpack_packer.sources.table.named_files import natural
+from rawpack_packer.sources.video import FRAME, VIDEO, Videos
 from rawpack_packer.sources.view import picked
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
@@ -66,7 +66,7 @@ class PathPattern:
 
     def match(self, path: str) -> dict[str, str | int | float] | None:
         """The values in the last parts of a path, which "/" divides; None where it does not match."""
-        found: dict[str, str | int | float] = {}
+        found = dict[str, str | int | float]()
         names = path.split("/")[-len(self.parts) :]
         if len(names) < len(self.parts):
             return None
@@ -91,22 +91,21 @@ def path_pattern(text: str) -> PathPattern:
         raise _wrong(text, f"{error}; {{{{ and }}}} stand for braces") from error
     before = ""
     for literal, name, spec, conversion in pieces:
-        for k, piece in enumerate(literal.split("/")):
-            if k:
-                parts.append([])
-            if piece:
-                parts[-1].append(re.escape(piece))
+        first, *others = ([re.escape(piece)] if piece else [] for piece in literal.split("/"))
+        parts[-1] += first
+        parts += others
         if name is None:
             continue
         dtype, matched = _field(text, name, spec or "", conversion)
-        inside = f"(?P<{name}>{matched})" if name else f"(?:{matched})"
-        if found := _clash(literal, before, matched):
-            raise _wrong(text, f"{{{name}}} comes right after {found}, so where it begins is not clear")
+        clash = before == _TEXT == matched or before in (_ANY_WHOLE, _FLOAT)
+        if clash and not literal:
+            what = "another text" if before == _TEXT else "a number of any length"
+            raise _wrong(text, f"{{{name}}} comes right after {what}, so where it begins is not clear")
         if name in dtypes:
             raise _wrong(text, f"{{{name}}} occurs twice: {{}} stands for a text that is not stored")
         if name:
             dtypes[name] = dtype
-        parts[-1].append(inside)
+        parts[-1].append(f"(?P<{name}>{matched})" if name else f"(?:{matched})")
         before = matched
     if not dtypes:
         raise _wrong(text, "it has no field, such as {label}")
@@ -116,33 +115,6 @@ def path_pattern(text: str) -> PathPattern:
         raise _wrong(text, f"one name in it has more than {_MOST_TEXTS} texts")
     check_names(dtypes)
     return PathPattern(text, dtypes, tuple(re.compile("".join(part), re.DOTALL) for part in parts))
-
-
-def _columns_of(
-    paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str
-) -> tuple[dict[str, Column], tuple[str, ...] | None]:
-    """The fields in paths, each with its line in a listing, or 0; and the classes of a `label` that is a text, sorted.
-    where: the source, printable.
-
-    Raises BadListingError with the first path that does not match.
-    """
-    values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
-    for line, path in paths:
-        fields = pattern.match(path)
-        if fields is None:
-            raise fault(where, line, 0, "", f"{path} does not match {opt.key_pattern(repr(pattern.text))}")
-        for name, value in fields.items():
-            values[name].append(value)
-    columns, classes = dict[str, Column](), None
-    for name, dtype in pattern.dtypes.items():
-        if dtype != "str":
-            columns[name] = Numbers(np.array(values[name], dtype))
-        elif name == LABEL:
-            labels = number_labels(values[name], where=where)
-            columns[name], classes = Numbers(labels.numbers), labels.names
-        else:
-            columns[name] = texts_of(values[name])
-    return columns, classes
 
 
 @dataclass(frozen=True)
@@ -333,9 +305,44 @@ def join_path_fields(source: Source, text: str) -> Source:
             paths.append((line_of(i), path))
             last = path
         rows[i] = len(paths) - 1
-    columns, classes = _columns_of(paths, pattern, source.info.root)
-    order = by_frame(columns, [path for _, path in paths], rows, unread) if FRAME in columns else None
+    values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
+    for line, path in paths:
+        fields = pattern.match(path)
+        if fields is None:
+            raise fault(source.info.root, line, 0, "", f"{path} does not match {opt.key_pattern(repr(text))}")
+        for name, value in fields.items():
+            values[name].append(value)
+    columns, classes = dict[str, Column](), None
+    for name, dtype in pattern.dtypes.items():
+        if dtype != "str":
+            columns[name] = Numbers(np.array(values[name], dtype))
+        elif name == LABEL:
+            labels = number_labels(values[name], where=source.info.root)
+            columns[name], classes = Numbers(labels.numbers), labels.names
+        else:
+            columns[name] = texts_of(values[name])
+    order = _by_frame(columns, [path for _, path in paths], rows, unread) if FRAME in columns else None
     return JoinedFields(source, pattern, columns, classes, rows, order)
+
+
+def _by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, unread: set[int]) -> Rows | None:
+    """(n,): the samples in the order of `frame` in each video, which is in one folder; videos are in the order in which
+    they begin. None where they are in this order already.
+
+    columns: those of paths. rows: (n,), the path of each sample. unread: the samples that have none.
+    """
+
+    def value(name: str, row: int) -> Any:
+        value = np.asarray(columns[name].value(row)).item() if name in columns else None
+        return natural(value) if name == FRAME and isinstance(value, str) else value
+
+    begins: dict[object, int] = {}
+    order = list[tuple[int, Any, int]]()
+    for i, row in enumerate(rows.tolist()):
+        video = i if i in unread else (paths[row].rpartition("/")[0], value(VIDEO, row))
+        order.append((begins.setdefault(video, i), value(FRAME, row), i))
+    numbers = np.array([i for *_, i in sorted(order)], np.int64)
+    return None if (np.diff(numbers) == 1).all() else numbers
 
 
 def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str, str]:
@@ -351,15 +358,6 @@ def _field(text: str, name: str, spec: str, conversion: str | None) -> tuple[str
     if whole := _WHOLE.fullmatch(spec):
         return "int64", _ANY_WHOLE if whole[1] is None else f"[0-9]{{{whole[1]}}}"
     raise _wrong(text, f"{{{name}:{spec}}}: a field is {{name}}, {{name:d}}, {{name:03d}} or {{name:f}}")
-
-
-def _clash(literal: str, before: str, matched: str) -> str:
-    """What makes a field ambiguous: the one right before it; "" where nothing does. literal: between the two."""
-    if literal or not before:
-        return ""
-    if before == _TEXT:
-        return "another text" if matched == _TEXT else ""
-    return "a number of any length" if before in (_ANY_WHOLE, _FLOAT) else ""
 
 
 def _wrong(text: str, what: str) -> UsageError:

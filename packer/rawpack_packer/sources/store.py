@@ -99,9 +99,7 @@ class StorePart:
         for name, field in store.fields.items():
             if not field.in_shards:
                 continue
-            reader, at, stored = _verified(store, name, row)
-            as_file = field.codec.suffix and not field.exact
-            fields[name] = stored.tobytes() if as_file else _read(reader, at, name)
+            fields[name], reader, at = _image(store, name, row)
             if field.planar:
                 planes[name] = planes_of(reader, at)
         image: Any = fields.pop(IMAGE)
@@ -311,28 +309,19 @@ def _verified_store(path: Path) -> Store:
     return store
 
 
-def _verified(store: Store, name: str, row: int) -> tuple[FieldReader, int, NDArray[np.uint8]]:
-    """An image or mask: its reader, its row there, and its stored bytes.
-
-    Raises DecodeError where these do not fit their checksum, PackError where the shard is not the one that was packed.
-    """
-    shard, at = store.locate(row)
+def _image(store: Store, name: str, row: int) -> tuple[bytes | NDArray[Any], FieldReader, int]:
+    """An image or mask, its reader, and its row there. Raises DecodeError where its bytes do not fit their checksum,
+    PackError where the shard is not the one that was packed."""
+    field, (shard, at) = store.fields[name], store.locate(row)
     try:
         reader = store.reader(shard, name)
     except RawpackError as error:
         raise PackError(f"{error}; {_ALL_DAMAGE}") from error
     try:
         stored = np.ascontiguousarray(reader.stored(at))
-    except DamagedStoreError as error:
-        raise DecodeError("damaged", f"{name}: {error}") from error
-    if xxhash.xxh3_64_intdigest(stored.data) != int(store.columns.piece(f"{name}.xxh3", row, 1)[0]):
-        raise DecodeError("damaged", f"{name} was changed after packing: its checksum does not fit")
-    return reader, at, stored
-
-
-def _read(reader: FieldReader, at: int, name: str) -> NDArray[Any]:
-    try:
-        return reader.read(at)
+        if xxhash.xxh3_64_intdigest(stored.data) != int(store.columns.piece(f"{name}.xxh3", row, 1)[0]):
+            raise DecodeError("damaged", f"{name} was changed after packing: its checksum does not fit")
+        return stored.tobytes() if field.codec.suffix and not field.exact else reader.read(at), reader, at
     except DamagedStoreError as error:
         raise DecodeError("damaged", f"{name}: {error}") from error
 

@@ -200,32 +200,35 @@ def take(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], o
     if how.restart:
         for name in (_WHOLE, _INDEX, _SAMPLES):
             (folder / name).unlink(missing_ok=True)
-    whole = _read_whole(folder, how)
-    if whole is None:
-        whole = _take_all(samples, folder, how, seen)
+    try:
+        whole = msgspec.msgpack.decode(writing.read(folder / _WHOLE, _MOST_NOTE), type=Taken)
+    except (OSError, RawpackError, msgspec.DecodeError):
+        whole = None
+    if whole is None or len(_entries(folder)) != whole.samples:
+        labels = set[str]()
+        with _Adding(folder) as spool:  # what an earlier run has not; the rest is compared
+            known = _entries(folder)["sum"] if how.packed is None else how.packed[:, 1]
+            for i, data, label in _compared(samples, known, how):
+                if i >= spool.count:
+                    spool.add(data)
+                if isinstance(label, str) and label and len(labels) <= _MOST_CLASSES:
+                    labels.add(label)
+                seen(i + 1)
+        few = 0 < len(labels) <= _MOST_CLASSES
+        classes = [*(number_labels([*labels], where=how.called).names or ())] if few else None
+        whole, temporary = Taken(repr((how.names, how.limit)), spool.count, classes), folder / f"{_WHOLE}.tmp"
+        with writing.create(temporary) as file:
+            file.write(msgspec.msgpack.encode(whole))
+            file.flush()
+            os.fsync(file.fileno())
+        writing.replace(temporary, folder / _WHOLE)
+    elif whole.how != repr((how.names, how.limit)):
+        raise how.differs("names= or limit= are others")
     else:
         first = _entries(folder)["sum"][:_COMPARED]
         for _ in _compared(islice(samples, len(first)), first, how):
             pass
     return Spooled(folder, whole.samples, how.classes or whole.classes)
-
-
-def _take_all(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], object]) -> Taken:
-    """Take what an earlier run has not, and compare the rest."""
-    labels = set[str]()
-    with _Adding(folder) as spool:
-        known = _entries(folder)["sum"] if how.packed is None else how.packed[:, 1]
-        for i, data, label in _compared(samples, known, how):
-            if i >= spool.count:
-                spool.add(data)
-            if isinstance(label, str) and label and len(labels) <= _MOST_CLASSES:
-                labels.add(label)
-            seen(i + 1)
-    few = 0 < len(labels) <= _MOST_CLASSES
-    classes = [*(number_labels([*labels], where=how.called).names or ())] if few else None
-    whole = Taken(repr((how.names, how.limit)), spool.count, classes)
-    _write_whole(folder, whole)
-    return whole
 
 
 def _compared(samples: Iterator[Any], known: NDArray[np.int64], how: How) -> Iterator[tuple[int, bytes, Any]]:
@@ -293,28 +296,6 @@ def _entries(folder: Path) -> NDArray[Any]:
     return entries[: int(np.searchsorted(entries["end"], size, "right"))]
 
 
-def _write_whole(folder: Path, whole: Taken) -> None:
-    temporary = folder / f"{_WHOLE}.tmp"
-    with writing.create(temporary) as file:
-        file.write(msgspec.msgpack.encode(whole))
-        file.flush()
-        os.fsync(file.fileno())
-    writing.replace(temporary, folder / _WHOLE)
-
-
-def _read_whole(folder: Path, how: How) -> Taken | None:
-    """What was noted of samples that are all there. Raises UsageError where they were taken otherwise."""
-    try:
-        whole = msgspec.msgpack.decode(writing.read(folder / _WHOLE, _MOST_NOTE), type=Taken)
-    except (OSError, RawpackError, msgspec.DecodeError):
-        return None
-    if len(_entries(folder)) != whole.samples:
-        return None
-    if whole.how != repr((how.names, how.limit)):
-        raise how.differs("names= or limit= are others")
-    return whole
-
-
 def _sum(data: bytes) -> int:
     return xxhash.xxh3_64_intdigest(data) - (1 << 63)
 
@@ -355,7 +336,13 @@ def _beside(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return Ext(_PATH, os.fsencode(value))
     if is_pillow(value):
-        return Ext(_PICTURE, msgspec.msgpack.encode(_parts_of(value)))
+        value.load()
+        palette, info, opened = value.palette, value.info, value.format is not None
+        colors = None if palette is None else (palette.mode, bytes(value.im.getpalette(palette.mode, palette.mode)))
+        clear, exif = info.get("transparency"), info.get("exif")
+        exif = exif if isinstance(exif, bytes) else None  # all that its pixels depend on: see `pixels_of`
+        parts = value.mode, value.size, value.tobytes(), colors, clear, exif, opened
+        return Ext(_PICTURE, msgspec.msgpack.encode(parts))
     if isinstance(value, Boxes):
         return Ext(_BOXES, msgspec.msgpack.encode((value.form, value.rows, value.size), enc_hook=_beside))
     array = as_array(value)
@@ -366,35 +353,21 @@ def _beside(value: Any) -> Any:
     return Ext(_ARRAY, file.getvalue())
 
 
-def _parts_of(image: Any) -> tuple[Any, ...]:
-    """All of a PIL image that its pixels depend on: see `pixels_of`."""
-    image.load()
-    palette, info = image.palette, image.info
-    colors = None if palette is None else (palette.mode, bytes(image.im.getpalette(palette.mode, palette.mode)))
-    clear, exif = info.get("transparency"), info.get("exif")
-    opened = image.format is not None
-    return image.mode, image.size, image.tobytes(), colors, clear, exif if isinstance(exif, bytes) else None, opened
-
-
-def _picture(parts: bytes) -> Any:
-    from PIL import Image
-
-    mode, size, data, colors, clear, exif, opened = msgspec.msgpack.decode(parts)
-    image = Image.frombytes(mode, tuple(size), data)
-    if colors is not None:
-        image.putpalette(colors[1], colors[0])
-    info = {"transparency": tuple(clear) if isinstance(clear, list) else clear, "exif": exif}
-    image.info = {name: value for name, value in info.items() if value is not None}
-    image.format = "PNG" if opened else None  # whether it is turned by its EXIF
-    return image
-
-
 def _value(code: int, data: memoryview) -> Any:
     if code == _ARRAY:
         array = array_of(bytes(data))
         return array if array.ndim else array[()]  # a number, also in a list of others
     if code == _PICTURE:
-        return _picture(bytes(data))
+        from PIL import Image
+
+        mode, length, pixels, colors, clear, exif, opened = msgspec.msgpack.decode(data)
+        image = Image.frombytes(mode, tuple(length), pixels)
+        if colors is not None:
+            image.putpalette(colors[1], colors[0])
+        info = {"transparency": tuple(clear) if isinstance(clear, list) else clear, "exif": exif}
+        image.info = {name: value for name, value in info.items() if value is not None}
+        image.format = "PNG" if opened else None  # whether it is turned by its EXIF
+        return image
     if code == _BOXES:
         form, rows, size = msgspec.msgpack.decode(data, ext_hook=_value)
         return Boxes(rows, form, None if size is None else tuple(size))

@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import (
-    CanPick,
     Containers,
-    HasProbes,
     Item,
     Rows,
     Samples,
@@ -27,6 +25,7 @@ from rawpack_packer.sources.base import (
     containers_of,
     group_of,
     image_file_of,
+    is_able,
     labels_of,
     numbered,
     unread_of,
@@ -58,7 +57,10 @@ class ViewPart:
         item = piece[at]
         fields = dict(item.fields)
         if self.classes is not None and "label" in fields:
-            fields["label"] = _with_class(fields["label"], self.classes)
+            label = fields["label"]
+            value = label[()] if isinstance(label, np.ndarray) else label
+            if isinstance(value, int | np.integer) and 0 <= value < len(self.classes):
+                fields["label"] = int(self.classes[value])
         elif self.classes is not None:  # the classes are those of boxes
             fields = {name: with_classes(value, self.classes) for name, value in fields.items()}
         if self.videos is not None:
@@ -147,9 +149,9 @@ class View:
         return None if found is None else np.flatnonzero(np.isin(self._rows, found))
 
     def probes(self, rows: Rows, /) -> Rows:
-        if not isinstance(self._source, HasProbes):
-            return rows[:0]
-        return np.searchsorted(self._rows, self._source.probes(self._rows[rows])).astype(np.int64)
+        if is_able(self._source, "probes"):
+            return np.searchsorted(self._rows, self._source.probes(self._rows[rows])).astype(np.int64)
+        return rows[:0]
 
     def group(self, i: int, /) -> str:
         check_sample(self, i)
@@ -173,7 +175,7 @@ class View:
 
 def picked(source: Source, rows: Rows) -> ViewPart:
     """Samples at `rows`, ascending, as one part."""
-    if isinstance(source, CanPick):
+    if is_able(source, "pick"):
         pieces: tuple[Samples, ...] = (source.pick(rows),)
     else:
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
@@ -203,8 +205,3 @@ def with_classes(value: Value, classes: Rows) -> Value:
     if rows.ndim == 2 and rows.shape[1] > at:
         rows[:, at] = renumbered(rows[:, at], classes)
     return replace(value, rows=rows)
-
-
-def _with_class(label: Value, classes: Rows) -> Value:
-    value = label[()] if isinstance(label, np.ndarray) else label
-    return int(classes[value]) if isinstance(value, int | np.integer) and 0 <= value < len(classes) else label

@@ -15,14 +15,8 @@ from rawpack_packer import api
 from rawpack_packer.destination.journal import REASONS
 from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
 from rawpack_packer.sources.base import (
-    CanPick,
-    HasGroups,
-    HasImageFiles,
-    HasLabels,
-    HasProbes,
-    HasUnread,
-    HasVideos,
     image_file_of,
+    is_able,
     labels_of,
     unread_of,
     videos_of,
@@ -194,37 +188,35 @@ class SourceConformance:
         """Labels, groups, unread samples, probes, videos, image files and picks of the source match its samples."""
         source = self.open(tmp_path)
         count, whole = len(source), _all(source)
-        if isinstance(source, HasLabels) and (labels := labels_of(source)) is not None:
+        if (labels := labels_of(source)) is not None:
             assert labels.shape == (count,), f"labels have shape {labels.shape}, for {count} samples"
             for i, item in enumerate(whole):
                 if isinstance(item, Item):
                     assert int(np.asarray(item.fields["label"])) == labels[i], f"labels()[{i}] is not sample {i}'s"
-        if isinstance(source, HasGroups):
+        if is_able(source, "group"):
             assert all(isinstance(source.group(i), str) for i in range(count)), "a group is not a str"
-        if isinstance(source, HasUnread):
-            for i in unread_of(source).tolist():
-                assert isinstance(whole[i], DecodeError), f"sample {i} is in unread() and can be read"
-        if isinstance(source, HasProbes):
+        for i in unread_of(source).tolist():
+            assert isinstance(whole[i], DecodeError), f"sample {i} is in unread() and can be read"
+        if is_able(source, "probes"):
             odd = np.arange(count, dtype=np.int64)[1::2]
             probes = source.probes(odd)
             assert np.isin(probes, odd).all(), "probes() has other rows than it was asked for"
             assert (np.diff(probes) > 0).all(), "probes() does not ascend"
-        if isinstance(source, HasVideos) and (videos := videos_of(source)) is not None:
+        if (videos := videos_of(source)) is not None:
             assert len(videos.numbers) == count, f"videos() has {len(videos.numbers)} numbers, for {count} samples"
-        if isinstance(source, CanPick):
+        if is_able(source, "pick"):
             rows = np.arange(count, dtype=np.int64)[::2]
             picked = source.pick(rows)
             for i, row in enumerate(rows.tolist()):
                 assert _same(_read(picked, i), whole[row]), f"sample {i} of pick({rows.tolist()}) is not sample {row}"
         part = source.part(0, count)
-        if isinstance(part, HasImageFiles):
-            for i, item in enumerate(whole):
-                found = image_file_of(part, i)
-                if found is not None and isinstance(item, Item) and isinstance(item.image, bytes):
-                    path, offset, size = found
-                    read = Path(path).read_bytes()[offset : offset + size]
-                    assert len(read) == size, f"image_file({i}) goes beyond the end of its file"
-                    assert size != len(item.image) or read == item.image, f"image_file({i}) is not the image"
+        for i, item in enumerate(whole):
+            found = image_file_of(part, i)
+            if found is not None and isinstance(item, Item) and isinstance(item.image, bytes):
+                path, offset, size = found
+                read = Path(path).read_bytes()[offset : offset + size]
+                assert len(read) == size, f"image_file({i}) goes beyond the end of its file"
+                assert size != len(item.image) or read == item.image, f"image_file({i}) is not the image"
 
 
 def _raises_index_error(call: Any, what: str) -> None:

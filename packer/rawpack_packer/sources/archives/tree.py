@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -85,25 +84,25 @@ class Tree:
         """Unpack a member. archive: its number."""
         name, kind, number = member.name, member.kind, len(self.archive)
         parts = _parts(name)
-        if name.startswith(b"/") or b".." in parts or b"\0" in name or len(name) > _LONGEST_PATH:
-            if kind == "folder":
-                return
+        outside = name.startswith(b"/") or b".." in parts or b"\0" in name or len(name) > _LONGEST_PATH
+        if kind == "folder" or not (outside or parts):
+            if not outside:
+                self.rooted |= not parts
+                self._enter(parts)
+            return
+        if outside:
             self.outside[name] = number
             self.faults[number] = _OUTSIDE
-        elif not parts:
-            self.rooted = True
-            return
-        elif kind == "folder":
-            self._enter(parts)
-            return
         else:
             folder = self._enter(parts[:-1])
             before = folder.get(parts[-1])
             if before is not None:
                 self.doubled[b"/".join(parts)] = None
-            target = self._hard(member.target) if kind == "hardlink" else None
+            target: Node | None = self.root if kind == "hardlink" else None  # the file that it shares, before it
+            for part in _parts(member.target) if kind == "hardlink" else ():
+                target = target.get(part) if isinstance(target, Folder) else None
             if not isinstance(before, Folder):
-                folder[parts[-1]] = number if target is None else target
+                folder[parts[-1]] = target if isinstance(target, int) else number
             if kind == "special":
                 self.special.add(number)
             elif kind in ("symlink", "hardlink"):
@@ -212,22 +211,9 @@ class Tree:
             folder = below
         return folder
 
-    def _hard(self, target: bytes) -> int | None:
-        """The file that a hard link shares, which comes before it; None where there is none."""
-        node: Node | None = self.root
-        for part in _parts(target):
-            node = node.get(part) if isinstance(node, Folder) else None
-        return node if isinstance(node, int) else None
-
 
 def _parts(path: bytes) -> list[bytes]:
     return [part for part in path.split(b"/") if part not in (b"", b".")]
-
-
-class _MemberState(NamedTuple):
-    st_mode: int
-    st_size: int
-    st_mtime_ns: int
 
 
 @dataclass(slots=True)
@@ -312,12 +298,11 @@ class TreeScan(FolderScan):
             for name, node in found.items()
         )
 
-    def _stat(self, entry: Entry) -> _MemberState:
+    def _stat(self, entry: Entry) -> tuple[int, int, int]:
         found = self._found(entry)
         if isinstance(found, Folder):
-            return _MemberState(stat.S_IFDIR, 0, 0)
-        mode = stat.S_IFIFO if found in self._tree.special else stat.S_IFREG
-        return _MemberState(mode, self._tree.size[found], found)
+            return stat.S_IFDIR, 0, 0
+        return stat.S_IFIFO if found in self._tree.special else stat.S_IFREG, self._tree.size[found], found
 
     def _first_bytes(self, entry: Entry) -> bytes:
         return self._first(self._found(entry), self._wanted.sniff_bytes)

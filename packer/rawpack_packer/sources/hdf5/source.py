@@ -34,7 +34,6 @@ from rawpack_packer.sources.hdf5.file import (
     texts_in,
 )
 from rawpack_packer.sources.inferred import first_pixels
-from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import SaidOfArrays
 from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of
@@ -76,7 +75,9 @@ class Hdf5Source(TableSource):
         of, root = Hdf5File(file, files.state(0)), plain(os.fsencode(Path(path).absolute()))
         with LookAt(Path(file)) as look:
             found = _found(look, at, said)
-            if not said.names() and _are_images(found):
+            groups = [name.rpartition("/")[0] for name in found]
+            several = all(groups) and len({*groups}) < len(groups)  # in groups of which one holds several
+            if not said.names() and several and all(one.is_one_image for one in found.values()):
                 self._of_single_images(found, of, said, root, at)
             else:
                 self._of_rows(look, found, of, said, root, at)
@@ -101,13 +102,24 @@ class Hdf5Source(TableSource):
                 kinds[name] = replace(kind, shape=turned(kind.shape, first))
                 turned_too |= {name: first} if word is not None else {}
         label, key = (None if name is None else look.values(found[name]) for name in (chosen.label, chosen.key))
-        beside, problems = None, list[str]()
+        states, problems = [of.state], list[str]()
         if isinstance(label, np.ndarray):
             label = label.reshape(-1)
-        if label is None and LABEL not in kinds and not said.names_image:
-            beside, label, problems = _labels_in(labels_beside(at.file), image.shape[0])
+        listing, count = labels_beside(at.file), image.shape[0]
+        if listing is not None and label is None and LABEL not in kinds and not said.names_image:
+            place = listing.path.absolute()
+            beside = Hdf5File(str(place), named_files(place).state(0))
+            with LookAt(place) as look_beside:
+                sets = look_beside.data_sets()
+                fitting = [one for one in sets if one.is_label and one.shape[:1] == (count,)]
+                if len(fitting) == 1:
+                    label = look_beside.values(fitting[0])
+                    states.append(beside.state)
+                else:
+                    what = f"has no label for each of the {count:,} images: it contains"
+                    problems.append(f"{beside.name}, next to it, {what} {', '.join(map(str, sets)) or 'nothing'}")
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root, problems)
-        left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(at.file), HDF5))
+        left_out = (*chosen.left_out, *problems, *at.left_beside(listing, HDF5))
         info = said.info(
             "hdf5",
             of.path,
@@ -124,8 +136,8 @@ class Hdf5Source(TableSource):
         plain_columns = {name: Hdf5Column(of, found[of_file], rows, kept) for name, of_file in chosen.fields.items()}
         pixels = {name: Hdf5Images(plain_columns[name], first) for name, first in turned_too.items()}
         columns: dict[str, Column] = {**plain_columns, **pixels}
-        states = np.array([of.state, *([beside.state] if beside else []), *at.states], np.int64)
-        super().__init__(info, keys or RowNumbers(rows), images, columns, states, labels=labels)
+        every_state = np.array([*states, *at.states], np.int64)
+        super().__init__(info, keys or RowNumbers(rows), images, columns, every_state, labels=labels)
 
     def _of_single_images(
         self, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
@@ -154,30 +166,6 @@ def _found(look: LookAt, at: ArraysAt, said: SaidOfArrays) -> dict[str, DataSet]
     images = rows or [name for name, one in every.items() if one.is_one_image]
     arrays = at.arrays(every, images, "hdf5", named=said.names_image or said.columns.image is not None)
     return {name: every[of_file] for name, of_file in arrays.items()}
-
-
-def _are_images(found: Mapping[str, DataSet]) -> bool:
-    """Whether each data set is an image, in groups of which one holds several."""
-    groups = [name.rpartition("/")[0] for name in found]
-    return all(groups) and len({*groups}) < len(groups) and all(one.is_one_image for one in found.values())
-
-
-def _labels_in(
-    beside: Listing | None, count: int
-) -> tuple[Hdf5File | None, NDArray[np.int64] | list[str] | None, list[str]]:
-    """The file of labels beside a file of images, and its labels; or why they are not packed. Raises UsageError where
-    it cannot be read."""
-    if beside is None:
-        return None, None, []
-    path = beside.path.absolute()
-    found = Hdf5File(str(path), named_files(path).state(0))
-    with LookAt(path) as look:
-        sets = look.data_sets()
-        fitting = [one for one in sets if one.is_label and one.shape[:1] == (count,)]
-        if len(fitting) == 1:
-            return found, look.values(fitting[0]), []
-    shown = ", ".join(map(str, sets)) or "nothing"
-    return None, None, [f"{found.name}, next to it, has no label for each of the {count:,} images: it contains {shown}"]
 
 
 def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
@@ -327,25 +315,7 @@ class _Rows:
 
     def value(self, data_set: DataSet, row: int) -> Value:
         """The value of a row, which the caller may keep. Raises DecodeError where it cannot be read."""
-        value = self._row(data_set, row)
-        if data_set.holds == TEXT:
-            (text,) = texts_in([value])
-            if text is None:
-                raise DecodeError("bad_field", f"{self.of.name}, {plain(data_set.name)}, row {row} is not UTF-8")
-            return text
-        return _bytes_or_array(value, self._data_sets[data_set.name][0].dtype.itemsize)
 
-    def whole(self, name: str) -> bytes | NDArray[Any]:
-        """All of a data set that is one image. Raises DecodeError where it cannot be read."""
-
-        def read(_: bool) -> bytes | NDArray[Any]:
-            opened = open_data_set(self._file(), name)
-            return _bytes_or_array(opened[()], opened.dtype.itemsize)
-
-        value = self._attempted(read, f"{self.of.name}, {plain(name)}")
-        return value.tobytes() if isinstance(value, np.ndarray) and value.ndim < 2 else value
-
-    def _row(self, data_set: DataSet, row: int) -> Any:
         def read(again: bool) -> Any:
             if data_set.name not in self._data_sets:
                 self._data_sets[data_set.name] = self._opened(data_set)
@@ -359,7 +329,24 @@ class _Rows:
                 self._blocks[data_set.name] = start, values
             return values[row - start]
 
-        return self._attempted(read, f"{self.of.name}, {plain(data_set.name)}, row {row}")
+        where = f"{self.of.name}, {plain(data_set.name)}, row {row}"
+        value = self._attempted(read, where)
+        if data_set.holds == TEXT:
+            (text,) = texts_in([value])
+            if text is None:
+                raise DecodeError("bad_field", f"{where} is not UTF-8")
+            return text
+        return _bytes_or_array(value, self._data_sets[data_set.name][0].dtype.itemsize)
+
+    def whole(self, name: str) -> bytes | NDArray[Any]:
+        """All of a data set that is one image. Raises DecodeError where it cannot be read."""
+
+        def read(_: bool) -> bytes | NDArray[Any]:
+            opened = open_data_set(self._file(), name)
+            return _bytes_or_array(opened[()], opened.dtype.itemsize)
+
+        value = self._attempted(read, f"{self.of.name}, {plain(name)}")
+        return value.tobytes() if isinstance(value, np.ndarray) and value.ndim < 2 else value
 
     def _attempted(self, read: Callable[[bool], T], what: str) -> T:
         """What `read` returns, which is called again, with True, where it fails. Raises DecodeError, which names what
@@ -400,9 +387,8 @@ class _Rows:
             raise changed(self.of.name, f"{plain(data_set.name)} has another shape")
         if data_set.holds not in (NUMBERS, TEXT):
             return opened, _VLEN_ROWS
-        row_bytes = (
-            math.prod(opened.shape[1:]) * opened.dtype.itemsize
-        )  # without what values of variable length point at
+        # Without what values of variable length point at.
+        row_bytes = math.prod(opened.shape[1:]) * opened.dtype.itemsize
         count = min(max(_BLOCK_BYTES // max(row_bytes, 1), 1), _BLOCK_ROWS)
         chunk = opened.chunks[0] if opened.chunks else 1  # rows that are compressed together
         return opened, count // chunk * chunk or count

@@ -124,7 +124,9 @@ def object_leaves(schema: pa.Schema, name: str) -> tuple[list[Leaf], list[str], 
     parts = [struct.field(i) for i in range(struct.num_fields)]
     if not of_lists:
         return [(name, None)], [part.name for part in parts], []
-    some = [part for part in parts if _is_list(part.type) and (_is_flat(part) or part.name.lower() in BOX_NAMES)]
+    lists = [(part, part.type.value_type) for part in parts if _is_list(part.type)]
+    flat = [part for part, inner in lists if _number_dtype(inner) is not None or is_text(inner)]
+    some = [part for part, _ in lists if part in flat or part.name.lower() in BOX_NAMES]
     rest = [part.name for part in parts if part not in some]
     return [(name, part.name) for part in some], [part.name for part in some], rest
 
@@ -146,10 +148,6 @@ def _inner(feature: Any) -> Any:
 
 def _is_list(type_: pa.DataType) -> bool:
     return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
-
-
-def _is_flat(part: pa.Field) -> bool:
-    return _number_dtype(part.type.value_type) is not None or is_text(part.type.value_type)
 
 
 def image_entries(schema: pa.Schema, name: str) -> tuple[str, ...]:
@@ -197,15 +195,11 @@ def _kind_of(type_: pa.DataType) -> FieldKind | None:
         return FieldKind(number)
     if is_text(type_):
         return FieldKind("str")
-    fixed = pa.types.is_fixed_size_list(type_)
-    if _is_list(type_):
-        inner = _kind_of(type_.value_type)
-        if inner is None or inner.ragged:
-            return None
-        if inner.dtype == "str":
-            return TEXTS
-        return FieldKind(inner.dtype, (type_.list_size if fixed else None, *inner.shape))
-    return None
+    inner = _kind_of(type_.value_type) if _is_list(type_) else None
+    if inner is None or inner.ragged:
+        return None
+    length = type_.list_size if pa.types.is_fixed_size_list(type_) else None
+    return TEXTS if inner.dtype == "str" else FieldKind(inner.dtype, (length, *inner.shape))
 
 
 def _number_dtype(type_: pa.DataType) -> str | None:

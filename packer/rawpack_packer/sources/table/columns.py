@@ -250,7 +250,7 @@ def texts_of(values: Sequence[str], where: str = "") -> Texts:
 
 
 def column_of_values(values: Any) -> Column | None:
-    """A column of texts or whole numbers, as `HasColumns` gives it; None for anything else."""
+    """A column of texts or whole numbers, as a source gives it; None for anything else."""
     if isinstance(values, list) and values and are_texts(values):
         return texts_of(values)
     array = as_array(values) if isinstance(values, list | np.ndarray) and len(values) else None

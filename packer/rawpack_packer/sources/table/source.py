@@ -123,15 +123,11 @@ class TableSource(BaseSource):
     def column(self, name: str, /) -> Column | None:
         return self._all.columns.get(name)
 
-    def line(self, i: int, /) -> int:
-        return 0
-
     def path(self, i: int, /) -> str:
         images = self._all.images
         return images.paths.value(i) if isinstance(images, Files) else self.key(i)
 
     def labels(self) -> Rows | None:
-        """See `HasLabels`: numbers are known without names, too."""
         label = self._all.columns.get(LABEL)
         if not isinstance(label, Numbers) or label.values.dtype != np.int64 or label.values.ndim > 1:
             return None
@@ -183,7 +179,7 @@ def repeated_key(keys: Texts) -> tuple[int, int] | None:
     """The rows of the first key that occurs twice: by hashes, so that a million of them need no set of texts."""
     hashes = np.array([xxhash.xxh3_64_intdigest(keys.raw(i)) for i in range(len(keys))], np.uint64)
     found, counts = np.unique(hashes, return_counts=True)
-    firsts: dict[bytes, int] = {}
+    firsts = dict[bytes, int]()
     for row in np.flatnonzero(np.isin(hashes, found[counts > 1])).tolist():
         first = firsts.setdefault(keys.raw(row), row)
         if first != row:

@@ -119,7 +119,15 @@ class Selection:
         if self.fps is not None:
             last = (end - int(times[0])) * unit
             last = last if self.end is None else min(self.end, last)
-            picked = _at_ticks(since, unit, self.fps, start, last)
+            # The frame that is shown at each tick, once. Its time is rounded to a unit, and may be that much after the
+            # tick that it was made for. In whole numbers: tick k is at (a + k b) / c units.
+            first, step = start / unit, 1 / (self.fps * unit)
+            c = first.denominator * step.denominator
+            a, b = int(first * c), int(step * c)
+            count = max(0, -((start - last) * self.fps // 1))
+            limits = np.fromiter((-(-(a + k * b) // c) for k in range(count)), np.int64, count)
+            numbers = np.searchsorted(since, limits, "right") - 1
+            picked = np.unique(numbers[numbers >= 0]).astype(np.int64)
         else:
             # The first frames that are shown at or after these times.
             low = int(np.searchsorted(since, -(-start // unit)))
@@ -138,7 +146,15 @@ def make_selection(
     """A selection from what a user wrote. Raises UsageError for invalid values."""
     if fps is not None and frame_step is not None:
         raise UsageError(f"{opt.fps} and {opt.frame_step} both set how many frames are taken: leave one out")
-    rate = None if fps is None else _fps(str(fps))
+    try:
+        rate = None if fps is None else Fraction(str(fps).strip())
+    except (ValueError, ZeroDivisionError):
+        rate = Fraction(0)
+    if rate is not None and not 0 < rate <= _MAX_FPS:
+        raise UsageError(
+            f"{opt.fps(repr(str(fps)))}: must be frames per second above 0 and up to {_MAX_FPS}, such as 2, 29.97 or "
+            "30000/1001"
+        )
     for option, value in ((opt.frame_step, frame_step), (opt.max_frames, max_frames)):
         if value is not None and value < 1:
             raise UsageError(f"{option(value)}: must be 1 or more")
@@ -154,34 +170,6 @@ def seconds(option: Callable[[str], str], text: str) -> Fraction:
     if not match or (match[2] and (float(match[3]) >= 60 or (match[1] and int(match[2]) >= 60))):
         raise UsageError(f"{option(repr(text))}: must be seconds such as 90 or 1.5, or a time such as 0:01:30")
     return Fraction(match[3]) + 60 * int(match[2] or 0) + 3600 * int(match[1] or 0)
-
-
-def _at_ticks(
-    since: NDArray[np.int64], unit: Fraction, fps: Fraction, start: Fraction, end: Fraction
-) -> NDArray[np.int64]:
-    """The frame that is shown at each tick, once."""
-    count = max(0, -((start - end) * fps // 1))
-    # A frame's time is rounded to a unit, and may be that much after the tick that it was made for. In whole numbers:
-    # tick k is at (a + k b) / c units.
-    first, step = start / unit, 1 / (fps * unit)
-    c = first.denominator * step.denominator
-    a, b = int(first * c), int(step * c)
-    limits = np.fromiter((-(-(a + k * b) // c) for k in range(count)), np.int64, count)
-    numbers = np.searchsorted(since, limits, "right") - 1
-    return np.unique(numbers[numbers >= 0]).astype(np.int64)
-
-
-def _fps(text: str) -> Fraction:
-    try:
-        rate = Fraction(text.strip())
-    except (ValueError, ZeroDivisionError):
-        rate = Fraction(0)
-    if not 0 < rate <= _MAX_FPS:
-        raise UsageError(
-            f"{opt.fps(repr(text))}: must be frames per second above 0 and up to {_MAX_FPS}, such as 2, 29.97 or "
-            "30000/1001"
-        )
-    return rate
 
 
 def frame_key(video: str, number: int) -> str:

@@ -139,7 +139,7 @@ class OpenVideo:
             if not file.state[0]:
                 raise DecodeError("empty", "the file has no bytes")
             self.container = _open(self._data, file)
-            self.stream = _choose(self.container, stream)
+            self.stream = self._choose(stream)
             context = self.stream.codec_context
             # One worker per core is the parallelism; with threads, an error would be reported with another frame.
             context.thread_count = 1
@@ -151,9 +151,23 @@ class OpenVideo:
             self._check_read()
             raise
 
+    def _choose(self, number: int | None) -> VideoStream:
+        """The video stream of that number; without one, the largest of the default streams, or of all."""
+        streams = [stream for stream in self.streams if number in (None, stream.index)]
+        if not streams:
+            kinds = " and ".join(sorted({stream.type for stream in self.container.streams})) or "nothing"
+            raise DecodeError("no_video", f"it has no video stream, only {kinds}")
+        decodable = [stream for stream in streams if stream.codec_context is not None]
+        if not decodable:
+            raise DecodeError("unsupported", "FFmpeg has no decoder here for its video")
+        # As the ffmpeg command chooses, except that a default stream always comes first.
+        return max(
+            decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height)
+        )
+
     def _check_read(self) -> None:
-        if (error := self._data.error) is not None:
-            self._data.error = None  # it is raised once
+        error, self._data.error = self._data.error, None  # it is raised once
+        if error is not None:
             raise unreadable_now(error, self._file.key) from error
 
     def check(self) -> None:
@@ -171,9 +185,13 @@ class OpenVideo:
         return str(self.container.format.name)
 
     @property
-    def streams(self) -> int:
-        """The number of video streams, without cover pictures."""
-        return len(_videos(self.container))
+    def streams(self) -> list[VideoStream]:
+        """The video streams, without cover pictures."""
+        return [
+            stream
+            for stream in self.container.streams.video
+            if not any(getattr(type(stream.disposition), name) in stream.disposition for name in _NO_PICTURES)
+        ]
 
     def length(self) -> int:
         """Bytes that the file has by its container, or where that does not say more, those that it has."""
@@ -261,12 +279,8 @@ class ToRgb:
         from av.video.reformatter import Interpolation, VideoReformatter
 
         self._turn, self._reformatter = turn, VideoReformatter()
-        self._how = int(
-            Interpolation.BICUBIC
-            | Interpolation.ACCURATE_RND
-            | Interpolation.BITEXACT
-            | Interpolation.FULL_CHR_H_INT
-        )  # fmt: skip
+        exact = Interpolation.ACCURATE_RND | Interpolation.BITEXACT | Interpolation.FULL_CHR_H_INT
+        self._how = int(Interpolation.BICUBIC | exact)
 
     def __call__(self, frame: VideoFrame) -> NDArray[np.uint8]:
         """Upright pixels, (H, W, 3)."""
@@ -274,13 +288,8 @@ class ToRgb:
 
         by_planes = frame.format.name in BY_PLANES and frame.height >= _ROWS
         # By default, RGB would have the range of the video: 16 to 235.
-        rgb = self._reformatter.reformat(
-            frame,
-            format="gbrp" if by_planes else "rgb24",
-            interpolation=self._how,
-            dst_color_range=ColorRange.JPEG,
-            threads=1,
-        )
+        form, colors = "gbrp" if by_planes else "rgb24", ColorRange.JPEG
+        rgb = self._reformatter.reformat(frame, format=form, interpolation=self._how, dst_color_range=colors, threads=1)
         return _turned(_merged(rgb) if by_planes else np.asarray(rgb.to_ndarray(), np.uint8), self._turn)
 
 
@@ -345,43 +354,15 @@ def _open(data: _Data, file: VideoFile) -> InputContainer:
     data.name = "video" + os.path.splitext(file.path)[1].encode("ascii", "replace").decode()  # noqa: PTH122
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
     try:
-        container: InputContainer = av.open(
-            data, "r", options=options, buffer_size=_BUFFER_BYTES, **_any_text(av.__version__)
-        )
+        # From 19 on, PyAV opens files whose titles and the like are not UTF-8.
+        any_text: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
+        container: InputContainer = av.open(data, "r", options=options, buffer_size=_BUFFER_BYTES, **any_text)
         return container
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
         if _length_unopened(data, file) > file.state[0]:
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
-
-
-def _any_text(version: str) -> dict[str, Any]:
-    """What has this version of PyAV open files whose titles and the like are not UTF-8. From 19 on it takes any."""
-    return {"metadata_errors": "ignore"} if int(version.partition(".")[0]) < 19 else {}
-
-
-def _videos(container: InputContainer) -> list[VideoStream]:
-    return [
-        stream
-        for stream in container.streams.video
-        if not any(getattr(type(stream.disposition), name) in stream.disposition for name in _NO_PICTURES)
-    ]
-
-
-def _choose(container: InputContainer, number: int | None) -> VideoStream:
-    """The video stream of that number; without one, the largest of the default streams, or of all."""
-    streams = _videos(container)
-    if number is not None:
-        streams = [stream for stream in streams if stream.index == number]
-    if not streams:
-        kinds = " and ".join(sorted({stream.type for stream in container.streams})) or "nothing"
-        raise DecodeError("no_video", f"it has no video stream, only {kinds}")
-    decodable = [stream for stream in streams if stream.codec_context is not None]
-    if not decodable:
-        raise DecodeError("unsupported", "FFmpeg has no decoder here for its video")
-    # As the ffmpeg command chooses, except that a default stream always comes first.
-    return max(decodable, key=lambda one: (type(one.disposition).default in one.disposition, one.width * one.height))
 
 
 def length_of(file: VideoFile) -> int:

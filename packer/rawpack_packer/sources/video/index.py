@@ -77,9 +77,8 @@ class Packets:
         before, through = (int(np.count_nonzero(self.flags[:end] & KEY)) for end in (low, high))
         keys = self.key_dts[before:through]
         # Copies: a view would keep all packets of the video in memory.
-        return Packets(
-            start, self.pts[low:high].copy(), self.size[low:high].copy(), self.flags[low:high].copy(), keys.copy()
-        )
+        pts, size, flags = self.pts[low:high].copy(), self.size[low:high].copy(), self.flags[low:high].copy()
+        return Packets(start, pts, size, flags, keys.copy())
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:
@@ -192,7 +191,17 @@ def make_index(file: VideoFile, beat: Callable[[], None]) -> VideoIndex:
     if damaged and not (again := _first_frames(file, read, begun_open=True))[1]:
         frames, damaged, complete = again
     packets = _trusted(read, frames, damaged=damaged, complete=complete)
-    index = _counted(file, read, beat) if packets is None else _announced(read, packets)
+    if packets is None:
+        index = _counted(file, read, beat)
+    else:
+        shown = np.flatnonzero(packets.flags & SHOWN)
+        order = shown[np.argsort(packets.pts[shown])].astype(np.int32)
+        times, unit = packets.pts[order], read.time_base
+        gaps = np.diff(times)
+        if len(gaps) > 1 and int(gaps.max() - gaps.min()) > 1 + int(_JITTER * np.median(gaps)):
+            read.notes.append("variable_rate")
+        end = int(times[-1]) + (read.duration or _gap(times, unit))
+        index = VideoIndex(read.stream, read.origin, packets, order, times, unit, end)
     if frames:
         read.notes += notes_of(frames[0])
         index = replace(index, turn=turn_of(frames[0]))
@@ -208,7 +217,7 @@ def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demu
 
     stream = video.stream
     rate, aspect = _fraction(stream.average_rate) or _fraction(stream.guessed_rate), stream.sample_aspect_ratio
-    notes = ["several_streams"] * (video.streams > 1) + ["not_square"] * (_fraction(aspect) not in (None, 1))
+    notes = ["several_streams"] * (len(video.streams) > 1) + ["not_square"] * (_fraction(aspect) not in (None, 1))
     vp8 = stream.codec_context.name in ("vp8", "libvpx")
     pts, size, flags, key_dts = array("q"), array("i"), bytearray(), array("q")
     last, duration, intact_dts, intact_bytes, broken = NO_PTS, 0, NO_PTS, 0, ""
@@ -238,10 +247,9 @@ def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demu
     frames = len(stream.index_entries) if video.format.startswith("mov") else stream.frames
     listed = video.format.startswith("mov") or frames == len(flags)
     length = video.length()
+    arrays = np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
     return _Demuxed(
-        packets=Packets(
-            0, np.array(pts, np.int64), np.array(size, np.int32), np.array(flags, np.uint8), np.array(key_dts, np.int64)
-        ),
+        packets=Packets(0, *arrays),
         stream=stream.index,
         time_base=_fraction(stream.time_base) or Fraction(1, 1000),
         rate=rate,
@@ -310,18 +318,6 @@ def _trusted(read: _Demuxed, frames: list[VideoFrame], *, damaged: bool, complet
     return replace(packets, flags=flags)
 
 
-def _announced(read: _Demuxed, packets: Packets) -> VideoIndex:
-    """The index from what the packets say."""
-    shown = np.flatnonzero(packets.flags & SHOWN)
-    order = shown[np.argsort(packets.pts[shown])].astype(np.int32)
-    times = packets.pts[order]
-    gaps = np.diff(times)
-    if len(gaps) > 1 and int(gaps.max() - gaps.min()) > 1 + int(_JITTER * np.median(gaps)):
-        read.notes.append("variable_rate")
-    end = int(times[-1]) + (read.duration or _gap(times, read.time_base))
-    return VideoIndex(read.stream, read.origin, packets, order, times, read.time_base, end)
-
-
 def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> VideoIndex:
     """The index of a video whose packets say too little, by decoding all of it, up to the first damage."""
     read.notes.append("counted")
@@ -340,11 +336,10 @@ def _counted(file: VideoFile, read: _Demuxed, beat: Callable[[], None]) -> Video
     return VideoIndex(read.stream, 0, None, numbers, times, unit, end, begun_open=begun_open)
 
 
-_Decoded = tuple[Sequence[int], str, bool]
-"""When each frame is shown, up to the first damage; what that is; and `begun_open`, see `OpenVideo.decode`."""
-
-
-def _decoded(file: VideoFile, read: _Demuxed, beat: Callable[[], None], begun_open: bool) -> _Decoded:
+def _decoded(
+    file: VideoFile, read: _Demuxed, beat: Callable[[], None], begun_open: bool
+) -> tuple[Sequence[int], str, bool]:
+    """When each frame is shown, up to the first damage; what that is; and `begun_open`, see `OpenVideo.decode`."""
     import av
 
     found = array("q")
@@ -365,7 +360,12 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
     """The index, with LOST frames where the file should have more than it has: at least one where their number is
     unknown. Frames that are shown after missing ones have no number, and so are LOST too."""
     packets, gap = index.packets, _gap(index.times, index.time_base)
-    if not (read.early or read.broken) or read.missing == 0 or _is_whole(index, read, gap):
+    if not (read.early or read.broken) or read.missing == 0:
+        return index
+    # If the pictures last as long as the container says, what a file lacks that ends early is something else, such as
+    # the index behind them.
+    lasts = (index.end - int(index.times[0]) + gap / 2) * index.time_base if len(index) else 0
+    if len(index) and read.seconds and lasts >= read.seconds and not np.any(read.packets.flags & DAMAGED):
         return index
     followed = not read.early and packets is not None and bool(packets.flags[-1] & DAMAGED)
     count = int(not followed) if read.missing is None else read.missing
@@ -384,14 +384,6 @@ def _with_lost(index: VideoIndex, read: _Demuxed) -> VideoIndex:
         cut=max(1e-9, 1 - read.intact_bytes / max(1, read.length)) if cut else 0,
         lost=("truncated", "the file has ended") if read.early else ("damaged", f"reading stopped: {read.broken}"),
     )
-
-
-def _is_whole(index: VideoIndex, read: _Demuxed, gap: int) -> bool:
-    """Whether the pictures last as long as the container says: what a file lacks that ends early is something else
-    then, such as the index behind them."""
-    if not len(index) or not read.seconds or np.any(read.packets.flags & DAMAGED):
-        return False
-    return (index.end - int(index.times[0]) + gap / 2) * index.time_base >= read.seconds
 
 
 def _gap(times: NDArray[np.int64], unit: Fraction) -> int:

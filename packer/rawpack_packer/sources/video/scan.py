@@ -18,7 +18,6 @@ from rawpack.system import machine
 from rawpack.system.channel import Channel, Heartbeat
 from rawpack.system.child import Child
 from rawpack.system.pool import SupervisedPool, WorkerHandle
-from rawpack.system.template import Template
 from rawpack_packer.errors import hopeless, is_killed, killed
 from rawpack_packer.images import init_decoder_process
 from rawpack_packer.sources.base import Scanning, unseen
@@ -47,7 +46,9 @@ def make_indexes(files: Sequence[VideoFile], progress: Scanning = unseen) -> lis
     # After all others: whichever of them took the memory has ended.
     for number in sorted(died):
         second, deaths = _read_through(files, [number], 1)
-        index = second[number] if second else _crashed(files[number].key, deaths[number])
+        if not second and is_killed(deaths[number]):
+            raise killed(f"the process that read through {plain(files[number].key)}", deaths[number])
+        index = second.get(number) or DecodeError("crashed", "it crashes the processes that read through it")
         found[number] = index if isinstance(index, DecodeError) else replace(index, notes=(*index.notes, READ_AGAIN))
         progress(len(found))
     return [found[number] for number in numbers]
@@ -59,7 +60,9 @@ def _read_through(
     """What is in the videos of these numbers; and the exit statuses of the workers that died, by the video that each
     was at. Raises as `make_indexes`."""
     waiting, found, died = deque(numbers), dict[int, Found](), dict[int, int | None]()
-    pool = SupervisedPool[Child, int](_start, _load if workers > 1 else None)
+    pool = SupervisedPool[Child, int](
+        lambda template: Child(_main, None, launcher=template), _load if workers > 1 else None
+    )
 
     def give(worker: WorkerHandle[Child, int]) -> None:
         if waiting:
@@ -94,17 +97,6 @@ def _read_through(
                     "check the disk of the source; if it responds, the file hangs FFmpeg: take it out of the source"
                 )
     return found, died
-
-
-def _crashed(key: str, status: int | None) -> DecodeError:
-    """Why a video cannot be read whose second worker died too. Raises PackError where that was killed from outside."""
-    if is_killed(status):
-        raise killed(f"the process that read through {plain(key)}", status)
-    return DecodeError("crashed", "it crashes the processes that read through it")
-
-
-def _start(template: Template | None) -> Child:
-    return Child(_main, None, launcher=template)
 
 
 def _load() -> None:

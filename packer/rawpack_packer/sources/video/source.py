@@ -39,6 +39,7 @@ from rawpack_packer.sources.folder import scan_folder
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Column, Numbers
+from rawpack_packer.sources.table.source import NO_STATES
 from rawpack_packer.sources.video import (
     DTYPES,
     EXTENSIONS,
@@ -142,7 +143,14 @@ class VideoPart:
         taken = self._videos[number]
         if isinstance(taken.found, DecodeError):
             raise taken.found
-        return self._decoding(number, taken.file, taken.found).image(k)
+        if self._open is None or self._open[0] != number:
+            parts: dict[str, Any] = _reading.__dict__.setdefault("parts", {})
+            for part in (parts.get(self._camera, lambda: None)(), self):
+                if part is not None:
+                    part._close()
+            self._open = number, (Counting if taken.found.packets is None else Seeking)(taken.file, taken.found)
+            parts[self._camera] = weakref.ref(self)
+        return self._open[1].image(k)
 
     def __del__(self) -> None:
         self._close()
@@ -157,16 +165,6 @@ class VideoPart:
         check_sample(self, i)
         number = int(np.searchsorted(self._ends, i, "right")) - 1
         return number, i - int(self._ends[number])
-
-    def _decoding(self, number: int, file: VideoFile, index: VideoIndex) -> Decoding:
-        if self._open is None or self._open[0] != number:
-            parts: dict[str, Any] = _reading.__dict__.setdefault("parts", {})
-            for part in (parts.get(self._camera, lambda: None)(), self):
-                if part is not None:
-                    part._close()
-            self._open = number, (Counting if index.packets is None else Seeking)(file, index)
-            parts[self._camera] = weakref.ref(self)
-        return self._open[1]
 
     def _close(self) -> None:
         if self._open is not None:
@@ -185,7 +183,7 @@ class FrameSource(VideoPart):
         progress: Scanning,
         *,
         lines: NDArray[np.int64] | None = None,
-        list_states: Sequence[NDArray[np.int64]] = (),
+        list_states: NDArray[np.int64] = NO_STATES,
     ) -> None:
         """videos: each with what is taken of it. info: what is known before they are opened. columns: see `VideoPart`.
         lines: of a listing, that of each video. list_states: of the listing, see `Source.states`."""
@@ -251,13 +249,11 @@ class FrameSource(VideoPart):
         """The path of a frame's video, below the folder or as it is listed."""
         return text_of(self._videos[self._find(i)[0]].file.listed)
 
-    def group(self, i: int, /) -> str:
-        """The file of a frame's video: its frames go into one split."""
-        return self.path(i)
+    group = path  # the frames of a video go into one split
 
     def states(self) -> NDArray[np.int64]:
         """(m, 2), read-only: size in bytes and mtime in ns of each video when it was found, and those of a listing."""
-        states = np.concatenate([np.array([one.file.state for one in self._videos], np.int64), *self._list_states])
+        states = np.concatenate([np.array([one.file.state for one in self._videos], np.int64), self._list_states])
         states.flags.writeable = False
         return states
 
@@ -369,14 +365,9 @@ def open_listing(
     images, rows = listing.images, range(len(listing))
     paths = [os.fsencode(images.paths.value(i)) for i in rows]
     files = _files(images.root, paths, map(listing.key, rows), images.states)
-    info = replace(
-        listing.info,
-        kind="video",
-        fields={**_FIELDS, **listing.info.fields},
-        options={**listing.info.options, **whole.options},
-    )
-    chosen = list(zip(files, selections, strict=True))
-    states = [listing.states()[len(listing) :]]
+    fields, chosen_by = {**_FIELDS, **listing.info.fields}, {**listing.info.options, **whole.options}
+    info = replace(listing.info, kind="video", fields=fields, options=chosen_by)
+    chosen, states = list(zip(files, selections, strict=True)), listing.states()[len(listing) :]
     return FrameSource(chosen, info, listing.columns, progress, lines=listing.lines, list_states=states)
 
 
