@@ -381,7 +381,7 @@ def test_parts_of_a_listing_that_do_not_fit(tmp_path: Path) -> None:
     for k in range(2):
         write(tmp_path / "data" / f"p-{k}.parquet", {"path": [f"img/{one}" for one in names[2 * k : 2 * k + 2]]})
     ran = run_here("pack", tmp_path / "data", tmp_path / "no")
-    told = f"`rawpack pack --source listing {tmp_path}/data {tmp_path}/no` packs the images that it lists"
+    told = f"`rawpack pack --source listing {tmp_path}/data {tmp_path}/no` packs its columns as fields"
     assert (ran.code, told in ran.err) == (2, True), ran.err
     assert [one["key"] for one in Reader(pack(tmp_path / "data", tmp_path / "s", "--source", "listing"))] == [
         f"img/{one}" for one in names
