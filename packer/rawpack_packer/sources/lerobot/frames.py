@@ -37,7 +37,6 @@ class CameraFrames(VideoPart):
         super().__init__(episodes, {}, camera)
 
     def value(self, i: int, /) -> NDArray[np.uint8]:
-        """Frame i. Raises as `Samples.__getitem__` does."""
         return self.image(i)
 
     def pick(self, rows: Rows, /) -> CameraFrames:

@@ -66,9 +66,6 @@ class LeRobotSource(TableSource):
     `info.counts`: columns_left_out, and those of `counts.OF_VIDEOS`.
     """
 
-    features: dict[str, str]
-    """Each feature of the dataset -> what it is, and the field that it becomes."""
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -96,11 +93,12 @@ class LeRobotSource(TableSource):
         stored = {names[name]: one for name, one in found.items() if one is not None}
         becomes = {image: "image"} | {name: names[name] for name, one in found.items() if one is not None}
         self.features = {
-            name: _told(info.feature(name), becomes.get(name, "left out"))
+            name: f"{info.feature(name)}, {becomes.get(name, 'left out')}"
             for name in dict.fromkeys([*info.features, *others])
         }
+        """Each feature of the dataset -> what it is, and the field that it becomes."""
         left_out = [
-            f"feature {plain(name)} is left out: no field can store {_told(info.feature(name), '')}"
+            f"feature {plain(name)} is left out: no field can store {info.feature(name)}"
             for name, one in found.items()
             if one is None
         ]
@@ -119,22 +117,19 @@ class LeRobotSource(TableSource):
             read_again=read.counts[READ_AGAIN],
         )
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
-        times: dict[str, Column] = dict(
-            zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
-        )
-        columns_of = times | {name: column for name, (_, column) in stored.items()}
+        times = zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
+        columns_of = {**dict(times), **{name: column for name, (_, column) in stored.items()}}
         super().__init__(about, texts_of(keys), read.images(image), columns_of)
         self._episodes, self._states = rows.episode, read.states()
 
     def group(self, i: int, /) -> str:
-        """The episode of a frame: its frames go into one split."""
+        """Its episode: the frames of one go into one split."""
         return _name(int(self._episodes[i]))
 
     def videos(self) -> Videos:
         return Videos(self._episodes, [*map(_name, self._episodes.tolist())])
 
     def states(self) -> Rows:
-        """(n, 2): of the files with rows, of the videos, and of what says where they are."""
         return self._states
 
 
@@ -174,7 +169,6 @@ class _ReadEpisodes:
         """Of the cameras that are in videos; of videos; frames that are not at the times of their rows."""
 
     def camera(self, name: str) -> CameraFrames | ArrowImages:
-        """The pictures of a camera."""
         return self.frames[name] if name in self.frames else ArrowImages(self.arrow, name, {})
 
     def images(self, name: str) -> WithBytes:
@@ -204,7 +198,8 @@ class _ReadEpisodes:
         ]  # fmt: skip
 
     def states(self) -> Rows:
-        """(n, 2): those of `LeRobotSource`, after all fields were made."""
+        """(n, 2): of the files with rows, of the videos, and of what says where they are: after all fields were
+        made."""
         rows, data = self.rows, self.data.states
         states = np.concatenate([data, self.videos.states, [*self.place.read.values()]])
         # Where there are as many as samples, the first are taken for those of their images.
@@ -316,11 +311,6 @@ def _choose(info: RobotInfo, wanted: Mapping[str, str] | None, image: str | None
     some = there if wanted is None else [*wanted]
     image = image or next((name for name in some if name in info.cameras), info.cameras[0])
     return image, [name for name in some if name not in (image, _ROW)]
-
-
-def _told(feature: Feature, becomes: str) -> str:
-    """A feature in words, and the field that it becomes."""
-    return f"{feature.dtype} {'x'.join(map(str, feature.shape))}".rstrip() + (f", {becomes}" if becomes else "")
 
 
 def _field_names(names: Sequence[str]) -> dict[str, str]:

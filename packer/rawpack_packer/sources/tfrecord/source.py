@@ -33,7 +33,7 @@ from rawpack_packer.sources.table.choose import (
     named_apart,
     number_labels,
 )
-from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts
+from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts, spans_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
@@ -253,15 +253,8 @@ class _Records:
 
     def images(self, name: str) -> ExampleImages:
         """The image files in a feature."""
-        sizes = np.array(self._size, np.int64)
-        return ExampleImages(
-            self._files,
-            np.array(self._file, np.int32),
-            np.array(self._offset, np.int64),
-            np.stack([sizes, np.full_like(sizes, -1)], axis=1),
-            self._faults,
-            self.features[name].spans,
-        )
+        more = {"faults": self._faults, "inside": self.features[name].spans}
+        return spans_of(ExampleImages, self._files, self._file, self._offset, self._size, **more)
 
     def all_labels(
         self, chosen: ChosenColumns, classes: Classes | None, known: Mapping[str, tuple[str, ...]]
