@@ -100,7 +100,10 @@ class RecordIOSource(TableSource):
         progress(found.seen)
         found.check(where)
         columns = found.labels()
-        fields = {name: _kind(column) for name, column in columns.items()}
+        fields = {
+            name: FieldKind(one.values.dtype.name, (None,) if isinstance(one, RaggedColumn) else one.values.shape[1:])
+            for name, one in columns.items()
+        }
         label, labels = columns.get("label"), None
         if label is not None and label.values.dtype == np.int64:
             labels = number_labels(label.values, classes, where=where)
@@ -334,11 +337,6 @@ def _part(head: bytes, at: int, size: int, where: str) -> tuple[int, int]:
 
 def _padded(length: int) -> int:
     return (length + 3) & ~3
-
-
-def _kind(column: Numbers | RaggedColumn) -> FieldKind:
-    shape = (None,) if isinstance(column, RaggedColumn) else column.values.shape[1:]
-    return FieldKind(column.values.dtype.name, shape)
 
 
 def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:

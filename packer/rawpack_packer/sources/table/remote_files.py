@@ -81,8 +81,7 @@ class _SpoolFolder(CacheFolder):
         what = f"{error.strerror or error}; fix that, or free some space, and run {again()} again"
         return PackError(f"archives behind URLs cannot be kept in {self.folder}: {what}")
 
-    def refused(self, error: OSError) -> RawpackError:
-        return self.unusable(error)
+    refused = unusable
 
 
 class Spool:
