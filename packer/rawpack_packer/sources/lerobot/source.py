@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
@@ -22,7 +23,7 @@ from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, film
+from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, frames_at
 from rawpack_packer.sources.lerobot.meta import (
     IMAGE,
     Episode,
@@ -41,7 +42,10 @@ from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
-from rawpack_packer.sources.video.index import READ_AGAIN
+from rawpack_packer.sources.video.container import VideoFile
+from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex
+from rawpack_packer.sources.video.scan import make_indexes
+from rawpack_packer.sources.video.source import TakenFrames
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -163,10 +167,36 @@ class _ReadEpisodes:
             [episode.videos[name][0] for name in filmed for episode in chosen],
             f"{cure}, or its camera by {opt.columns}",
         )
-        self.frames, self.counts, self.off = film(
-            chosen, rows.firsts, rows.frame, rows.seconds, filmed, self.videos, paths, 1 / info.fps, progress
-        )
-        """Of the cameras that are in videos; of videos; frames that are not at the times of their rows."""
+        with self.videos.looked_through():
+            films = [*map(self._video, paths, range(len(paths)))]
+            indexes = make_indexes(films, progress)
+        self.off = 0
+        """Frames that are not at the times of their rows."""
+        of_path = dict(zip(paths, zip(films, indexes, strict=True), strict=True))
+        self.frames = {name: self._film(name, chosen, of_path) for name in filmed}
+        """Of the cameras that are in videos."""
+        self.counts = Counter(note for one in indexes if isinstance(one, VideoIndex) for note in one.notes)
+
+    def _video(self, name: str, k: int) -> VideoFile:
+        files = self.videos
+        remote = None if files.spool is None else (files.spool, files.remotes[k])
+        return VideoFile(files.paths[k], name, files.state(k), os.fsencode(name), remote)
+
+    def _film(
+        self, camera: str, episodes: Sequence[Episode], videos: Mapping[str, tuple[VideoFile, VideoIndex | DecodeError]]
+    ) -> CameraFrames:
+        """The frames of a camera in the order of the rows. videos: by their paths."""
+        taken, rows = list[TakenFrames](), self.rows
+        first_rows = dict(zip(*(some.tolist() for some in np.unique(rows.episode, return_index=True)), strict=True))
+        for one in sorted(episodes, key=lambda one: first_rows[one.number]):
+            name, begins = one.videos[camera]
+            (file, index), first = videos[name], first_rows[one.number]
+            some = slice(first, first + one.length)
+            if not isinstance(index, DecodeError):
+                index, strayed = frames_at(index, begins + rows.seconds[some], 1 / self.info.fps)
+                self.off += strayed
+            taken.append(TakenFrames(file, one.number, index, rows.frame[some]))
+        return CameraFrames(taken, camera)
 
     def camera(self, name: str) -> CameraFrames | ArrowImages:
         return self.frames[name] if name in self.frames else ArrowImages(self.arrow, name, {})
@@ -259,11 +289,6 @@ class _EpisodeRows:
         """What workers read of the rows."""
         leaves = [(name, part) for name in names for part in image_entries(self.schema, name)[:1] or (None,)]
         return ArrowRows(self.files, self.starts, self.row, tuple(leaves))
-
-    @property
-    def firsts(self) -> dict[int, int]:
-        """Episode -> the first of its rows among these."""
-        return dict(zip(*(found.tolist() for found in np.unique(self.episode, return_index=True)), strict=True))
 
     def kind(self, name: str, feature: Feature) -> FieldKind | None:
         """What a column is as a field, by the type in the file and the shape that `INFO` says; None for no field."""
