@@ -133,8 +133,7 @@ def _problem(file: BinaryIO, infos: Sequence[zipfile.ZipInfo], start: int) -> Ba
         entries, offset = total, begins
     elif part not in (0, 0xFFFF) or here != entries:
         raise BadArchiveError(
-            "it is one part of a split archive",
-            "join the parts first, such as by `zip -s 0 PART.zip --out WHOLE.zip`",
+            "it is one part of a split archive", "join the parts first, such as by `zip -s 0 PART.zip --out WHOLE.zip`"
         )
     # Numbers of entries are counted up to `most`, then from 0 again; or stay at the last one before it.
     saturated = entries == most - 1 and len(infos) >= entries

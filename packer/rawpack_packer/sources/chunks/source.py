@@ -36,15 +36,7 @@ from rawpack_packer.sources.chunks.shards import (
     with_rows,
 )
 from rawpack_packer.sources.declared import with_arrays
-from rawpack_packer.sources.fields import (
-    Boxes,
-    DeclaredKind,
-    FieldKind,
-    ImageKind,
-    Value,
-    are_pixels,
-    as_text,
-)
+from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, ImageKind, Value, are_pixels, as_text
 from rawpack_packer.sources.files import is_below
 from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.look.listing import Listing
@@ -337,11 +329,12 @@ class _ShardScan:
         numbers = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
         heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
         self._wanted = SoughtColumns(columns_read(columns), columns_read(numbers), heads)
-        seen = 0
+        wanted, seen = self._wanted, 0
         with self._files.looked_through():
             for k, shard in enumerate(self._shards):
+                what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
                 with reading(self._files.name(k)):
-                    self._found.append(self._find(k, shard))
+                    self._found += self._files.looked_for(k, what, Found, partial(self._look, k, shard))
                 seen += shard.samples
                 self._progress(seen)
         self._shards = tuple(
@@ -349,14 +342,8 @@ class _ShardScan:
             for shard, found in zip(self._shards, self._found, strict=True)
         )
 
-    def _find(self, k: int, shard: ShardFile) -> Found:
-        """The samples of shard k, or what an earlier run found."""
-        wanted, files = self._wanted, self._files
-        what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
-        (found,) = files.looked_for(k, what, Found, partial(self._look, k, shard))
-        return Found(*found)
-
     def _look(self, k: int, shard: ShardFile) -> Iterator[Found]:
+        """What is known of the samples of shard k: once."""
         files, where = self._files, self._files.name(k)
         with files.opened(k, keep=False) as fd:
             size = files.state(k)[0]

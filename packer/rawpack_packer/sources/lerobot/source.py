@@ -106,6 +106,10 @@ class LeRobotSource(TableSource):
             for name, one in found.items()
             if one is None
         ]
+        strayed = [] if not read.off else [
+            f"{read.off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
+            "the closest were taken, where LeRobot refuses them without tolerance_s="
+        ]  # fmt: skip
         about = SourceInfo(
             kind="lerobot",
             root=root,
@@ -117,7 +121,7 @@ class LeRobotSource(TableSource):
             video=bool(read.frames),
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
             counts={"columns_left_out": len(left_out), **{name: read.counts[name] for name in OF_VIDEOS}},
-            problems=(*left_out, *read.strayed()),
+            problems=(*left_out, *strayed),
             read_again=read.counts[READ_AGAIN],
         )
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
@@ -219,13 +223,6 @@ class _ReadEpisodes:
             return FieldKind("str"), self.rows.texts(read_tasks(self.place, self.info), self.place.named("meta"))
         kind = self.rows.kind(name, feature)
         return None if kind is None else (kind, ArrowColumn(self.arrow, name, kind))
-
-    def strayed(self) -> list[str]:
-        """What the summary says of frames that are off."""
-        return [] if not self.off else [
-            f"{self.off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
-            "the closest were taken, where LeRobot refuses them without tolerance_s="
-        ]  # fmt: skip
 
     def states(self) -> Rows:
         """(n, 2): of the files with rows, of the videos, and of what says where they are: after all fields were

@@ -214,8 +214,9 @@ class _LmdbEntries:
             if lacking:
                 what = count(len(lacking), "image has", "images have")
                 problems.append(f"{what} no key of the same name with .{end.decode()}")
-            there = [value for value in values if value != b""]
-            whole = bool(there) and all(value is not None and _NUMBER_TEXT.fullmatch(value) for value in there)
+            whole = any(values) and all(
+                value is not None and _NUMBER_TEXT.fullmatch(value) for value in values if value != b""
+            )
             try:
                 words = ["" if value is None else value.decode() for value in values]
             except UnicodeDecodeError:
@@ -279,11 +280,11 @@ class _LmdbEntries:
         ends = np.append(np.array(self._label_ends), len(self._labels))
         found = Texts(bytes(self._labels), ends).pick(np.where(labels < 0, last, labels))
         faults = dict[int, Fault]()
-        for row in np.flatnonzero(labels < 0).tolist():
-            faults[row] = "bad_field", "there is no label of that number"
-        for row in np.flatnonzero(np.isin(labels, list(self._long))).tolist():
-            faults[row] = "bad_field", "the label has more than 4,096 bytes"
-        for row in range(len(labels)):
+        for row, label in enumerate(labels.tolist()):
+            if label < 0:
+                faults[row] = "bad_field", "there is no label of that number"
+            elif label in self._long:
+                faults[row] = "bad_field", "the label has more than 4,096 bytes"
             try:
                 found.value(row)
             except UnicodeDecodeError:
