@@ -67,8 +67,24 @@ class Inflated:
 
         Raises ValueError where more would come out, and as pyarrow for damaged data: OSError and ValueError.
         """
-        most = self._left if most is None else min(most, self._left)
-        count = self._block(part, most) if self._codec == "snappy" else self._stream(part, most)
+        import pyarrow as pa
+
+        most, count = self._left if most is None else min(most, self._left), 0
+        if self._codec == "snappy":  # without frames, which begins with the number of bytes
+            most = min(most, _SNAPPY * len(part))
+            for k, byte in enumerate(part[:5]):
+                count |= (byte & 127) << 7 * k
+                if byte < 128:
+                    break
+            if count <= most:
+                self._into.write(pa.Codec("snappy").decompress(part, count, asbytes=True))
+        else:
+            with pa.CompressedInputStream(pa.BufferReader(part), self._codec) as stream:
+                while count <= most and (piece := stream.read(_PIECE)):
+                    count += len(piece)
+                    self._into.write(piece)
+        if count > most:
+            raise ValueError(f"it stands for more than {most:,} bytes")
         self._left -= count
         return count
 
@@ -77,33 +93,3 @@ class Inflated:
         self._into.seek(0)
         self._into.write(head)
         return self._into.getvalue()
-
-    def _stream(self, part: bytes, most: int) -> int:
-        import pyarrow as pa
-
-        count = 0
-        with pa.CompressedInputStream(pa.BufferReader(part), self._codec) as stream:
-            while piece := stream.read(_PIECE):
-                count += len(piece)
-                if count > most:
-                    raise _too_long(most)
-                self._into.write(piece)
-        return count
-
-    def _block(self, part: bytes, most: int) -> int:
-        """Snappy without frames, which begins with the number of bytes."""
-        import pyarrow as pa
-
-        size = 0
-        for k, byte in enumerate(part[:5]):
-            size |= (byte & 127) << 7 * k
-            if byte < 128:
-                break
-        if size > min(most, _SNAPPY * len(part)):
-            raise _too_long(min(most, _SNAPPY * len(part)))
-        made: Any = pa.Codec("snappy").decompress(part, size, asbytes=True)
-        return self._into.write(made)
-
-
-def _too_long(most: int) -> ValueError:
-    return ValueError(f"it stands for more than {most:,} bytes")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -42,6 +42,8 @@ _NOT_READ = frozenset({"npz", "ten", "tb", "mp", "msg", "msgpack", "cbor", "h5",
 _JSON = ("json", "jsn")
 _WHOLE_NUMBERS = frozenset({"cls", "cls2", "index", "inx", "id", "count"})
 """Types of members that webdataset reads as a whole number."""
+WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
+"""A whole number, written as webdataset takes it: 007 is 7. Python's own `int` takes 1_0 for 10, which is a name."""
 _SHOWN = 40
 
 
@@ -74,12 +76,12 @@ class NamedMember:
 
 def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, NamedMember]:
     """The fields of `[NAME=]MEMBER[:DTYPE]`, by name. Raises UsageError."""
-    pairs: list[tuple[str, Declared | None]]
-    if isinstance(fields, Mapping):
-        pairs = list(fields.items())
-    else:
-        pairs = [(text.partition(":")[0], text.partition(":")[2] or None) for text in fields]
     found: dict[str, NamedMember] = {}
+    pairs: Iterable[tuple[str, Declared | None]] = (
+        fields.items()
+        if isinstance(fields, Mapping)
+        else [(f.partition(":")[0], f.partition(":")[2] or None) for f in fields]
+    )
     for text, declared in pairs:
         given, equals, member = text.rpartition("=")
         one = _named(text, given if equals else None, member, declared)
@@ -144,21 +146,18 @@ def values_of(field: NamedMember, spans: Spans, first: int) -> MemberValues:
     array, rest = array_of(field.declared)
     word = rest if array else field.declared
     declared = None if word is None else declared_kind(field.name, word)
-    arrays = [field.name] if array else []
-    if declared is not None and not isinstance(declared, str):
-        return MemberValues(
-            spans, kind, field.entry, with_arrays({field.name: declared}, arrays, field.name)[field.name]
-        )
-    if declared is not None:
+    if isinstance(declared, str):
         has = (member_bytes(spans, i) for i in np.flatnonzero(spans.states[:, 0] >= 0).tolist())
         pixels = first_pixels(declared, field.name, lambda data: _pixels(data, kind), has)
         return MemberValues(spans, kind, (), pixels)
-    try:
-        value = value_of(member_bytes(spans, first), kind, field.entry, None)
-    except DecodeError as error:
-        raise UsageError(f"{opt.fields(repr(field.name))}: its first value cannot be read: {error.detail}") from error
-    found = {field.name: inferred_kind(field.name, value)}
-    return MemberValues(spans, kind, field.entry, with_arrays(found, arrays, field.name)[field.name])
+    if declared is None:
+        try:
+            declared = inferred_kind(field.name, value_of(member_bytes(spans, first), kind, field.entry, None))
+        except DecodeError as error:
+            what = f"its first value cannot be read: {error.detail}"
+            raise UsageError(f"{opt.fields(repr(field.name))}: {what}") from error
+    fields = with_arrays({field.name: declared}, [field.name] if array else [], field.name)
+    return MemberValues(spans, kind, field.entry, fields[field.name])
 
 
 def member_bytes(spans: Spans, i: int) -> bytes:
@@ -175,7 +174,11 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     if type == "npy":
         value = npy.array_of(data)
     elif type in _JSON:
-        value = _entry(parsed(data), entry)
+        value = parsed(data)
+        for name in entry:
+            if not isinstance(value, dict) or name not in value:
+                raise DecodeError("bad_field", f"the JSON member has no entry {plain('.'.join(entry))}")
+            value = value[name]
         one_text = kind is not None and kind.dtype == "str" and not kind.is_texts
         if not entry and (isinstance(value, dict) or one_text):
             value = value if isinstance(value, str) else _text(data)
@@ -184,7 +187,8 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     else:
         value = _text(data)
         if (type in _WHOLE_NUMBERS) if kind is None else (kind.dtype != "str"):
-            value = _number(data)
+            # A whole number; or any as in JSON, also a list of numbers.
+            value = int(data) if WHOLE.fullmatch(data.decode("ascii", "replace")) else parsed(data)
     if isinstance(value, str | bytes) or kind is None or (kind.is_texts and are_texts(value)):
         return cast(Value, value)
     array = as_array(value)
@@ -214,23 +218,6 @@ def parsed(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise DecodeError("bad_field", f"{_shown(data)} is not valid JSON or no number") from error
-
-
-WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
-"""A whole number, written as webdataset takes it: 007 is 7. Python's own `int` takes 1_0 for 10, which is a name."""
-
-
-def _number(data: bytes) -> Any:
-    """A whole number; or any as in JSON, also a list of numbers."""
-    return int(data) if WHOLE.fullmatch(data.decode("ascii", "replace")) else parsed(data)
-
-
-def _entry(value: Any, entry: Sequence[str]) -> Any:
-    for name in entry:
-        if not isinstance(value, dict) or name not in value:
-            raise DecodeError("bad_field", f"the JSON member has no entry {plain('.'.join(entry))}")
-        value = value[name]
-    return value
 
 
 def _text(data: bytes) -> str:

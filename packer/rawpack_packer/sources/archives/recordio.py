@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, numbered, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, numbered, unseen
 from rawpack_packer.sources.fields import EXACT, FieldKind
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
-from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Rows, Spans, ends_of, read_range, texts_of
+from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Spans, ends_of, read_range, spans_of, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
 from rawpack_packer.sources.table.source import TableSource, numbered_since
 from rawpack_packer.text import listed, plain
@@ -100,7 +100,10 @@ class RecordIOSource(TableSource):
         progress(found.seen)
         found.check(where)
         columns = found.labels()
-        fields = {name: _kind(column) for name, column in columns.items()}
+        fields = {
+            name: FieldKind(one.values.dtype.name, (None,) if isinstance(one, RaggedColumn) else one.values.shape[1:])
+            for name, one in columns.items()
+        }
         label, labels = columns.get("label"), None
         if label is not None and label.values.dtype == np.int64:
             labels = number_labels(label.values, classes, where=where)
@@ -198,9 +201,9 @@ class _FoundRecords:
         """Find the records of one file."""
         from rawpack_packer.images import sniff
 
-        where, starts = files.name(number), array("q")
-        with reading(where):
-            for one in files.looked_for(number, "records", Record, partial(self._records, files, number)):
+        starts = array("q")
+        with reading(files.name(number)):
+            for one in files.looked_for(number, "records", Record, partial(records, files, number)):
                 self.seen += 1
                 if self.seen % PROGRESS_EVERY == 0:
                     progress(self.seen)
@@ -222,10 +225,6 @@ class _FoundRecords:
         if not files.remotes:
             _check_index(files.paths[number], np.array(starts, np.int64))
 
-    def _records(self, files: NamedFiles, number: int) -> Iterator[Record]:
-        with files.opened(number, keep=False) as fd:
-            yield from records(fd, files.state(number)[0], files.name(number))
-
     def check(self, where: str) -> None:
         """Raise UsageError where there is no image."""
         if self._first is None:
@@ -239,14 +238,13 @@ class _FoundRecords:
             )
 
     def keys(self) -> tuple[list[str], bool]:
-        """The keys of all samples, and whether they are numbers because ids are not unique."""
+        """The keys, and whether they are numbers because ids are not unique."""
         ids = list(zip(self._high, self._ids, strict=True)) if any(self._high) else self._ids
         if len(set(ids)) < len(ids):
             return [numbered(i) for i in range(len(ids))], True
         return [str(high << 64 | low) for high, low in zip(self._high, self._ids, strict=True)], False
 
     def labels(self) -> dict[str, Numbers | RaggedColumn]:
-        """The fields."""
         values = np.frombuffer(bytes(self._labels), "<f4").astype(np.float32)
         counts, ends = np.array(self._counts), ends_of(self._counts)
         if (counts == 1).all():
@@ -259,51 +257,44 @@ class _FoundRecords:
         return columns | {"labels": RaggedColumn(values, ends)}
 
     def images(self, files: NamedFiles) -> RecordImages:
-        """The column of images."""
-        sizes = np.array(self._size, np.int64)
-        return RecordImages(
-            files,
-            np.array(self._file, np.int32),
-            np.array(self._offset, np.int64),
-            np.stack([sizes, np.full_like(sizes, -1)], axis=1),
-            split=self._split,
-        )
+        return spans_of(RecordImages, files, self._file, self._offset, self._size, split=self._split)
 
 
-def records(fd: int, size: int, where: str) -> Iterator[Record]:
-    """The records of an open file of `size` bytes, in order. where: the file, printable.
-
-    Raises UsageError where it is no RecordIO file, is damaged or truncated, or a record is no image record.
-    """
-    at = 0
+def records(files: NamedFiles, number: int) -> Iterator[Record]:
+    """The records of a file, in order. Raises UsageError where it is no RecordIO file, is damaged or truncated, or a
+    record is no image record."""
+    where, size, at = files.name(number), files.state(number)[0], 0
     if not size:
         raise UsageError(f"{where} is empty: copy it again")
-    while at < size:
-        head = os.pread(fd, _AHEAD, at)
-        flag, length = _part(head, at, size, where)
-        if flag == _WHOLE:
-            end, data = at + _PART.size + _padded(length), head[_PART.size : _PART.size + length]
-        elif flag == _FIRST:
-            end, length = _end(fd, at, size, where)
-            # As rare as the magic number in an image: the whole record may be read.
-            data = _joined(read_range(fd, at, end - at))
-        else:
-            raise UsageError(f"{where} is damaged at byte {at:,}: a record begins in its middle; {_COPY}")
-        if length < _HEADER.size:
-            raise UsageError(
-                f"{where}: the record at byte {at:,} has {length} bytes, too few for an image with a label"
+    with files.opened(number, keep=False) as fd:
+        while at < size:
+            head = os.pread(fd, _AHEAD, at)
+            flag, length = _part(head, at, size, where)
+            if flag == _WHOLE:
+                end, data = at + _PART.size + _padded(length), head[_PART.size : _PART.size + length]
+            elif flag == _FIRST:
+                end, length = _end(fd, at, size, where)
+                # As rare as the magic number in an image: the whole record may be read.
+                data = _joined(read_range(fd, at, end - at))
+            else:
+                raise UsageError(f"{where} is damaged at byte {at:,}: a record begins in its middle; {_COPY}")
+            if length < _HEADER.size:
+                raise UsageError(
+                    f"{where}: the record at byte {at:,} has {length} bytes, too few for an image with a label"
+                )
+            several, _, low, high = _HEADER.unpack_from(data)
+            before = _HEADER.size + 4 * several
+            if several > _MOST_LABELS or before > length:
+                raise UsageError(f"{where}: the record at byte {at:,} declares {several:,} labels; {_COPY}")
+            if len(data) < min(before + _SNIFFED, length):
+                data = read_range(fd, at + _PART.size, min(before + _SNIFFED, length))
+            labels = data[_HEADER.size : before] if several else data[_LABEL]
+            first = data[before : before + _SNIFFED]
+            offset = at if flag == _FIRST else at + _PART.size + before
+            yield Record(
+                at, end, flag == _FIRST, offset, before, length - before, first, several > 0, labels, low, high
             )
-        several, _, low, high = _HEADER.unpack_from(data)
-        before = _HEADER.size + 4 * several
-        if several > _MOST_LABELS or before > length:
-            raise UsageError(f"{where}: the record at byte {at:,} declares {several:,} labels; {_COPY}")
-        if len(data) < min(before + _SNIFFED, length):
-            data = read_range(fd, at + _PART.size, min(before + _SNIFFED, length))
-        labels = data[_HEADER.size : before] if several else data[_LABEL]
-        first = data[before : before + _SNIFFED]
-        offset = at if flag == _FIRST else at + _PART.size + before
-        yield Record(at, end, flag == _FIRST, offset, before, length - before, first, several > 0, labels, low, high)
-        at = end
+            at = end
 
 
 def _joined(record: bytes) -> bytes:
@@ -338,25 +329,14 @@ def _part(head: bytes, at: int, size: int, where: str) -> tuple[int, int]:
             begins = head[: len(_MAGIC)].hex(" ")
             raise UsageError(f"{where} is no RecordIO file: it begins with {begins}, not with {_MAGIC.hex(' ')}")
         raise UsageError(f"{where} is damaged at byte {at:,}: no record begins there; {_COPY}")
-    if len(head) < _PART.size:
-        raise _truncated(where, at)
-    word = _PART.unpack_from(head)[1]
+    word = _PART.unpack_from(head)[1] if len(head) >= _PART.size else 0
     if at + _PART.size + _padded(word & _LENGTH) > size:
-        raise _truncated(where, at)
+        raise UsageError(f"{where} is truncated: it ends inside the record at byte {at:,}; {_COPY}")
     return word >> 29, word & _LENGTH
-
-
-def _truncated(where: str, at: int) -> UsageError:
-    return UsageError(f"{where} is truncated: it ends inside the record at byte {at:,}; {_COPY}")
 
 
 def _padded(length: int) -> int:
     return (length + 3) & ~3
-
-
-def _kind(column: Numbers | RaggedColumn) -> FieldKind:
-    shape = (None,) if isinstance(column, RaggedColumn) else column.values.shape[1:]
-    return FieldKind(column.values.dtype.name, shape)
 
 
 def _whole(labels: NDArray[np.float32]) -> NDArray[np.int64] | NDArray[np.float32]:

@@ -205,12 +205,8 @@ class Shards:
         if suffix in self._wanted or is_image(suffix):
             places = self._places.setdefault(suffix, array("q"))
             places.extend((i, member.offset, member.size, member.mtime_ns))
-        if self._label is not None and suffix == self._label.suffix:
-            self._add_label(i, member, data, where)
-
-    def _add_label(self, i: int, member: Member, data: bytes, where: str) -> None:
-        """Add the label of sample i: a whole number or a name; nothing is none."""
-        assert self._label is not None
+        if self._label is None or suffix != self._label.suffix:
+            return
         try:
             if member.size > MOST_LABEL:
                 raise DecodeError("bad_field", f"it has {member.size:,} bytes")

@@ -107,8 +107,10 @@ def tar_members(read: Read, start: int = 0, stop: int = LONGEST) -> Iterator[Mem
         if b"size" in more and kind not in _WITHOUT_DATA:
             text = more[b"size"]
             size = _bounded(int(text) if text.isdigit() and len(text) < 20 else LONGEST, at)
-        if kind == b"S":
-            offset = _after_sparse(read, header, offset)
+        if kind == b"S":  # an old GNU sparse file, whose map may go on in more headers
+            extends = header[482]
+            while extends:
+                extends, offset = _extension(read, offset, BLOCK, LONGEST)[504], offset + BLOCK
         at = _next(offset, size)
         if kind == b"V":
             continue
@@ -223,17 +225,6 @@ def _records(data: bytes) -> dict[bytes, bytes]:
         found[key] = value
         at += length
     return found
-
-
-def _after_sparse(read: Read, header: bytes, offset: int) -> int:
-    """Where the data of an old GNU sparse file begin: after more headers with its map, if any."""
-    extended = header[482]
-    while extended:
-        more = read(offset, BLOCK)
-        if len(more) < BLOCK:
-            raise BadArchiveError(f"it is truncated at byte {offset + len(more)}")
-        extended, offset = more[504], offset + BLOCK
-    return offset
 
 
 def _next(offset: int, size: int) -> int:

@@ -38,7 +38,8 @@ _LISTED = 46
 _MEMBER, _END_64_MARK = b"PK\3\4", b"PK\6\6"
 MARKS = (_MEMBER, b"PK\5\6")
 """First bytes of an archive; the second is of an empty one."""
-_LONGEST_LINK = 4096
+_LONGEST_LINK = _HEAD = 4096
+"""Bytes of the target of a link; and of the data in the archive that show how a member begins."""
 _METHODS = {9: "deflate64", 12: "bzip2", 14: "LZMA", 93: "zstd", 95: "xz", 98: "PPMd"}
 _UTF8, _ENCRYPTED, _DOS = 0x800, 0x1, 0
 _HIDDEN = 0x2000
@@ -57,10 +58,8 @@ class ZipSpans(Spans):
     """(n, 2): the bytes that each member has in the archive, and by which method it is compressed."""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        size, checksum = self.states[i].tolist()
+        size, checksum = (most, None) if most is not None else self.states[i].tolist()
         length, method = self.packed[i].tolist()
-        if most is not None:
-            return partial(zip_head, offset=int(self.offset[i]), length=length, method=method, most=most)
         return partial(read_zip, offset=int(self.offset[i]), length=length, method=method, size=size, checksum=checksum)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
@@ -134,8 +133,7 @@ def _problem(file: BinaryIO, infos: Sequence[zipfile.ZipInfo], start: int) -> Ba
         entries, offset = total, begins
     elif part not in (0, 0xFFFF) or here != entries:
         raise BadArchiveError(
-            "it is one part of a split archive",
-            "join the parts first, such as by `zip -s 0 PART.zip --out WHOLE.zip`",
+            "it is one part of a split archive", "join the parts first, such as by `zip -s 0 PART.zip --out WHOLE.zip`"
         )
     # Numbers of entries are counted up to `most`, then from 0 again; or stay at the last one before it.
     saturated = entries == most - 1 and len(infos) >= entries
@@ -184,40 +182,29 @@ def _shown(name: bytes) -> str:
     return repr(plain(name[:_MOST_SHOWN]))
 
 
-def read_zip(fd: int, *, offset: int, length: int, method: int, size: int, checksum: int) -> bytes:
+def read_zip(fd: int, *, offset: int, length: int, method: int, size: int, checksum: int | None) -> bytes:
     """All bytes of the member whose header is at `offset`. Raises DecodeError where they are not as the directory says.
 
-    length: of the data in the archive. size: of what they hold, which is never exceeded.
+    length: of the data in the archive. size: of what they hold, which is never exceeded. checksum: None for the first
+    `size` bytes, or fewer, which are not checked.
     """
-    if length > MAX_FILE_BYTES:
+    if checksum is None:
+        length = min(length, _HEAD)
+    elif length > MAX_FILE_BYTES:
         raise DecodeError("too_large", f"the file has {length} bytes in the archive")
-    packed = _packed(fd, offset, length)
-    try:
-        data = packed if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(packed, size + 1)
-    except zlib.error as error:
-        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
-    if len(data) != size or zlib.crc32(data) != checksum:
-        raise DecodeError("corrupt", "the zip archive is damaged: size or checksum differ from its directory")
-    return data
-
-
-def zip_head(fd: int, *, offset: int, length: int, method: int, most: int) -> bytes:
-    """The first bytes of a member, `most` or fewer. Raises DecodeError where it is damaged."""
-    packed = _packed(fd, offset, min(length, 4096))
-    try:
-        return packed[:most] if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(packed, most)
-    except zlib.error as error:
-        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
-
-
-def _packed(fd: int, offset: int, length: int) -> bytes:
-    """The first `length` bytes of a member's data."""
     header = os.pread(fd, _LOCAL.size, offset)
     mark, name, extra = _LOCAL.unpack(header) if len(header) == _LOCAL.size else (b"", 0, 0)
     if mark != _MEMBER:
         raise DecodeError("corrupt", "the zip archive is damaged: no member begins where its directory says")
     # Read separately: to cut the data out of one read would copy them.
-    return read_range(fd, offset + _LOCAL.size + name + extra, length)
+    data, most = read_range(fd, offset + _LOCAL.size + name + extra, length), size + (checksum is not None)
+    try:
+        data = data[:most] if method == zipfile.ZIP_STORED else zlib.decompressobj(-15).decompress(data, most)
+    except zlib.error as error:
+        raise DecodeError("corrupt", f"the zip archive is damaged: {error}") from error
+    if checksum is not None and (len(data) != size or zlib.crc32(data) != checksum):
+        raise DecodeError("corrupt", "the zip archive is damaged: size or checksum differ from its directory")
+    return data
 
 
 def _kind(info: zipfile.ZipInfo) -> Kind:

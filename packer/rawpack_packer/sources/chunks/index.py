@@ -1,5 +1,5 @@
-"""What an index says: the shards, and the columns with their encodings; the value that bytes of each encoding are; and
-how to pack what rawpack does not read. Numbers are little-endian if nothing else is said."""
+"""What an index says: the shards, and the columns with their encodings; and the value that bytes of each encoding are.
+Numbers are little-endian if nothing else is said."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
 from rawpack_packer.images.with_pillow import deep_file, pixels_of
 from rawpack_packer.options import opt
-from rawpack_packer.text import plain
 
 _COUNT = struct.Struct("<I")
 _PIL = struct.Struct("<III")
@@ -91,16 +89,6 @@ class ShardIndex:
     """Each as one or more files, one of which is needed: the compressed one, and a copy that was decompressed."""
 
 
-def unread(column: Coded, index: ShardIndex, folder: str) -> UsageError:
-    """Why a column is not read, and what to do about it. folder: of the index."""
-    rest = ",".join(plain(one.name) for one in index.columns if one.encoding.holds != "unread")
-    return UsageError(
-        f"{plain(folder)}: column {plain(column.name)!r} is {plain(column.type)!r}, {column.encoding.why}: "
-        f"{opt.columns(rest)} packs the other columns, and docs/how-to/what-is-not-read.md#mds-and-litdata has lines "
-        "of Python that pack all"
-    )
-
-
 PICKLED = "a pickle, which can run code when it is read, so rawpack does not read it"
 
 
@@ -136,9 +124,9 @@ def _array(data: bytes, head: Head) -> NDArray[Any]:
     return values.astype(dtype)
 
 
-def known_head(data: bytes, dtype: str, shape: tuple[int, ...] | None = None) -> tuple[str, tuple[int, ...], int]:
-    """Of an array whose index says what it is; without a shape, it has one axis."""
-    return dtype, (len(data) // np.dtype(dtype).itemsize,) if shape is None else shape, 0
+def known_head(data: bytes, dtype: str) -> tuple[str, tuple[int, ...], int]:
+    """Of an array with one axis, whose index says what it is."""
+    return dtype, (len(data) // np.dtype(dtype).itemsize,), 0
 
 
 def head_of_words(data: bytes, order: str, dtypes: Mapping[int, str]) -> tuple[str, tuple[int, ...], int]:
@@ -197,26 +185,23 @@ class _Compact:
     def text(self) -> str:
         return self.take(self.count()).decode()
 
-    def numbers(self, dtype: str) -> list[Any]:
-        found: list[Any] = np.frombuffer(self.take(8 * self.count()), dtype).tolist()
-        return found
-
-    def value(self, tag: int | None = None) -> Any:
-        match self.take(1)[0] if tag is None else tag:
+    def value(self) -> Any:
+        match self.take(1)[0]:
             case 0:
                 return json.loads(self.take(self.count()))
             case 1:
                 return [self.text() for _ in range(self.count())]
-            case 2:
-                return self.numbers("<i8")
-            case 3:
-                return self.numbers("<f8")
+            case 2 | 3 as kind:
+                return np.frombuffer(self.take(8 * self.count()), "<i8" if kind == 2 else "<f8").tolist()
             case 4:
                 return [one != 0 for one in self.take(self.count())]
             case 5:
                 return {self.text(): self.value() for _ in range(self.count())}
-            case 6:
-                return self.records()
+            case 6:  # dicts of the same keys, which come first
+                rows, keys = self.count(), [self.text() for _ in range(self.count())]
+                if rows and not keys:  # which would take no bytes, however many they are
+                    raise ValueError(f"{rows:,} dicts without keys")
+                return [{key: self.value() for key in keys} for _ in range(rows)]
             case 7 | 0x11:
                 return self.text()
             case 8 | 0x12:
@@ -229,13 +214,6 @@ class _Compact:
                 return None
             case other:
                 raise ValueError(f"a value of kind {other}")
-
-    def records(self) -> list[Any]:
-        """Dicts of the same keys, which come first."""
-        rows, keys = self.count(), [self.text() for _ in range(self.count())]
-        if rows and not keys:  # which would take no bytes, however many they are
-            raise ValueError(f"{rows:,} dicts without keys")
-        return [{key: self.value() for key in keys} for _ in range(rows)]
 
 
 def images_in(data: bytes, before: int) -> int:

@@ -136,13 +136,7 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
     if about == known:
         return bytes(data)
     _last.shard = None, b""  # two would be in memory otherwise
-    data = _decompressed(read_range(fd, 0, files.state(k)[0]), shard, files.name(k))
-    _last.shard = known, data
-    return data
-
-
-def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
-    """A compressed shard as it would be without compression."""
+    data, where = read_range(fd, 0, files.state(k)[0]), files.name(k)
     codec, _, by = shard.codec.partition("/")
     most = most_of(len(data), min(shard.most, _MOST_SHARD))
     if codec == ARROW:
@@ -153,17 +147,20 @@ def _decompressed(data: bytes, shard: ShardFile, where: str) -> bytes:
         need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
     try:
         if codec == ARROW:
-            return _as_chunk(data, shard.leaves, most)
-        if by:
-            return (_items if by == "sample" else _frames)(data, _CODECS[codec], most)
-        whole = Inflated(_CODECS[codec], most)
-        whole.add(data)
-        return whole.finish()
+            data = _as_chunk(data, shard.leaves, most)
+        elif by:
+            data = (_items if by == "sample" else _frames)(data, _CODECS[codec], most)
+        else:
+            whole = Inflated(_CODECS[codec], most)
+            whole.add(data)
+            data = whole.finish()
     except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
         raise DecodeError(
             "corrupt",
             f"its {'rows are' if codec == ARROW else 'compressed data is'} damaged ({plain(str(error))[:100]})",
         ) from error
+    _last.shard = known, data
+    return data
 
 
 def _as_chunk(data: bytes, leaves: Sequence[Leaf], most: int) -> bytes:
@@ -187,15 +184,11 @@ def _as_chunk(data: bytes, leaves: Sequence[Leaf], most: int) -> bytes:
             if left < 0:
                 raise ValueError(f"its rows stand for more than {most:,} bytes")
             batch.validate(full=True)
-            samples += (_sample(row, leaves) for row in batch.to_pylist())
-    head = 4 * (len(samples) + 2)
-    starts = accumulate(map(len, samples), initial=head)
+            for row in batch.to_pylist():
+                values = [_encoded(_value_at(row, path), encoding) for path, encoding in leaves]
+                samples.append(struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values))
+    starts = accumulate(map(len, samples), initial=4 * (len(samples) + 2))
     return b"".join([struct.pack(f"<{len(samples) + 2}I", len(samples), *starts), *samples])
-
-
-def _sample(row: Mapping[str, Any], leaves: Sequence[Leaf]) -> bytes:
-    values = [_encoded(_value_at(row, path), encoding) for path, encoding in leaves]
-    return struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values)
 
 
 def _value_at(row: Any, path: Sequence[str]) -> Any:
@@ -271,12 +264,11 @@ def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
     if shard.bytes is not None and shard.bytes != size:
         raise UsageError(f"{where} has {size:,} bytes, and its index says {shard.bytes:,}; {_COPY}")
     for algorithm, digest in shard.hashes.items():
-        made: Any = None
         if algorithm in xxhash.algorithms_available:
-            made = getattr(xxhash, algorithm)()
+            made: Any = getattr(xxhash, algorithm)()
         elif algorithm in hashlib.algorithms_available and not algorithm.startswith("shake"):
             made = hashlib.new(algorithm, usedforsecurity=False)
-        if made is None:
+        else:
             raise UsageError(
                 f"{where} has a hash by {plain(algorithm)!r}, which is not known: take it out of the index"
             )
@@ -357,5 +349,4 @@ def arrays_alike(found: Sequence[Found], at: int) -> bool:
 
 
 def columns_read(columns: Sequence[Coded]) -> tuple[int, ...]:
-    """The positions of columns, each once."""
     return tuple(dict.fromkeys(one.at for one in columns))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
 from rawpack_packer.sources.chunks import index as coded
-from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex, unread
+from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex
 from rawpack_packer.sources.chunks.shards import (
     ARROW,
     Found,
@@ -36,15 +36,7 @@ from rawpack_packer.sources.chunks.shards import (
     with_rows,
 )
 from rawpack_packer.sources.declared import with_arrays
-from rawpack_packer.sources.fields import (
-    Boxes,
-    DeclaredKind,
-    FieldKind,
-    ImageKind,
-    Value,
-    are_pixels,
-    as_text,
-)
+from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, ImageKind, Value, are_pixels, as_text
 from rawpack_packer.sources.files import is_below
 from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.look.listing import Listing
@@ -58,7 +50,7 @@ from rawpack_packer.sources.table.choose import (
     choose,
     labels_of_column,
 )
-from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows
+from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows, spans_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, first_at, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import ImageColumn, TableSource, unique_keys
@@ -319,11 +311,16 @@ class _ShardScan:
             return {at: read(offsets[n], sizes[n]) for n, at in enumerate(wanted.columns)}
 
     def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
-        """Raise UsageError for a column that is not read, unless the user left it out."""
+        """Raise UsageError for a column that is not read, unless the user left it out. folder: of the index."""
         named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
+        rest = ",".join(plain(one.name) for one in self._index.columns if one.encoding.holds != "unread")
         for one in self.columns.values():
             if one.encoding.holds == "unread" and (wanted.fields is None or one.name in named):
-                raise unread(one, self._index, folder)
+                raise UsageError(
+                    f"{plain(folder)}: column {plain(one.name)!r} is {plain(one.type)!r}, {one.encoding.why}: "
+                    f"{opt.columns(rest)} packs the other columns, and "
+                    "docs/how-to/what-is-not-read.md#mds-and-litdata has lines of Python that pack all"
+                )
 
     def look(self, chosen: ChosenColumns) -> None:
         """Find all values of the columns that are packed. Raises UsageError."""
@@ -332,11 +329,12 @@ class _ShardScan:
         numbers = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
         heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
         self._wanted = SoughtColumns(columns_read(columns), columns_read(numbers), heads)
-        seen = 0
+        wanted, seen = self._wanted, 0
         with self._files.looked_through():
             for k, shard in enumerate(self._shards):
+                what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
                 with reading(self._files.name(k)):
-                    self._found.append(self._find(k, shard))
+                    self._found += self._files.looked_for(k, what, Found, partial(self._look, k, shard))
                 seen += shard.samples
                 self._progress(seen)
         self._shards = tuple(
@@ -344,14 +342,8 @@ class _ShardScan:
             for shard, found in zip(self._shards, self._found, strict=True)
         )
 
-    def _find(self, k: int, shard: ShardFile) -> Found:
-        """The samples of shard k, or what an earlier run found."""
-        wanted, files = self._wanted, self._files
-        what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
-        (found,) = files.looked_for(k, what, Found, partial(self._look, k, shard))
-        return Found(*found)
-
     def _look(self, k: int, shard: ShardFile) -> Iterator[Found]:
+        """What is known of the samples of shard k: once."""
         files, where = self._files, self._files.name(k)
         with files.opened(k, keep=False) as fd:
             size = files.state(k)[0]
@@ -368,9 +360,8 @@ class _ShardScan:
             np.concatenate([_table(part, count)[n] for part in parts])
             for parts in ([one.offsets for one in self._found], [one.sizes for one in self._found])
         )
-        archive = np.repeat(np.arange(len(self._shards), dtype=np.int32), [one.samples for one in self._shards])
-        states = np.stack([sizes, np.full_like(sizes, -1)], axis=1)
-        return ShardSpans(self._files, archive, offsets, states, shards=self._shards)
+        file = np.repeat(np.arange(len(self._shards), dtype=np.int32), [one.samples for one in self._shards])
+        return spans_of(ShardSpans, self._files, file, offsets, sizes, shards=self._shards)
 
     def values(self, column: Coded) -> list[Any]:
         """All values of a column that was read at once. Raises UsageError."""
@@ -411,28 +402,19 @@ class _ShardScan:
         found, columns = dict[str, FieldKind](), dict[str, Column]()
         for name, of_file in chosen.items():
             column, kind = self.columns[of_file], kinds[of_file]
+            holds, read = column.encoding.holds, cast(Callable[..., Any], column.encoding.read)
             if isinstance(kind, FieldKind):
-                found[name] = self.field(column, kind, declared=name in declared)
-                columns[name] = self.column(column, found[name])
+                if name not in declared and holds == "array" and not arrays_alike(self._found, column.at):
+                    kind = replace(kind, shape=(None, *kind.shape[1:]))
+                found[name], columns[name] = kind, self.column(column, kind)
                 continue
-            columns[name] = further = self.pixels(column)
-            word = declared.get(name)
+            spans, word = self.spans(column), declared.get(name)
+            exact = partial(read, exact=True) if holds == "picture" else read
+            columns[name] = further = spans if read is bytes else Values(spans, exact)
             found[name] = first_pixels(
                 word if isinstance(word, str) else "image", name, further.value, range(self.rows), image
             )
         return found, columns
-
-    def pixels(self, column: Coded) -> Column:
-        """A column of further images or masks."""
-        read: Callable[..., Any] = column.encoding.read
-        spans, is_picture = self.spans(column), column.encoding.holds == "picture"
-        return spans if read is bytes else Values(spans, partial(read, exact=True) if is_picture else read)
-
-    def field(self, column: Coded, kind: FieldKind, *, declared: bool) -> FieldKind:
-        """What a field holds: of arrays that differ, any length of their first axis."""
-        if declared or column.encoding.holds != "array" or arrays_alike(self._found, column.at):
-            return kind
-        return replace(kind, shape=(None, *kind.shape[1:]))
 
     def column(self, column: Coded, kind: FieldKind) -> Column:
         """The values of a field. Raises UsageError."""

@@ -3,9 +3,7 @@ the time at which the episode begins there and the row's own time together."""
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Rows, Scanning
-from rawpack_packer.sources.lerobot.meta import Episode
-from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
-from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.index import LOST, VideoIndex
-from rawpack_packer.sources.video.scan import make_indexes
 from rawpack_packer.sources.video.source import TakenFrames, VideoPart
 
 TOLERANCE_S = 1e-4
@@ -37,7 +31,6 @@ class CameraFrames(VideoPart):
         super().__init__(episodes, {}, camera)
 
     def value(self, i: int, /) -> NDArray[np.uint8]:
-        """Frame i. Raises as `Samples.__getitem__` does."""
         return self.image(i)
 
     def pick(self, rows: Rows, /) -> CameraFrames:
@@ -65,7 +58,7 @@ class WithBytes:
         return WithBytes(self.images.pick(rows), self.share)
 
 
-def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
+def frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
     """The frames of a video that are shown at these times, LOST where none is close or times go back; and
     how many are further from their times than LeRobot allows."""
     times = index.times * float(index.time_base)
@@ -89,43 +82,3 @@ def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -
             lost=("truncated", f"the video has no frame for its row: {why}"),
         )
     return found, int(((off > TOLERANCE_S) & ~missing).sum())
-
-
-def film(
-    episodes: Sequence[Episode],
-    first_rows: Mapping[int, int],
-    frames: Rows,
-    seconds: NDArray[np.float64],
-    cameras: Sequence[str],
-    files: NamedFiles,
-    names: Sequence[str],
-    period: float,
-    progress: Scanning,
-) -> tuple[dict[str, CameraFrames], Counter[str], int]:
-    """The frames of each camera; what is counted of videos; and how many frames are off, see `_frames_at`.
-
-    first_rows: of each episode. frames, seconds: (n,) of the rows. files, names: of all videos. period: of a frame.
-    """
-    videos = [
-        VideoFile(
-            files.paths[k], name, files.state(k), os.fsencode(name),
-            None if files.spool is None else (files.spool, files.remotes[k]),
-        )
-        for k, name in enumerate(names)
-    ]  # fmt: skip
-    with files.looked_through():
-        of_file = dict(zip(names, zip(videos, make_indexes(videos, progress), strict=True), strict=True))
-    found, off = dict[str, CameraFrames](), 0
-    for camera in cameras:
-        taken = list[TakenFrames]()
-        for one in sorted(episodes, key=lambda one: first_rows[one.number]):
-            name, begins = one.videos[camera]
-            (file, index), first = of_file[name], first_rows[one.number]
-            some = slice(first, first + one.length)
-            if not isinstance(index, DecodeError):
-                index, strayed = _frames_at(index, begins + seconds[some], period)
-                off += strayed
-            taken.append(TakenFrames(file, one.number, index, frames[some]))
-        found[camera] = CameraFrames(taken, camera)
-    notes = (note for _, index in of_file.values() if isinstance(index, VideoIndex) for note in index.notes)
-    return found, Counter(notes), off

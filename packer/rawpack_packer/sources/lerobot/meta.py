@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import pyarrow as pa
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
@@ -44,6 +43,9 @@ class Feature(msgspec.Struct):
 
     dtype: str
     shape: list[Length] = []
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'x'.join(map(str, self.shape))}".rstrip()
 
     @property
     def pixels(self) -> tuple[int | None, int | None, int]:
@@ -76,7 +78,6 @@ class RobotInfo(msgspec.Struct):
 
     @property
     def cameras(self) -> list[str]:
-        """The features that are pictures."""
         return [name for name, one in self.features.items() if one.dtype in (VIDEO, IMAGE)]
 
     def feature(self, name: str) -> Feature:
@@ -84,8 +85,7 @@ class RobotInfo(msgspec.Struct):
         return self.features.get(name, Feature("string"))
 
     def is_video(self, name: str) -> bool:
-        """Whether a feature is in videos."""
-        return name in self.features and self.features[name].dtype == VIDEO
+        return self.feature(name).dtype == VIDEO
 
 
 class _EpisodeLine(msgspec.Struct):
@@ -126,7 +126,6 @@ class RobotFolder:
     """The states of the files of `meta/` that were read."""
 
     def at(self, name: str) -> str:
-        """The path or URL of a file."""
         return f"{self.path}/{name}{self.query}"
 
     def files(self, names: Sequence[str], leave_out: str) -> tuple[list[str], NamedFiles]:
@@ -146,7 +145,6 @@ class RobotFolder:
         return files
 
     def named(self, name: str) -> str:
-        """A file in messages."""
         return source_name(self.at(name))
 
     def decoded(self, name: str, kind: type[T]) -> T:
@@ -162,7 +160,8 @@ class RobotFolder:
         where, files = self.named(name), self._file(name)
         with files.opened(0), parsing(where, files.paths[0], "Parquet"):
             table = open_table(files.paths[0])
-            names = [one or _texts(table.schema) for one in wanted]
+            texts = next((name for name in table.schema.names if is_text(table.schema.field(name).type)), "")
+            names = [one or texts for one in wanted]
             if missing := [one for one in names if one not in table.schema.names]:
                 raise UsageError(
                     f"{where} has no column {plain(missing[0] or 'of texts')!r}: it is not what LeRobot writes"
@@ -313,8 +312,3 @@ def _numbers(said: str | Sequence[int], there: set[int], where: str) -> set[int]
             raise UsageError(f"{where}: there is no episode {word.strip()}: they are {min(there)} to {max(there)}")
         found |= some
     return found
-
-
-def _texts(schema: pa.Schema) -> str:
-    """The first column of texts; "" without one."""
-    return next((name for name in schema.names if is_text(schema.field(name).type)), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rawpack.errors import UsageError
+from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
@@ -22,7 +23,7 @@ from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, film
+from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, frames_at
 from rawpack_packer.sources.lerobot.meta import (
     IMAGE,
     Episode,
@@ -41,7 +42,10 @@ from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
-from rawpack_packer.sources.video.index import READ_AGAIN
+from rawpack_packer.sources.video.container import VideoFile
+from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex
+from rawpack_packer.sources.video.scan import make_indexes
+from rawpack_packer.sources.video.source import TakenFrames
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -65,9 +69,6 @@ class LeRobotSource(TableSource):
 
     `info.counts`: columns_left_out, and those of `counts.OF_VIDEOS`.
     """
-
-    features: dict[str, str]
-    """Each feature of the dataset -> what it is, and the field that it becomes."""
 
     def __init__(
         self,
@@ -96,14 +97,19 @@ class LeRobotSource(TableSource):
         stored = {names[name]: one for name, one in found.items() if one is not None}
         becomes = {image: "image"} | {name: names[name] for name, one in found.items() if one is not None}
         self.features = {
-            name: _told(info.feature(name), becomes.get(name, "left out"))
+            name: f"{info.feature(name)}, {becomes.get(name, 'left out')}"
             for name in dict.fromkeys([*info.features, *others])
         }
+        """Each feature of the dataset -> what it is, and the field that it becomes."""
         left_out = [
-            f"feature {plain(name)} is left out: no field can store {_told(info.feature(name), '')}"
+            f"feature {plain(name)} is left out: no field can store {info.feature(name)}"
             for name, one in found.items()
             if one is None
         ]
+        strayed = [] if not read.off else [
+            f"{read.off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
+            "the closest were taken, where LeRobot refuses them without tolerance_s="
+        ]  # fmt: skip
         about = SourceInfo(
             kind="lerobot",
             root=root,
@@ -115,26 +121,23 @@ class LeRobotSource(TableSource):
             video=bool(read.frames),
             options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
             counts={"columns_left_out": len(left_out), **{name: read.counts[name] for name in OF_VIDEOS}},
-            problems=(*left_out, *read.strayed()),
+            problems=(*left_out, *strayed),
             read_again=read.counts[READ_AGAIN],
         )
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
-        times: dict[str, Column] = dict(
-            zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
-        )
-        columns_of = times | {name: column for name, (_, column) in stored.items()}
+        times = zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
+        columns_of = {**dict(times), **{name: column for name, (_, column) in stored.items()}}
         super().__init__(about, texts_of(keys), read.images(image), columns_of)
         self._episodes, self._states = rows.episode, read.states()
 
     def group(self, i: int, /) -> str:
-        """The episode of a frame: its frames go into one split."""
+        """Its episode: the frames of one go into one split."""
         return _name(int(self._episodes[i]))
 
     def videos(self) -> Videos:
         return Videos(self._episodes, [*map(_name, self._episodes.tolist())])
 
     def states(self) -> Rows:
-        """(n, 2): of the files with rows, of the videos, and of what says where they are."""
         return self._states
 
 
@@ -168,13 +171,38 @@ class _ReadEpisodes:
             [episode.videos[name][0] for name in filmed for episode in chosen],
             f"{cure}, or its camera by {opt.columns}",
         )
-        self.frames, self.counts, self.off = film(
-            chosen, rows.firsts, rows.frame, rows.seconds, filmed, self.videos, paths, 1 / info.fps, progress
-        )
-        """Of the cameras that are in videos; of videos; frames that are not at the times of their rows."""
+        with self.videos.looked_through():
+            films = [*map(self._video, paths, range(len(paths)))]
+            indexes = make_indexes(films, progress)
+        self.off = 0
+        """Frames that are not at the times of their rows."""
+        of_path = dict(zip(paths, zip(films, indexes, strict=True), strict=True))
+        self.frames = {name: self._film(name, chosen, of_path) for name in filmed}
+        """Of the cameras that are in videos."""
+        self.counts = Counter(note for one in indexes if isinstance(one, VideoIndex) for note in one.notes)
+
+    def _video(self, name: str, k: int) -> VideoFile:
+        files = self.videos
+        remote = None if files.spool is None else (files.spool, files.remotes[k])
+        return VideoFile(files.paths[k], name, files.state(k), os.fsencode(name), remote)
+
+    def _film(
+        self, camera: str, episodes: Sequence[Episode], videos: Mapping[str, tuple[VideoFile, VideoIndex | DecodeError]]
+    ) -> CameraFrames:
+        """The frames of a camera in the order of the rows. videos: by their paths."""
+        taken, rows = list[TakenFrames](), self.rows
+        first_rows = dict(zip(*(some.tolist() for some in np.unique(rows.episode, return_index=True)), strict=True))
+        for one in sorted(episodes, key=lambda one: first_rows[one.number]):
+            name, begins = one.videos[camera]
+            (file, index), first = videos[name], first_rows[one.number]
+            some = slice(first, first + one.length)
+            if not isinstance(index, DecodeError):
+                index, strayed = frames_at(index, begins + rows.seconds[some], 1 / self.info.fps)
+                self.off += strayed
+            taken.append(TakenFrames(file, one.number, index, rows.frame[some]))
+        return CameraFrames(taken, camera)
 
     def camera(self, name: str) -> CameraFrames | ArrowImages:
-        """The pictures of a camera."""
         return self.frames[name] if name in self.frames else ArrowImages(self.arrow, name, {})
 
     def images(self, name: str) -> WithBytes:
@@ -196,15 +224,9 @@ class _ReadEpisodes:
         kind = self.rows.kind(name, feature)
         return None if kind is None else (kind, ArrowColumn(self.arrow, name, kind))
 
-    def strayed(self) -> list[str]:
-        """What the summary says of frames that are off."""
-        return [] if not self.off else [
-            f"{self.off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
-            "the closest were taken, where LeRobot refuses them without tolerance_s="
-        ]  # fmt: skip
-
     def states(self) -> Rows:
-        """(n, 2): those of `LeRobotSource`, after all fields were made."""
+        """(n, 2): of the files with rows, of the videos, and of what says where they are: after all fields were
+        made."""
         rows, data = self.rows, self.data.states
         states = np.concatenate([data, self.videos.states, [*self.place.read.values()]])
         # Where there are as many as samples, the first are taken for those of their images.
@@ -265,11 +287,6 @@ class _EpisodeRows:
         leaves = [(name, part) for name in names for part in image_entries(self.schema, name)[:1] or (None,)]
         return ArrowRows(self.files, self.starts, self.row, tuple(leaves))
 
-    @property
-    def firsts(self) -> dict[int, int]:
-        """Episode -> the first of its rows among these."""
-        return dict(zip(*(found.tolist() for found in np.unique(self.episode, return_index=True)), strict=True))
-
     def kind(self, name: str, feature: Feature) -> FieldKind | None:
         """What a column is as a field, by the type in the file and the shape that `INFO` says; None for no field."""
         dtype, is_list = leaf_dtype(self.schema.field(name).type)
@@ -316,11 +333,6 @@ def _choose(info: RobotInfo, wanted: Mapping[str, str] | None, image: str | None
     some = there if wanted is None else [*wanted]
     image = image or next((name for name in some if name in info.cameras), info.cameras[0])
     return image, [name for name in some if name not in (image, _ROW)]
-
-
-def _told(feature: Feature, becomes: str) -> str:
-    """A feature in words, and the field that it becomes."""
-    return f"{feature.dtype} {'x'.join(map(str, feature.shape))}".rstrip() + (f", {becomes}" if becomes else "")
 
 
 def _field_names(names: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
-from rawpack_packer.sources.table.columns import Column, Fault, Spans, Texts, read_range, texts_of
+from rawpack_packer.sources.table.columns import Fault, Spans, Texts, read_range, spans_of, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
 from rawpack_packer.text import count, plain
@@ -54,9 +54,8 @@ class LmdbImages(Spans):
     """A name in `LAYOUTS`."""
 
     def value(self, i: int, /) -> ImageAndFields:  # type: ignore[override]  # the label is in the same bytes
-        value = super().value(i)
-        image, fields = LAYOUTS[self.layout].read(value)
-        return ImageAndFields(image, fields, len(value))
+        value, read = super().value(i), LAYOUTS[self.layout].read
+        return ImageAndFields(*((value, {}) if read is None else read(value)), len(value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,31 +94,22 @@ class LmdbSource(TableSource):
                 files, found, samples, layout = _look_through(where, root, progress)
         except BadLmdbError as error:
             raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
-        chosen = samples.chosen
         progress(len(found))
-        sizes = np.array(found.sizes, np.int64)[chosen]
         self.scheme = LAYOUTS[layout].words
         """Who writes such databases, in words."""
-        images = LmdbImages(
-            files,
-            np.zeros(len(chosen), np.int32),
-            np.array(found.offsets, np.int64)[chosen],
-            np.stack([sizes, np.full_like(sizes, -1)], axis=1),
-            samples.faults,
-            layout=layout,
-        )
+        sizes, offsets = (np.array(values)[samples.chosen] for values in (found.sizes, found.offsets))
+        files_of = np.zeros(len(sizes), np.int32)
+        images = spans_of(LmdbImages, files, files_of, offsets, sizes, faults=samples.faults, layout=layout)
         fields = {name: FieldKind("str") for name in samples.texts}
-        counts = {"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)}
         info = SourceInfo(
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
-            fields={**fields, LABEL: LABEL_KIND} if LAYOUTS[layout].has_label else fields,
-            counts=counts,
+            fields={**fields, LABEL: LABEL_KIND} if LAYOUTS[layout].read else fields,
+            counts={"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)},
             problems=tuple(samples.problems),
         )
-        columns: dict[str, Column] = {**samples.texts}
-        super().__init__(info, samples.keys, images, columns, labels=samples.labels)
+        super().__init__(info, samples.keys, images, samples.texts, labels=samples.labels)
 
 
 def _look_through(
@@ -149,8 +139,6 @@ class _LmdbEntries:
 
     def __init__(self) -> None:
         self.offsets, self.sizes = array("q"), array("q")
-        self.is_numbered = False
-        """Whether it is a database of text recognition: its samples have numbers, from 1."""
         self.used = 0
         """Keys that are part of samples, or say something of all."""
         self._keys, self._ends = bytearray(), array("q", [0])
@@ -159,6 +147,7 @@ class _LmdbEntries:
         self._long = set[int]()
         """Those among them that are too long, and were not read."""
         self._count: bytes | None = None
+        """Of a database of text recognition, whose samples have numbers from 1: what it says that their number is."""
         self._sides: dict[bytes, dict[bytes, bytes | None]] = {}
         """End of keys, one of `_SIDES` -> key without it -> value; None for one that is too long."""
 
@@ -188,7 +177,6 @@ class _LmdbEntries:
     def samples(self, root: str) -> _LmdbSamples:
         """The samples. Raises UsageError where there are none."""
         if self._count is not None:
-            self.is_numbered = True
             return self._numbered(root, self._count)
         keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
         if not keys:
@@ -226,8 +214,9 @@ class _LmdbEntries:
             if lacking:
                 what = count(len(lacking), "image has", "images have")
                 problems.append(f"{what} no key of the same name with .{end.decode()}")
-            there = [value for value in values if value != b""]
-            whole = bool(there) and all(value is not None and _NUMBER_TEXT.fullmatch(value) for value in there)
+            whole = any(values) and all(
+                value is not None and _NUMBER_TEXT.fullmatch(value) for value in values if value != b""
+            )
             try:
                 words = ["" if value is None else value.decode() for value in values]
             except UnicodeDecodeError:
@@ -247,7 +236,7 @@ class _LmdbEntries:
 
     def layout(self, fd: int, chosen: Rows, root: str) -> str:
         """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
-        if self.is_numbered:
+        if self._count is not None:
             return "text"
         first = next((i for i in chosen.tolist() if self.sizes[i]), None)
         if first is None:
@@ -280,10 +269,8 @@ class _LmdbEntries:
         if label:
             texts[_TEXT], wrong = self._texts(labels)
             faults = wrong | faults
-        names = bytearray()
-        for row in range(count):
-            names += b"image-%0*d" % (digits, row + 1)
-        keys = Texts(bytes(names), np.arange(count + 1) * (len(_IMAGE_OF) + digits))
+        names = b"".join(b"image-%0*d" % (digits, number) for number in range(1, count + 1))
+        keys = Texts(names, np.arange(count + 1) * (len(_IMAGE_OF) + digits))
         return _LmdbSamples(np.maximum(images, 0), keys, texts, faults)
 
     def _texts(self, labels: Rows) -> tuple[Texts, dict[int, Fault]]:
@@ -293,11 +280,11 @@ class _LmdbEntries:
         ends = np.append(np.array(self._label_ends), len(self._labels))
         found = Texts(bytes(self._labels), ends).pick(np.where(labels < 0, last, labels))
         faults = dict[int, Fault]()
-        for row in np.flatnonzero(labels < 0).tolist():
-            faults[row] = "bad_field", "there is no label of that number"
-        for row in np.flatnonzero(np.isin(labels, list(self._long))).tolist():
-            faults[row] = "bad_field", "the label has more than 4,096 bytes"
-        for row in range(len(labels)):
+        for row, label in enumerate(labels.tolist()):
+            if label < 0:
+                faults[row] = "bad_field", "there is no label of that number"
+            elif label in self._long:
+                faults[row] = "bad_field", "the label has more than 4,096 bytes"
             try:
                 found.value(row)
             except UnicodeDecodeError:
@@ -308,10 +295,6 @@ class _LmdbEntries:
 def _stem(key: bytes) -> bytes:
     """A key without what follows its last dot."""
     return key.rpartition(b".")[0] or key
-
-
-def _file(value: bytes) -> Sample:
-    return value, {}
 
 
 def _datum(value: bytes) -> Sample:
@@ -342,22 +325,20 @@ def _pickle(value: bytes) -> Sample:
     return image, {LABEL: label}
 
 
-@dataclass(frozen=True)
-class ValueLayout:
+class ValueLayout(NamedTuple):
     """What values hold."""
 
     words: str
     """Who writes such databases."""
-    read: Callable[[bytes], Sample]
-    """Makes the sample of a value. Raises DecodeError."""
-    has_label: bool
+    read: Callable[[bytes], Sample] | None = None
+    """Makes the image and the label of a value, raises DecodeError; None where a value is an image file."""
 
 
 LAYOUTS = {
-    "text": ValueLayout("text recognition (num-samples, image-000000001, label-000000001)", _file, has_label=False),
-    "files": ValueLayout("image files by their keys", _file, has_label=False),
-    "pickle": ValueLayout("pickles of image and label (folder2lmdb)", _pickle, has_label=True),
-    "datum": ValueLayout("Caffe's Datum", _datum, has_label=True),
+    "text": ValueLayout("text recognition (num-samples, image-000000001, label-000000001)"),
+    "files": ValueLayout("image files by their keys"),
+    "pickle": ValueLayout("pickles of image and label (folder2lmdb)", _pickle),
+    "datum": ValueLayout("Caffe's Datum", _datum),
 }
 
 
@@ -435,11 +416,9 @@ class Datum:
 
 def read_datum(message: bytes) -> Datum:
     """The fields of a message. Raises ValueError where it is no `Datum`."""
-    found: dict[int, Any] = {}
-    at = 0
-    value: int | bytes
+    found, at = dict[int, Any](), 0
     while at < len(message):
-        value = 0
+        value: Any = 0
         tag, at = varint(message, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:

@@ -7,11 +7,11 @@ open only there.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from rawpack_packer.sources.files import MAX_FILE_BYTES, check_path, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
+S = TypeVar("S")
 NO_FILE = -3
 _UNCHECKED = 1 << 20
 """Bytes that are read without a look at how many there are."""
@@ -337,6 +338,13 @@ class Spans:
     def all_states(self) -> Rows:
         """(n + k, 2): those of the members, then those of the archives."""
         return np.concatenate([self.states, self.archives.states])
+
+
+def spans_of(kind: Callable[..., S], files: NamedFiles, file: Any, offset: Any, size: Any, **more: Any) -> S:
+    """Spans of some kind without times. file, offset, size: (n,) of each. more: what else `kind` has."""
+    sizes = np.array(size, np.int64)
+    states = np.stack([sizes, np.full_like(sizes, -1)], axis=1)
+    return kind(files, np.array(file, np.int32), np.array(offset, np.int64), states, **more)
 
 
 def read_range(fd: int, offset: int, size: int) -> bytes:

@@ -81,8 +81,7 @@ class _SpoolFolder(CacheFolder):
         what = f"{error.strerror or error}; fix that, or free some space, and run {again()} again"
         return PackError(f"archives behind URLs cannot be kept in {self.folder}: {what}")
 
-    def refused(self, error: OSError) -> RawpackError:
-        return self.unusable(error)
+    refused = unusable
 
 
 class Spool:
@@ -145,7 +144,8 @@ class Spool:
         """The file at a URL. Raises FileNotFoundError, and StoreError where the server cannot be asked."""
         if url in self.known:
             return self.known[url]
-        remote, name = self._remote(url, self.options)
+        folder, name = _split(url)
+        remote = Remote(folder, self.options, TIMEOUT_S, self._wire)
         self._asked[shown(url)] = remote
         try:
             size, version = remote.about(name)
@@ -202,13 +202,9 @@ class Spool:
         """Where a fetched file is."""
         return self.folder.joinpath(*file.key)
 
-    def _remote(self, url: str, options: Mapping[str, Any]) -> tuple[Remote, str]:
-        """The folder of a file behind a URL, and the file's name in it."""
-        folder, name = _split(url)
-        return Remote(folder, options, TIMEOUT_S, self._wire), name
-
     def _item(self, file: RemoteArchive, keep: bool) -> RemoteFile:
-        remote, name = self._remote(file.url, file.options)
+        folder, name = _split(file.url)
+        remote = Remote(folder, file.options, TIMEOUT_S, self._wire)
         note_answer(remote.host)  # another process may have found the file
         record, check = FileRecord(name=name, bytes=file.bytes, xxh3=""), partial(self._check, file, remote, name)
         return RemoteFile(remote, file.key, record, check, bool(file.version), keep, name)

@@ -11,7 +11,6 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import google_crc32c
@@ -44,10 +43,7 @@ _COPY = "copy the file again, or make it again"
 
 
 class BadExampleError(ValueError):
-    """A record holds no Example. The text says what it is."""
-
-    def __init__(self, what: str = "no tf.train.Example") -> None:
-        super().__init__(what)
+    """A record holds no Example. The text says what it is, where that is known."""
 
 
 class FoundFeature(NamedTuple):
@@ -87,7 +83,6 @@ class ExampleData:
         return self.some, start - self.first
 
     def part(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop`."""
         some, at = self.at(start, stop - start)
         return some[at : at + stop - start]
 
@@ -125,17 +120,16 @@ class ExampleData:
         item = _ITEM.match(head := self.part(at, min(at + _LEAST, self.size)))
         size = 0 if item is None else item.end() + _varint(item[1])
         name, kind, start = _entry(head[:size], size)
-        if kind != BYTES or start == size:
-            return size, name, FoundFeature(kind, 0, 0, *_values(kind, self.part(at + start, at + size)))
-        first = _ITEM.match(head, start)
-        if first is None:
-            raise BadExampleError
-        last = first.end() + _varint(first[1])
-        if last == size and sniff(head[first.end() : first.end() + _SNIFFED]) is not None:
-            return size, name, FoundFeature(IMAGE, first.end(), last, b"", (), 1)
-        if size > _MOST_TEXT:
-            return size, name, FoundFeature(BYTES, first.end(), last, b"", (), 1)
-        return size, name, FoundFeature(BYTES, first.end(), last, *_values(BYTES, self.part(at + start, at + size)))
+        begins = last = 0
+        if kind == BYTES and start < size:
+            if (first := _ITEM.match(head, start)) is None:
+                raise BadExampleError
+            begins, last = first.end(), first.end() + _varint(first[1])
+            if last == size and sniff(head[begins : begins + _SNIFFED]) is not None:
+                return size, name, FoundFeature(IMAGE, begins, last, b"", (), 1)
+            if size > _MOST_TEXT:
+                return size, name, FoundFeature(BYTES, begins, last, b"", (), 1)
+        return size, name, FoundFeature(kind, begins, last, *_values(kind, self.part(at + start, at + size)))
 
 
 def _entry(head: bytes, size: int) -> tuple[str, int, int]:
@@ -196,7 +190,7 @@ class ExamplePass(Pass):
                     yield FoundExample(offset, size, {}, error.detail)
                     continue
             if bad is not None:
-                raise UsageError(f"{where}: the record at byte {offset:,} contains {bad}")
+                raise UsageError(f"{where}: the record at byte {offset:,} contains {str(bad) or 'no tf.train.Example'}")
             yield FoundExample(offset, size, found, "")
 
     def _is_new(self, name: str, one: FoundFeature) -> bool:
@@ -230,24 +224,18 @@ def records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, Exampl
     what is no TFRecord file, damaged or truncated; DecodeError for damaged compression."""
     at = 0
     while head := archive.read(at, _HEAD.size + _AHEAD):
-        if len(head) < _HEAD.size:
-            raise _truncated(where, at)
-        length, said = _HEAD.unpack_from(head)
-        if masked_crc(head[:8]) != said:
+        is_cut = len(head) < _HEAD.size
+        length, said = (0, 0) if is_cut else _HEAD.unpack_from(head)
+        if not is_cut and masked_crc(head[:8]) != said:
             if at:
                 raise UsageError(f"{where} is damaged at byte {at:,}: no record begins there; {_COPY}")
             raise UsageError(f"{where} is no TFRecord file: it does not begin with a length and its checksum")
         size = _HEAD.size + length + _SUM.size
-        if at + size > archive.size or (archive.reader and len(archive.read(at + size - 1, 1)) < 1):
-            raise _truncated(where, at)
-        start = at + _HEAD.size
-        some = head[_HEAD.size : _HEAD.size + length]
-        yield at, size, ExampleData(length, some, partial(_read_after, archive, start))
+        if is_cut or at + size > archive.size or (archive.reader and len(archive.read(at + size - 1, 1)) < 1):
+            raise UsageError(f"{where} is truncated: it ends inside the record at byte {at:,}; {_COPY}")
+        some, start = head[_HEAD.size : _HEAD.size + length], at + _HEAD.size
+        yield at, size, ExampleData(length, some, lambda at, size, start=start: archive.read(start + at, size))  # type: ignore[misc]
         at += size
-
-
-def _read_after(archive: OpenArchive, start: int, at: int, size: int) -> bytes:
-    return archive.read(start + at, size)
 
 
 def data_of(record: bytes, where: str) -> bytes:
@@ -298,7 +286,3 @@ def _items(data: bytes) -> list[bytes]:
             raise BadExampleError
         found.append(data[item.end() : at])
     return found
-
-
-def _truncated(where: str, at: int) -> UsageError:
-    return UsageError(f"{where} is truncated: it ends inside the record at byte {at:,}; {_COPY}")

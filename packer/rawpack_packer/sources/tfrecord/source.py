@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from rawpack_packer.sources.table.choose import (
     named_apart,
     number_labels,
 )
-from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts
+from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts, spans_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
@@ -86,7 +86,11 @@ class TfrecordSource(TableSource):
         choice = said.choice()
         records = _Records(files, where, folder, progress)
         shorts = {full: short for short, full in named_apart(records.plain_features).items()}
-        known = {} if folder is None else _known_classes(folder, records.features)
+        # What TensorFlow Datasets writes for features.
+        lists = {} if folder is None else {
+            name: folder.path / f"{name.replace('/', '-')}.labels.txt" for name in records.features
+        }  # fmt: skip
+        known = {name: classes_of(one) for name, one in lists.items() if one.is_file()}
         kinds = _kinds(records, shorts, choice.declared, {} if folder is None else kinds_in(folder))
         infos = [records.info(name, kind, known.get(name)) for name, kind in kinds.items()]
         wanted, notes = _wanted(choice, shorts, records)
@@ -124,14 +128,9 @@ def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) ->
     fields = None if said.fields is None else {shorts.get(one, one): full.get(one, one) for one in said.fields}
     notes = list[str]()
     if key is None:
-        key, notes = records.key_feature()
-    return replace(said, image=image, label=label, key=key, fields=fields), notes
-
-
-def _known_classes(folder: Listing, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The names of classes in the files that TensorFlow Datasets writes for features."""
-    lists = {name: folder.path / f"{name.replace('/', '-')}.labels.txt" for name in names}
-    return {name: classes_of(one) for name, one in lists.items() if one.is_file()}
+        fit = (name for name in _KEYS if records.single_texts(name) and records.keys(name, named=False, notes=notes))
+        key = next(fit, None)
+    return replace(said, image=image, label=label, key=key, fields=fields), notes if key is None else []
 
 
 def _kinds(
@@ -236,14 +235,9 @@ class _Records:
             classes=classes if one.kind == INTS else None,
         )
 
-    def key_feature(self) -> tuple[str | None, list[str]]:
-        """The feature that has another text in each record; or what the summary says of those that might have."""
-        notes = list[str]()
-        for name in _KEYS:
-            one = self.features.get(name)
-            if one is not None and one.is_text and one.counts.max() == 1 and self.keys(name, named=False, notes=notes):
-                return name, []
-        return None, notes
+    def single_texts(self, name: str) -> bool:
+        one = self.features.get(name)
+        return one is not None and one.is_text and int(one.counts.max()) == 1
 
     def keys(self, name: str, *, named: bool, notes: list[str] | None = None) -> Texts | None:
         """See `unique_keys`. Records that cannot be read have their numbers."""
@@ -253,15 +247,8 @@ class _Records:
 
     def images(self, name: str) -> ExampleImages:
         """The image files in a feature."""
-        sizes = np.array(self._size, np.int64)
-        return ExampleImages(
-            self._files,
-            np.array(self._file, np.int32),
-            np.array(self._offset, np.int64),
-            np.stack([sizes, np.full_like(sizes, -1)], axis=1),
-            self._faults,
-            self.features[name].spans,
-        )
+        more = {"faults": self._faults, "inside": self.features[name].spans}
+        return spans_of(ExampleImages, self._files, self._file, self._offset, self._size, **more)
 
     def all_labels(
         self, chosen: ChosenColumns, classes: Classes | None, known: Mapping[str, tuple[str, ...]]
