@@ -12,9 +12,12 @@ from unittest import mock
 
 import pytest
 
+from rawpack.errors import UsageError
+from rawpack_packer.sources import open_source
 from rawpack_packer.sources.folder import FolderSource
 from rawpack_packer.sources.look import listing as module
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.registry import KINDS
 
 
 @pytest.fixture
@@ -194,3 +197,19 @@ def test_a_folder_of_more_names_than_are_kept_is_listed_whole(
         (tmp_path / f"{n}.jpg").write_bytes(b"\xff\xd8\xff")
     assert len(FolderSource(tmp_path)) == 6
     assert scanned == [tmp_path.name] * 2
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs devices")
+def test_a_pipe_or_device_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    """/dev/null stands for all of them, as a test that reads it ends."""
+    refused = "is not a file or folder: name one of these"
+    for name in ("train.npy", "rows.parquet"):
+        (tmp_path / name.partition(".")[0]).mkdir()
+        (tmp_path / name.partition(".")[0] / name).symlink_to("/dev/null")
+    for kind in KINDS:
+        with pytest.raises(UsageError, match=refused):
+            open_source(tmp_path / "train/train.npy", kind)
+    with pytest.raises(UsageError, match=refused):
+        open_source(tmp_path / "train")
+    with pytest.raises(UsageError, match="not a file"):
+        open_source(tmp_path / "rows")

@@ -43,6 +43,9 @@ class ArraysAt:
     in_folder: bool = False
     """Whether the path is a folder, or a split of one."""
 
+    def __post_init__(self) -> None:
+        self.file.check_ends()
+
     @property
     def states(self) -> list[tuple[int, int]]:
         """What tells one split of a file from another, as a state in `Source.states`."""

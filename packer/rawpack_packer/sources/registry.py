@@ -368,6 +368,8 @@ class _SourceOpening:
         listing, options = self.listing, {n: value for n, value in self.options.items() if n != "key_pattern"}
         if kind == "video" and listing.is_file and KINDS["listing"].claims(listing):
             kind, options["videos"] = "listing", True
+        if kind in KINDS:
+            listing.check_ends()
         row = self.kinds[kind]
         spooled = row.remote and self.spool is not None
         if not spooled and kind in KINDS:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
+from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
@@ -123,6 +124,11 @@ class Listing:
         with suppress(UsageError):
             return Listing(expanded(self._text)[0])
         return self
+
+    def check_ends(self) -> None:
+        """Raise UsageError for a pipe, socket or device, which may never end."""
+        if os.path.exists(self.path) and not (self.is_file or self.is_dir):  # noqa: PTH110 - False for a broken link
+            raise UsageError(f"{plain(os.fsencode(self.path.absolute()))} is not a file or folder: name one of these")
 
     def holds(self, name: str) -> bool:
         """Whether anything of this name is in a folder, parts divided by "/"; "../" stands for the folder above."""

@@ -95,6 +95,8 @@ def is_table(listing: Listing) -> bool:
 def types_of(listing: Listing) -> dict[str, Any] | None:
     """The types of the columns of a Parquet file, of pyarrow; None where it cannot be read, of which whoever opens it
     says why."""
+    if not listing.is_file:
+        return None
     try:
         import pyarrow.parquet as pq
 
