@@ -15,11 +15,9 @@ from rawpack.pixels.geometry import covering
 from rawpack.transforms.followers import LEAST, cut, follow, misfit, moved
 from rawpack.transforms.step import Move
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions, are_texts
+from rawpack_packer.sources.fields import SHARE_SLACK, Boxes, BoxForm, Fractions, are_texts
 
 BAD_FIELD = "bad_field"
-_SHARE_SLACK = 0.01
-"""How far YOLO's relative coordinates may exceed 1 before they are rejected: they are probably pixels."""
 
 
 def as_stored(name: str, value: object, field: Field) -> str | NDArray[Any]:
@@ -151,8 +149,8 @@ def _corners(name: str, rows: NDArray[np.float64], form: BoxForm, size: tuple[in
     if form == "yolo":
         made = np.concatenate([rows[:, 1:5], rows[:, :1]], axis=1)
         shares = made[:, :4]
-        if (shares > 1 + _SHARE_SLACK).any():
-            wrong = float(shares[shares > 1 + _SHARE_SLACK][0])
+        if len(outside := shares[(shares > 1 + SHARE_SLACK) | (shares < -SHARE_SLACK)]):
+            wrong = float(outside[0])
             raise DecodeError(
                 BAD_FIELD, f"{name} has the value {wrong:g}; YOLO boxes are fractions of the image, from 0 to 1"
             )

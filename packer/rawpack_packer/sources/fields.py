@@ -57,6 +57,9 @@ _MOST_AXES = 16
 _MOST_VALUES = 1 << 40
 """Values of one sample. No machine has the memory for more."""
 
+SHARE_SLACK = 0.01
+"""How far outside of 0 to 1 shares of the image may be, as for Ultralytics: tools round. Others are probably pixels."""
+
 
 Displacement = Literal["flow", "disparity"]
 _DISPLACEMENTS: Mapping[Displacement, str] = {

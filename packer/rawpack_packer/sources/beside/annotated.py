@@ -219,7 +219,7 @@ def _pair_formats(seen: Seen) -> dict[str, str]:
 
 
 def _pairs(seen: Seen) -> str:
-    from rawpack_packer.sources.detection.yolo import label_of
+    from rawpack_packer.sources.detection.yolo import label_files
 
     formats = _pair_formats(seen)
     if not formats:
@@ -236,7 +236,7 @@ def _pairs(seen: Seen) -> str:
             cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
         case _ if seen.in_archive:
             cure = "see docs/how-to/pack-webdataset.md#fields"
-        case "yolo" if all(label_of(f"{text_of(one)}x.png") == f"{text_of(one)}x.txt" for one in seen.filled):
+        case "yolo" if label_files(Path(seen.path), text_of(image)) == [text_of(file)]:
             cure = f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes{lost}"
         case "yolo":
             cure = _YOLO_PAGE
