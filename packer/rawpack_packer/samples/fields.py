@@ -91,8 +91,8 @@ def boxes_by_recipe(
     """The boxes that are stored for a sample: (n, k), with the field's dtype; and which of the given ones they are.
 
     value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the upright image before
-    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut", "boxes_outside"
-    or "boxes_empty" for each such box. Raises DecodeError for an invalid row.
+    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut", "boxes_outside",
+    "boxes_empty" or "boxes_cropped" for each such box. Raises DecodeError for an invalid row.
     """
     drawn = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
     if drawn.size not in (None, size):
@@ -112,6 +112,11 @@ def boxes_by_recipe(
     empty = (corners[:, 2:] - corners[:, :2] < LEAST).any(axis=1)
     notes += ["boxes_cut"] * int(beyond.sum()) + ["boxes_outside"] * int((~kept & ~empty).sum())
     notes += ["boxes_empty"] * int(empty.sum())
+    if recipe.target is not None and recipe.fit == "cover" and recipe.crop is None:
+        in_image, there = cut(boxes[:, :4], (0.0, 0.0, float(size[1]), float(size[0])))
+        whole_boxes = moved(in_image, move)
+        stored, left = cut(whole_boxes, (0.0, 0.0, float(after[1]), float(after[0])))
+        notes += ["boxes_cropped"] * int((there & (~left | (np.abs(stored - whole_boxes) > LEAST).any(axis=1))).sum())
     boxes[:, :4] = inside
     return np.asarray(as_stored(name, boxes[kept], field)), kept
 

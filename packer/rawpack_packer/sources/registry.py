@@ -135,7 +135,8 @@ _ROWS = (
     ),
     SourceKind(
         name="lmdb", open="lmdb.source:LmdbSource",
-        reads="LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe",
+        reads="LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe; of pixels of one size",
+        options=("array", "fields"),
         signs=[Signs(file=r"\.(lmdb|mdb)$"), Signs(strength=Strength.CONTENT, contains=("data.mdb",))],
     ),
     SourceKind(

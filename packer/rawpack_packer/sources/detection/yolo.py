@@ -29,7 +29,7 @@ from rawpack_packer.sources.detection import (
     without_files,
 )
 from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
-from rawpack_packer.sources.fields import SHARE_SLACK, FieldKind
+from rawpack_packer.sources.fields import SHARE_SLACK, FieldKind, clipped_line
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
 from rawpack_packer.sources.listing.lines import BadListingError, fault
@@ -117,7 +117,7 @@ class YoloSource(BoxSource):
             fields=kinds,
             classes=names,
             options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
-            problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *reader.problems()),
+            problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *clipped_line(reader.clipped)),
         )
         files = Files(str(pictures.root), texts_of(pictures.paths), pictures.states)
         states = np.concatenate([np.array(reader.states, np.int64), *pictures.lists])
@@ -260,13 +260,6 @@ class _LabelReader:
         self.states.append(state)
         self._lengths.append(len(rows))
         self.polygons.end()
-
-    def problems(self) -> list[str]:
-        """A line for numbers that were clipped."""
-        what = (
-            f"{count(self.clipped, 'box', 'boxes')} with a number up to {SHARE_SLACK} outside of 0 to 1, clipped to it"
-        )
-        return [what] if self.clipped else []
 
     def boxes(self) -> RaggedColumn:
         """The boxes of all images, as in the files."""
