@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import filesystem, refuse_url
+from rawpack_packer.errors import stand_in
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
@@ -247,6 +248,8 @@ def open_source(
     opening = _SourceOpening(Listing(path, spool), options, spool, progress)
     if kind in KINDS and kind != "store" and not opening.is_there(kind):
         raise missing(os.fspath(path))
+    if instead := stand_in(opening.listing.head):
+        raise UsageError(f"{plain(os.fspath(path))} is {instead}")
     source = opening.detect() if kind is None else opening.open(kind)
     return source if pattern is None else join_path_fields(source, pattern)
 
