@@ -38,6 +38,7 @@ COUNTS = {
     "reencoded": "images that --quality keep had to re-encode",
     "decoder_warnings": "JPEG files with stray bytes that the decoder skipped: worth a look",
     "boxes_cut": "boxes that reached beyond the stored image and were cut to it",
+    "boxes_cropped": "boxes that the crop to the size cut or left out: --fit whole keeps all",
     "boxes_outside": "boxes entirely outside the stored image, left out",
     "boxes_empty": "boxes without a width or height, left out",
     "classes_of_one": "classes with a single image",

@@ -100,6 +100,17 @@ def reading(where: str) -> Iterator[None]:
         raise UsageError(f"{where} cannot be read: {reason_of(error)}") from error
 
 
+def stand_in(head: bytes) -> str:
+    """What a file is that only stands for the one that was meant, and the cure; "" for any other. head: its first
+    bytes."""
+    start = head[:256].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith(b"version https://git-lfs"):
+        return "a pointer of Git LFS, not the file itself: `git lfs pull` in its repository fetches that"
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "a page of HTML, not the file itself: download that again"
+    return ""
+
+
 def reason_of(error: OSError) -> str:
     """The error without its path, which differs between machines."""
     return f"[Errno {error.errno}] {error.strerror}"

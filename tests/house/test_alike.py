@@ -139,7 +139,7 @@ def test_a_column_declared_as_images_holds_further_images(kind: str, tmp_path: P
         opened(table, fields={"nothing": "image"})
 
 
-@pytest.mark.parametrize("kind", ["tar", "zip", "lmdb", "recordio", "yolo", "video", "store"])
+@pytest.mark.parametrize("kind", ["tar", "zip", "recordio", "yolo", "video", "store"])
 def test_sources_without_fields_of_the_users_own_refuse_further_images(kind: str, tmp_path: Path) -> None:
     """In the words by which they refuse all declarations."""
     source = made(kind, tmp_path, [0, 1], pictures("0.png", "1.png"))

@@ -162,7 +162,6 @@ CASES = (
         "pets",
         {**images("pets/{plain,images}/a.jpg"), **texts(BOX, "pets/{plain,images}/a.txt")},
         {"kind": "yolo"},
-        wrong="the boxes beside images in images/ are lost",
     ),
     Case(
         "YOLO in two folders that are named",

@@ -173,7 +173,6 @@ CASES = (
         "low",
         {**images("low/{0,1}.png"), **{f"flow/{n}.npy": npy(np.zeros((8, 8, 2), np.float32)) for n in range(2)}},
         {"images": ("flow=flow",)},
-        wrong="a column of a table may name arrays, and a folder may not",
     ),
     Case("the kind is named", "photos", CLASSES, {"kind": "folder"}),
 )

@@ -53,6 +53,9 @@ def records(count: int = 2, start: int = 0, **more: Any) -> bytes:
     )
 
 
+_ROWS = np.array([[1, 0.5, 0.5, 0.25, 0.5], [0, 0.25, 0.5, 0.5, 1.004]]).tobytes()
+
+
 def _lmdb(values: Mapping[str, bytes], *, subdir: bool = True) -> Callable[[Path], None]:
     def make(root: Path) -> None:
         with lmdb.open(str(root / "set.lmdb"), map_size=1 << 20, subdir=subdir) as made, made.begin(write=True) as put:
@@ -342,8 +345,23 @@ CASES = (
         "an LMDB of images and rows of numbers",
         "set.lmdb",
         _lmdb({"a.jpg": image(".jpg"), "a.txt": np.arange(10.0).tobytes()}),
-        wrong="the rows of five are lost",
     ),
+    Case(
+        "an LMDB of boxes", "set.lmdb", _lmdb({"a.jpg": image(".jpg"), "a.txt": _ROWS}), {"fields": ("boxes=txt:yolo",)}
+    ),
+    Case(
+        "an LMDB of boxes and of other rows",
+        "set.lmdb",
+        _lmdb({**{f"{n}.png": image() for n in "ab"}, "a.box": _ROWS, "b.box": np.arange(10.0).tobytes()}),
+        {"fields": ("boxes=box:yolo",)},
+    ),
+    Case(
+        "an LMDB of pixels and boxes",
+        "set.lmdb",
+        _lmdb({"a.raw": bytes(8 * 6 * 3), "a.ann": _ROWS}),
+        {"fields": ("boxes=ann:yolo",), "array": "image=raw:8x6"},
+    ),
+    Case("an LMDB of pixels of a size", "set.lmdb", _lmdb({"a": bytes(8 * 6), "b": b"1"}), {"array": "image=8x6"}),
     Case("an empty LMDB", "set.lmdb", _lmdb({})),
     Case("a store", "store", _store),
     Case("a set of stores", "store", _set_of_stores),

@@ -23,6 +23,7 @@ from running import pack, run_here
 from test_source_conformance import write_again
 
 from rawpack import Reader
+from rawpack import pack as pack_store
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources import Source, open_source
@@ -426,3 +427,65 @@ def test_inspect_says_which_scheme_it_is(tmp_path: Path) -> None:
         assert words in ran.out.splitlines()[0]
         assert ["samples", "3"] in [line.split() for line in ran.out.splitlines()]
         assert f"rawpack pack {tmp_path / name} DST" in ran.out
+
+
+def rows(*boxes: tuple[float, ...]) -> bytes:
+    return np.array(boxes, np.float64).tobytes()
+
+
+@pytest.mark.parametrize("end", ["txt", "box", "json", "label"])
+def test_rows_of_numbers_are_boxes_that_move_with_crops(end: str, tmp_path: Path) -> None:
+    """Whatever follows the dot; also where an image has so many that its value is read apart. Half of a wide image is
+    cut by a square: its boxes are twice as wide and lose what is outside."""
+    many = [(k % 3, 0.5, 0.5, 0.25, 0.5) for k in range(200)]
+    values = {
+        b"a.jpg": jpeg(tmp_path, 0, 20, 40),
+        f"a.{end}".encode(): rows((1, 0.25, 0.5, 0.5, 1), (0, 0.5, 0.5, 0.25, 0.5)),
+        b"b.jpg": jpeg(tmp_path, 1, 20, 40), f"b.{end}".encode(): rows(*many),
+        b"c.jpg": jpeg(tmp_path, 2, 20, 40), f"c.{end}".encode(): b"",
+    }  # fmt: skip
+    pack_store(write(tmp_path / "set", values), tmp_path / "store", fields=[f"boxes={end}:yolo"], size=20, workers=0)
+    with Reader(tmp_path / "store") as reader:
+        found = [np.array(sample["boxes"]).tolist() for sample in reader]
+    assert found[0] == [[0, 0, 10, 20, 1], [5, 5, 15, 15, 0]]
+    assert found[1] == [[5, 5, 15, 15, k % 3] for k in range(200)]
+    assert found[2] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (rows((1, 0.5, 0.5, 0.5, 1.5)), "key b.txt: row 0 is 1, 0.5, 0.5, 0.5, 1.5, and not a class number, x, y"),
+        (rows((0.5, 0.5, 0.5, 0.5, 0.5)), "key b.txt: row 0 is 0.5, 0.5, 0.5, 0.5, 0.5, and not a class number"),
+        (rows((1, 0.5, float("nan"), 0.5, 0.5)), "key b.txt: row 0 is 1, 0.5, nan, 0.5, 0.5"),
+        (np.ones(5, np.float32).tobytes(), "key b.txt: 20 bytes are not rows of five float64"),
+    ],
+)
+def test_other_rows_reject_their_image(value: bytes, words: str, tmp_path: Path) -> None:
+    """Numbers that are something else are not guessed at."""
+    good = rows((1, 0.5, 0.5, 0.5, 1.005))
+    values = {b"a.jpg": jpeg(tmp_path, 0), b"a.txt": good, b"b.jpg": jpeg(tmp_path, 1), b"b.txt": value}
+    opened = open_source(write(tmp_path / "set", values), fields=["boxes=txt:yolo"])
+    with pytest.raises(DecodeError, match=f"bad_field: boxes: {re.escape(words)}"):
+        opened[1]
+    assert opened[0].fields["boxes"].rows.tolist() == [[1, 0.5, 0.5, 0.5, 1]]  # type: ignore[union-attr]
+    assert opened.info.problems == ("1 box with a number up to 0.01 outside of 0 to 1, clipped to it",)
+    with pytest.raises(UsageError, match=re.escape(words.replace("key b", "key a"))):
+        open_source(write(tmp_path / "none", {**values, b"a.txt": value}), fields=["boxes=txt:yolo"])
+
+
+@pytest.mark.parametrize("options", [[], ["--field", "boxes=txt:yolo"]])
+def test_pixels_and_boxes_are_asked_for(options: list[str], tmp_path: Path) -> None:
+    """The size of pixels is not guessed: 27 x 48 pixels are as many as 36 x 36. What is printed leads to the boxes."""
+    pixels = np.random.default_rng(0).integers(0, 256, (27, 48, 3), np.uint8)
+    where = write(tmp_path / "set", {b"a.jpg": pixels.tobytes(), b"a.txt": rows((1, 0.5, 0.5, 0.5, 0.5))})
+    ran = run_here("pack", *options, where, tmp_path / "s")
+    assert ran.code == 2
+    assert ("--array image=jpg:HEIGHTxWIDTH" if options else "add --field boxes=txt:yolo;") in ran.err
+    assert "36" not in ran.err
+    for said, image in ("27x48", pixels), ("27x48:bgr", pixels[..., ::-1]):
+        opened = open_source(where, fields=["boxes=txt:yolo"], array=f"image=jpg:{said}")
+        np.testing.assert_array_equal(opened[0].image, image)
+    other = open_source(where, fields=["boxes=txt:yolo"], array="image=jpg:36x37")
+    with pytest.raises(DecodeError, match="3,888 bytes are not 36 x 37 pixels of 1 or 3 bytes"):
+        other[0]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack.system.memory import keep_freed_memory
+from rawpack_packer.errors import stand_in
 from rawpack_packer.images import jpeg, png
 from rawpack_packer.images.header import (
     KNOWN_ONLY,
@@ -55,7 +56,9 @@ def read_header(data: bytes) -> ImageHeader:
     if format == KNOWN_ONLY:
         raise DecodeError("unsupported", "JPEG XL or PSD")
     if format is None:
-        raise DecodeError("not_an_image", "its first bytes are of no known image type")
+        instead = stand_in(data)
+        what = f"it is {instead}" if instead else "its first bytes are of no known image type"
+        raise DecodeError("not_an_image", what)
     try:
         if format in _OWN:
             return _OWN[format](data)

@@ -37,6 +37,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
 from rawpack_packer.sources import AnnotatedError, Source, is_there, stop_above_splits
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
+from rawpack_packer.sources.beside.annotated import coco_splits
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import in_split
@@ -174,8 +175,8 @@ def splits_job(
     where = destinations.local_folder(destination, cure)
     names, amounts = _asked(splits, holdout)
 
-    def opened(part: Any, split: str | None = None, named: str = "") -> Source:
-        about = source_options
+    def opened(part: Any, split: str | None = None, named: str = "", **more: str) -> Source:
+        about = {**source_options, **more}
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(
@@ -207,7 +208,12 @@ def splits_job(
     if divided is not None:
         sources = one_numbering({name: opened(part, named=name) for name, part in divided.items()})
     elif names is not None:
-        root = os.fspath(source)
+        root, by_kind = os.fspath(source), source_options.get("kind")
+        of_coco = coco_splits(Listing(root)) if by_kind in (None, "coco") and not is_url(root) else {}
+        if set(names) <= of_coco.keys():
+            files = {name: of_coco[name] for name in names}
+            sources = one_numbering({name: opened(str(file), images=str(at)) for name, (file, at) in files.items()})
+            return Splits(where, sources, chosen, made, run_options)
         if source_options.get("kind") is None and source_options.get("labels_file") is None:
             try:
                 stop_above_splits(root, names)

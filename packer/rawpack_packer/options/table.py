@@ -243,7 +243,7 @@ SOURCE: tuple[Option, ...] = (
         'pixels, "mask" for labels of its pixels, "array" for what has its height '
         'and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or (dtype, shape). HDF5 and files of '
         'arrays: "image", "flow", "disparity", "mask" and "array". WebDataset: the members to store as fields: ["txt", '
-        '"width=json.width"].',
+        '"width=json.width"]. LMDB: "boxes=txt:yolo", keys whose values are float64 rows of boxes.',
     ),
     _source(
         name="key_pattern", metavar="PATTERN",
@@ -316,7 +316,7 @@ SOURCE: tuple[Option, ...] = (
         short="Arrays to pack: image=train/x,label=train/y",
         help="Arrays to pack from an HDF5 or .npz file, as NAME=ARRAY: image=train/x,label=train/y. :chw after "
         "the images' name (image=train/x:chw), or alone, also for .npy, says that channels come first and moves them "
-        "to the end; :hwc keeps the axes as they are.",
+        "to the end; :hwc keeps the axes as they are. LMDB: image=jpg:HEIGHTxWIDTH, keys whose values are pixels.",
         default="all arrays, where the names or shapes tell", annotation="str | Sequence[str] | Mapping[str, str]",
         doc='of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. For these '
         'and `.npy`, ":chw" after the images\' name, or alone, says that their channels come first and moves them to '

@@ -15,11 +15,9 @@ from rawpack.pixels.geometry import covering
 from rawpack.transforms.followers import LEAST, cut, follow, misfit, moved
 from rawpack.transforms.step import Move
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources.fields import Boxes, BoxForm, Fractions, are_texts
+from rawpack_packer.sources.fields import SHARE_SLACK, Boxes, BoxForm, Fractions, are_texts
 
 BAD_FIELD = "bad_field"
-_SHARE_SLACK = 0.01
-"""How far YOLO's relative coordinates may exceed 1 before they are rejected: they are probably pixels."""
 
 
 def as_stored(name: str, value: object, field: Field) -> str | NDArray[Any]:
@@ -93,8 +91,8 @@ def boxes_by_recipe(
     """The boxes that are stored for a sample: (n, k), with the field's dtype; and which of the given ones they are.
 
     value: `Boxes`, or an array of rows left, top, right, bottom, ... size: (height, width) of the upright image before
-    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut", "boxes_outside"
-    or "boxes_empty" for each such box. Raises DecodeError for an invalid row.
+    the recipe. times: see `recipe.fields.times_of`, of that image. notes: gets a "boxes_cut", "boxes_outside",
+    "boxes_empty" or "boxes_cropped" for each such box. Raises DecodeError for an invalid row.
     """
     drawn = value if isinstance(value, Boxes) else Boxes(np.asarray(value), "xyxy")
     if drawn.size not in (None, size):
@@ -114,6 +112,11 @@ def boxes_by_recipe(
     empty = (corners[:, 2:] - corners[:, :2] < LEAST).any(axis=1)
     notes += ["boxes_cut"] * int(beyond.sum()) + ["boxes_outside"] * int((~kept & ~empty).sum())
     notes += ["boxes_empty"] * int(empty.sum())
+    if recipe.target is not None and recipe.fit == "cover" and recipe.crop is None:
+        in_image, there = cut(boxes[:, :4], (0.0, 0.0, float(size[1]), float(size[0])))
+        whole_boxes = moved(in_image, move)
+        stored, left = cut(whole_boxes, (0.0, 0.0, float(after[1]), float(after[0])))
+        notes += ["boxes_cropped"] * int((there & (~left | (np.abs(stored - whole_boxes) > LEAST).any(axis=1))).sum())
     boxes[:, :4] = inside
     return np.asarray(as_stored(name, boxes[kept], field)), kept
 
@@ -151,8 +154,8 @@ def _corners(name: str, rows: NDArray[np.float64], form: BoxForm, size: tuple[in
     if form == "yolo":
         made = np.concatenate([rows[:, 1:5], rows[:, :1]], axis=1)
         shares = made[:, :4]
-        if (shares > 1 + _SHARE_SLACK).any():
-            wrong = float(shares[shares > 1 + _SHARE_SLACK][0])
+        if len(outside := shares[(shares > 1 + SHARE_SLACK) | (shares < -SHARE_SLACK)]):
+            wrong = float(outside[0])
             raise DecodeError(
                 BAD_FIELD, f"{name} has the value {wrong:g}; YOLO boxes are fractions of the image, from 0 to 1"
             )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import DTYPES, FIELD_NAME, Field, can_displace
 from rawpack.errors import UsageError
 from rawpack_packer.sources.times import TextOnly, plain_text
+from rawpack_packer.text import count
 
 BoxForm = Literal["xyxy", "xywh", "yolo"]
 """How a source writes boxes, one per row. "xyxy": left, top, right, bottom; "xywh": left, top, width, height; both in
@@ -56,6 +57,15 @@ _MOST_AXES = 16
 """Of one sample, in any store."""
 _MOST_VALUES = 1 << 40
 """Values of one sample. No machine has the memory for more."""
+
+SHARE_SLACK = 0.01
+"""How far outside of 0 to 1 shares of the image may be, as for Ultralytics: tools round. Others are probably pixels."""
+
+
+def clipped_line(boxes: int) -> list[str]:
+    """A line for the boxes that had such a share, which was clipped."""
+    what = f"{count(boxes, 'box', 'boxes')} with a number up to {SHARE_SLACK} outside of 0 to 1, clipped to it"
+    return [what] if boxes else []
 
 
 Displacement = Literal["flow", "disparity"]

@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -22,6 +22,7 @@ from rawpack_packer.errors import (
     is_no_fault_of_data,
     is_of_system,
     reason_of,
+    stand_in,
     stop_if_of_any_file,
     twice,
 )
@@ -328,6 +329,11 @@ def parsing(where: str, path: str, kind: str) -> Iterator[None]:
         if is_of_system(error):
             number = errno_of(error) or 0
             raise UsageError(f"{where} cannot be read: {reason_of(OSError(number, os.strerror(number)))}") from error
+        head = b""
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            head = file.read(256)
+        if instead := stand_in(head):
+            raise UsageError(f"{where} is {instead}") from error
         raise UsageError(f"{where} cannot be read as {kind}: {fault_of(error, path)}") from error
 
 

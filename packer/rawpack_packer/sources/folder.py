@@ -128,7 +128,8 @@ class FolderSource(BaseSource):
         if detected and labels_file is None:
             refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         if images or fields:
-            scanned = partial(scan_folder, wanted=wanted_images(), progress=progress, skip_unreadable=skip_unreadable)
+            wanted = wanted_images(arrays=True)
+            scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
         inside = Path(where, labels_file or "")
         self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
@@ -249,11 +250,12 @@ def _first_image(listing: Listing) -> FolderScan:
     return scan_folder(listing, wanted_images(), skip_unreadable=True, most=1)
 
 
-def wanted_images() -> Wanted:
-    """Which files of a folder are images."""
-    from rawpack_packer.images import sniff
+def wanted_images(*, arrays: bool = False) -> Wanted:
+    """Which files of a folder are images. arrays: also those of numpy's own, `.npy`."""
+    from rawpack_packer.images import npy, sniff
 
-    return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
+    looked_for = (lambda head: sniff(head) or npy.is_npy(head)) if arrays else sniff
+    return Wanted(EXTENSIONS, looked_for, 32, VIDEO_EXTENSIONS, "videos")
 
 
 class DividedError(UsageError):

@@ -23,8 +23,8 @@ Size = Annotated[int, Meta(ge=0, le=_INT64)]
 """Bytes."""
 Pixels = Annotated[float, Meta(ge=-_FAR, le=_FAR)]
 """A coordinate, which may be outside the image."""
-Id = int | float | str
-"""What names something: 1.0 is 1."""
+Id = int | float | bool | str
+"""What names something: 1.0 is 1, and so is true."""
 
 
 def side(text: str) -> int:

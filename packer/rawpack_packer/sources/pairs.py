@@ -119,7 +119,7 @@ def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan])
     stems = [_stem(files.path(i)) for i in range(len(files))]
     at = np.array([numbers.get(stem, -1) for stem in stems], np.int64)
     if (at < 0).all():
-        holds = f"contains {found.key(0)}" if numbers else "contains no image"
+        holds = f"contains {found.key(0)}" if numbers else "contains no image or .npy"
         raise UsageError(
             f"{opt.images(shown)}: no image of {plain(files.root)} has a partner there: the first image is "
             f"{plain(files.key(0))}, and {shown} {plain(holds)}. Both need the same path, but for the extension; a "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import filesystem, refuse_url
+from rawpack_packer.errors import stand_in
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
@@ -135,7 +136,8 @@ _ROWS = (
     ),
     SourceKind(
         name="lmdb", open="lmdb.source:LmdbSource",
-        reads="LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe",
+        reads="LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe; of pixels of one size",
+        options=("array", "fields"),
         signs=[Signs(file=r"\.(lmdb|mdb)$"), Signs(strength=Strength.CONTENT, contains=("data.mdb",))],
     ),
     SourceKind(
@@ -246,6 +248,8 @@ def open_source(
     opening = _SourceOpening(Listing(path, spool), options, spool, progress)
     if kind in KINDS and kind != "store" and not opening.is_there(kind):
         raise missing(os.fspath(path))
+    if instead := stand_in(opening.listing.head):
+        raise UsageError(f"{plain(os.fspath(path))} is {instead}")
     source = opening.detect() if kind is None else opening.open(kind)
     return source if pattern is None else join_path_fields(source, pattern)
 

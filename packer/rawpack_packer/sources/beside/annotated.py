@@ -59,7 +59,7 @@ _MOST_SHOWN = 3
 _MOST_TRIED, _MOST_LISTED = 200, 2000
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
-_CAPTIONS = "captions_"
+_CAPTIONS, _WITH_BOXES = "captions_", "instances_"
 _NO_BOXES = (_CAPTIONS, "panoptic_", "image_info_")
 """How the names of those of COCO's JSON files begin that have no boxes."""
 _FILE_NAME = re.compile(rb'"file_name"\s*:\s*"([^"\\]{1,400})"')
@@ -171,18 +171,43 @@ def refuse_tables(listing: Listing) -> None:
         raise AnnotatedError(tables_beside(seen, tables))
 
 
+def coco_splits(root: Listing) -> dict[str, tuple[Path, Path]]:
+    """Name of a folder of images -> COCO's JSON, which lists them with boxes, and the folder. Files are looked for in
+    the folder of all and in those in it; of several that list the same images, names decide."""
+    from rawpack_packer.sources.detection.coco import folder_of_images
+
+    folders = [root, *(root / name for name, is_dir in sorted(root.names.items())[:_MOST_TRIED] if is_dir)]
+    every = [folder / name for folder in folders for name in sorted(folder.names) if name.lower().endswith(".json")]
+    splits = dict[str, tuple[Path, Path]]()
+    for file in sorted(every[:_MOST_TRIED], key=lambda one: not one.path.name.startswith(_WITH_BOXES)):
+        named = _FILE_NAME.search(file.head)
+        if named and _is_coco(file.head) and not file.path.name.startswith(_NO_BOXES):
+            folder = folder_of_images(file.path, name := text_of(named[1]))
+            if folder != root.path and (folder / name).is_file():
+                splits.setdefault(folder.name, (file.path, folder))
+    return splits
+
+
+def _is_coco(head: bytes) -> bool:
+    return any(key.search(head) and word in head for key, word in _COCO)
+
+
 def _coco(seen: Seen) -> str:
+    from rawpack_packer.sources.folder import split_order
+
     files = [one for one in seen.beside.singles if one.lower().endswith(b".json")][:_MOST_TRIED]
-    heads = {one: seen.images.head(one) for one in files}
-    coco = [one for one in files if any(key.search(heads[one]) and word in heads[one] for key, word in _COCO)]
+    coco = [one for one in files if _is_coco(seen.images.head(one))]
     if not coco:
         return ""
     names = {one: text_of(one).rpartition("/")[2] for one in coco}
     with_boxes = [one for one in coco if not names[one].startswith(_NO_BOXES)]
+    splits = [] if seen.in_archive or not with_boxes else sorted(coco_splits(Listing(seen.path)), key=split_order)
     read = with_boxes or [one for one in coco if names[one].startswith(_CAPTIONS)]
     commands = [(one, told) for one in read if (told := _coco_command(seen, one))]
     cure = _COCO_PAGE if read else "rawpack reads COCO's boxes and captions, and no panoptic masks"
-    if commands:
+    if len(splits) > 1:
+        cure = f"{command('--splits', ','.join(splits), seen.path)} packs images with their boxes"
+    elif commands:
         which = f" of {plain(text_of(commands[0][0]))}" if len(coco) > 1 else ""
         cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
     files_of = "COCO's JSON" if len(coco) == 1 else "COCO's JSON files"
@@ -219,7 +244,7 @@ def _pair_formats(seen: Seen) -> dict[str, str]:
 
 
 def _pairs(seen: Seen) -> str:
-    from rawpack_packer.sources.detection.yolo import label_of
+    from rawpack_packer.sources.detection.yolo import label_files
 
     formats = _pair_formats(seen)
     if not formats:
@@ -236,7 +261,7 @@ def _pairs(seen: Seen) -> str:
             cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
         case _ if seen.in_archive:
             cure = "see docs/how-to/pack-webdataset.md#fields"
-        case "yolo" if all(label_of(f"{text_of(one)}x.png") == f"{text_of(one)}x.txt" for one in seen.filled):
+        case "yolo" if label_files(Path(seen.path), text_of(image)) == [text_of(file)]:
             cure = f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes{lost}"
         case "yolo":
             cure = _YOLO_PAGE

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
 import xxhash
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.errors import reading, reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo
@@ -38,8 +38,9 @@ from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, 
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
+from rawpack_packer.sources.table.objects import all_faulty
 from rawpack_packer.sources.table.source import TableSource
-from rawpack_packer.text import count, lines_in, listed, plain
+from rawpack_packer.text import lines_in, listed, plain
 
 _ROWS = 1 << 14
 T = TypeVar("T")
@@ -70,37 +71,18 @@ class BoxSource(TableSource):
         assert isinstance(boxes, RaggedColumn)
         lengths = np.diff(boxes.ends)
         faulty = np.array([*faults], np.int64)
-        if faults and not np.delete(lengths, faulty).any():
-            first, *more = faults.values()
-            rest = f"; nor can the annotations of {count(len(more), 'other image')} be read" if more else ""
-            raise BadListingError(f"{info.root}: {plain(first)}{rest}")
+        if wrong := all_faulty(lengths, faults):
+            raise BadListingError(f"{info.root}: {wrong}")
         empty = empty_classes(info.classes, boxes.classes())
         without = (lengths == 0) & (files.states[:, 0] != NOT_SCANNED)
         without[faulty] = False
         counts = {**info.counts, "no_boxes": int(without.sum()), "empty_classes": len(empty)}
         if faults:
-            columns = {**columns, "boxes": _FaultyColumn(boxes, faults)}
+            columns = {**columns, "boxes": replace(boxes, faults=faults)}
         super().__init__(replace(info, empty_classes=empty, counts=counts), files.paths, files, columns, states)
 
     def unread(self) -> Rows:
         return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FaultyColumn:
-    """Boxes, where those of some images cannot be read. faults: see `BoxSource`."""
-
-    column: Column
-    faults: Mapping[int, str]
-
-    def value(self, i: int, /) -> Any:
-        if i in self.faults:
-            raise DecodeError("bad_field", self.faults[i])
-        return self.column.value(i)
-
-    def pick(self, rows: Rows, /) -> _FaultyColumn:
-        faults = {k: self.faults[row] for k, row in enumerate(rows.tolist()) if row in self.faults}
-        return _FaultyColumn(self.column.pick(rows), faults)
 
 
 def read_whole(listing: Listing, where: str, declared: str = "") -> tuple[bytes, Rows]:

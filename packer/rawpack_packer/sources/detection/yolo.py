@@ -29,7 +29,7 @@ from rawpack_packer.sources.detection import (
     without_files,
 )
 from rawpack_packer.sources.detection.ultralytics import DataYaml, is_data_yaml, read_list, read_yaml
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.fields import SHARE_SLACK, FieldKind, clipped_line
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.folder import is_split
 from rawpack_packer.sources.listing.lines import BadListingError, fault
@@ -41,8 +41,6 @@ from rawpack_packer.text import count, plain
 _SPLITS = ("train", "val", "valid", "test")
 _IMAGES = ("images", "JPEGImages")
 _VALUES = ("class", "x", "y", "width", "height")
-_HAIR = 0.01
-"""How far outside of 0 to 1 a number may be, as for Ultralytics: tools round."""
 _NAME_FILES = ("classes.txt", "obj.names")
 _YAML = ("data.yaml", "dataset.yaml", "data.yml")
 
@@ -59,9 +57,9 @@ def is_yolo(listing: Listing) -> bool:
 class YoloSource(BoxSource):
     """Images, each with the boxes, polygons or keypoints of its text file.
 
-    The file of `images/train/a.jpg` is `labels/train/a.txt`; an image that is not in a folder `images` or `JPEGImages`
-    has it next to itself. An image without a file, or with an empty one, has no boxes. Class names come from
-    `classes.txt`, `obj.names` or `data.yaml` in the folder; those of a split, such as `train`, may be next to it.
+    The file of `images/train/a.jpg` is `labels/train/a.txt`, or, where there is none, that next to the image. An image
+    without a file, or with an empty one, has no boxes. Class names come from `classes.txt`, `obj.names` or `data.yaml`
+    in the folder; those of a split, such as `train`, may be next to it.
 
     Fields: `boxes`; `keypoints`, if a data.yaml has `kpt_shape`; `polygons`, if any file has one.
     `counts`: no_boxes (images), empty_classes, and those of `FolderSource` that count files.
@@ -92,17 +90,17 @@ class YoloSource(BoxSource):
         names = None if pictures.yaml is None else pictures.yaml.names
         names = classes_of(classes) if classes is not None else names or _names(pictures.named)
         keypoints, mirror = (None, ()) if data_yaml is None else (data_yaml.keypoints, data_yaml.mirror)
-        label = label_of if labels_dir is None else partial(label_in, labels_dir)
+        label = partial(label_files, pictures.root, labels=labels_dir)
         reader = _LabelReader(pictures.root, where, math.inf if names is None else len(names), keypoints)
         scanned = pictures.states[:, 0] != NOT_SCANNED
         for image, readable in zip(pictures.paths, scanned, strict=True):
-            reader.add(label(image) if readable else None)
+            reader.add(label(image) if readable else [])
         if not reader.files:
             first = pictures.paths[int(scanned.argmax())]
             raise UsageError(
                 f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
-                f"{plain(label(first))}; give the folder that contains images and labels, or both by {opt.images} and "
-                f"{opt.labels_dir}"
+                f"{plain(label(first)[0])}; give the folder that contains images and labels, or both by "
+                f"{opt.images} and {opt.labels_dir}"
             )
         kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
         columns: dict[str, Column] = {"boxes": reader.boxes()}
@@ -119,7 +117,7 @@ class YoloSource(BoxSource):
             fields=kinds,
             classes=names,
             options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
-            problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *reader.problems()),
+            problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *clipped_line(reader.clipped)),
         )
         files = Files(str(pictures.root), texts_of(pictures.paths), pictures.states)
         states = np.concatenate([np.array(reader.states, np.int64), *pictures.lists])
@@ -232,13 +230,18 @@ class _LabelReader:
         self._values, self._points = array("d"), array("d")
         self._lengths: list[int] = []
 
-    def add(self, name: str | None) -> None:
-        """Read the file of an image, by its path below the root; None where the image could not be looked at."""
-        data, state = (None, UNKNOWN) if name is None else read_annotation(self._root, name, self._where)
+    def add(self, names: Sequence[str]) -> None:
+        """Read the file of an image. names: as from `label_files`; none where the image could not be looked at."""
+        name, *others = names or ("",)
+        data, state = read_annotation(self._root, name, self._where) if name else (None, UNKNOWN)
         rows = list[list[float]]()
-        if name is not None and data is not None:
+        if data is not None:
             self.files += 1
             try:
+                for other in others:
+                    if read_annotation(self._root, other, self._where)[0] != data:
+                        cure = f"take out one, or name the folder of the other by {opt.labels_dir}"
+                        raise ValueError(f"{name} and {other} differ: {cure}")
                 lines = ((number, line.split()) for number, line in enumerate(data.splitlines(), 1))
                 rows = [self._row(name, number, cells) for number, cells in lines if cells]
             except BadListingError:  # of the names of classes, which are those of all images
@@ -257,11 +260,6 @@ class _LabelReader:
         self.states.append(state)
         self._lengths.append(len(rows))
         self.polygons.end()
-
-    def problems(self) -> list[str]:
-        """A line for numbers that were clipped."""
-        what = f"{count(self.clipped, 'box', 'boxes')} with a number up to {_HAIR} outside of 0 to 1, clipped to it"
-        return [what] if self.clipped else []
 
     def boxes(self) -> RaggedColumn:
         """The boxes of all images, as in the files."""
@@ -290,7 +288,7 @@ class _LabelReader:
             del shares[6::3]
         low, high = min(shares), max(shares)
         good = 0 <= values[0] < self._classes and values[0].is_integer() and all(one in (0, 1, 2) for one in visible)
-        if not good or low < -_HAIR or high > 1 + _HAIR or math.isnan(sum(shares)):
+        if not good or low < -SHARE_SLACK or high > 1 + SHARE_SLACK or math.isnan(sum(shares)):
             raise self._fault(name, number, cells)
         if low < 0 or high > 1:
             self.clipped += 1
@@ -332,7 +330,9 @@ class _LabelReader:
             elif called == "visibility":
                 wrong = "" if value in (0, 1, 2) else "is not 0, 1 or 2"
             else:
-                wrong = "" if -_HAIR <= value <= 1 + _HAIR else "is not a fraction of the image, from 0 to 1"
+                wrong = (
+                    "" if -SHARE_SLACK <= value <= 1 + SHARE_SLACK else "is not a fraction of the image, from 0 to 1"
+                )
             if wrong:
                 break
         # A link may lead out of the source, to values that its owner would not show.
@@ -343,30 +343,29 @@ class _LabelReader:
         return BadListingError(f"{self._where}: {plain(what)}") if beyond else ValueError(what)
 
 
-def _twins(images: Sequence[str], states: Sequence[tuple[int, int]], label: Callable[[str], str]) -> list[str]:
+def _twins(images: Sequence[str], states: Sequence[tuple[int, int]], files: Callable[[str], list[str]]) -> list[str]:
     """A line where images have one text file, as a.jpg and a.png do: Ultralytics, too, takes it for both. states: of
     the text file of each."""
     read = [image for image, state in zip(images, states, strict=True) if state != UNKNOWN]
-    twins = [(image, first) for first, *others in SharedFiles(read, label).several.values() for image in others]
+    several = SharedFiles(read, lambda image: files(image)[0]).several.values()
+    twins = [(image, first) for first, *others in several for image in others]
     if not twins:
         return []
     image, other = map(plain, twins[0])
     return [f"{count(len(twins), 'image has', 'images have')} the text file of another: {image} that of {other}"]
 
 
-def label_of(image: str) -> str:
-    """The path of the text file with the boxes of an image: the last folder `images` or `JPEGImages` is replaced by
-    `labels`. Without such a folder, the file is next to the image."""
-    parts = image.split("/")
+def label_files(root: Path, image: str, labels: str | os.PathLike[str] | None = None) -> list[str]:
+    """The text files with the boxes of an image, of which the first is read, and the others must be the same: that in
+    the folder `labels` that replaces the last `images` or `JPEGImages`, and the one next to the image. Those that are
+    there, or the first where none is. labels: the only folder of text files, with the same subfolders as the root."""
+    beside = os.path.splitext(image)[0] + ".txt"  # noqa: PTH122
+    if labels is not None:
+        return [os.path.join(os.path.abspath(labels), beside)]  # noqa: PTH100, PTH118
+    parts = beside.split("/")
     last = max((i for i, part in enumerate(parts[:-1]) if part in _IMAGES), default=None)
-    if last is not None:
-        parts[last] = "labels"
-    return os.path.splitext("/".join(parts))[0] + ".txt"  # noqa: PTH122
-
-
-def label_in(labels: str | os.PathLike[str], image: str) -> str:
-    """The same where the text files have a folder of their own, with the same subfolders as that of the images."""
-    return os.path.join(os.path.abspath(labels), os.path.splitext(image)[0] + ".txt")  # noqa: PTH100, PTH118, PTH122
+    files = [beside] if last is None else ["/".join([*parts[:last], "labels", *parts[last + 1 :]]), beside]
+    return [file for file in files if (root / file).exists()] or files[:1]
 
 
 def _beside(folder: Listing, names: Iterable[str]) -> Listing | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, islice
@@ -33,6 +34,7 @@ from rawpack_packer.sources.listing.lines import (
     of_cells,
     shown,
 )
+from rawpack_packer.sources.numbers import is_far
 from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
 from rawpack_packer.sources.table.columns import (
     Column,
@@ -44,7 +46,7 @@ from rawpack_packer.sources.table.columns import (
     joined,
     texts_of,
 )
-from rawpack_packer.sources.table.objects import Objects
+from rawpack_packer.sources.table.objects import Objects, all_faulty
 from rawpack_packer.sources.video import seconds
 from rawpack_packer.text import plain
 
@@ -102,6 +104,33 @@ class RawColumn:
     def at(self, row: int) -> str:
         """What messages call a row."""
         return self.place.at(int(self.lines[row]))
+
+    def place_of(self, row: int, what: str) -> str:
+        """What is wrong with the value of a row, for a reject, which names no folders."""
+        return str(replace(self.place, where="").fault(int(self.lines[row]), what)).removeprefix(": ")
+
+    def numbers(self, length: int, wrong: dict[int, str]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """(n, length): a number, or a list of several, in each row; and (n,): which are empty. wrong: gets the rows
+        with something else, and what is wrong; what was wrong before stays."""
+        if length == 1:
+            with suppress(BadListingError):
+                column = self.converted(FieldKind("float64"))[1]
+                assert isinstance(column, Numbers)  # there is one in each row
+                return column.values[:, None], np.isnan(column.values)
+        values = [*chain.from_iterable(self.values())]
+        found, empty = np.zeros((len(values), length)), np.zeros(len(values), np.bool_)
+        for row, value in enumerate(values):
+            numbers = [value] if length == 1 else value
+            empty[row] = value in (None, []) or value != value
+            if empty[row]:
+                continue
+            sound = isinstance(numbers, list) and len(numbers) == length
+            if sound and all(type(one) in (int, float) and not is_far(one) for one in numbers):
+                found[row] = numbers
+            else:
+                what = "a number" if length == 1 else f"a list of {length} numbers"
+                wrong.setdefault(row, self.place_of(row, f"{shown(value)} is not {what}"))
+        return found, empty
 
     def converted(self, declared: FieldKind | None, *, labels: bool = False) -> tuple[FieldKind, Column]:
         """The column of a field. labels: see `_NumberColumn.converted`. Raises BadListingError."""
@@ -239,6 +268,8 @@ class _NumberColumn:
 
     def __init__(self, column: RawColumn, declared: FieldKind | None) -> None:
         self._column, self._declared = column, declared
+        self._faults = dict[int, str]()
+        """Rows whose boxes cannot be read, and why."""
         if declared is not None:
             self._single, self._boolean = not declared.shape, False
             self._axes = tuple(n or 0 for n in declared.shape[1:])
@@ -278,7 +309,9 @@ class _NumberColumn:
         alike = lengths[0] > 0 and (lengths == lengths[0]).all()
         kind = self._declared or FieldKind(dtype.name, (int(lengths[0]) if alike else None, *self._axes))
         if kind.shape[0] is None:
-            return kind, RaggedColumn(values, ends_of(lengths), kind.boxes)
+            if wrong := all_faulty(lengths.astype(np.int64), self._faults):
+                raise BadListingError(f"{self._column.place.where}: {wrong}")
+            return kind, RaggedColumn(values, ends_of(lengths), kind.boxes, faults=self._faults)
         for row in np.flatnonzero(lengths != kind.shape[0])[:1]:
             raise self._column.fault(row, f"has {lengths[row]} values; {_named(kind)} was declared")
         return kind, Numbers(values.reshape(len(lengths), *kind.shape))
@@ -315,7 +348,10 @@ class _NumberColumn:
                         self._flat([value])
                     except _MisfitError as error:
                         raw = next(islice(chain.from_iterable(self._column), row + i, None))
-                        raise self._column.fault(row + i, self._why_not(error.types, value, raw)) from error
+                        wrong = self._why_not(error.types, value, raw)
+                        if self._declared is None or not self._declared.boxes:
+                            raise self._column.fault(row + i, wrong) from error
+                        lists[i], self._faults[row + i] = None, self._column.place_of(row + i, wrong)
                 flat = self._flat(lists)
             yield flat
             row += len(values)

@@ -19,7 +19,7 @@ from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
-from rawpack_packer.sources.listing.lines import of_cells, shown, unnamed_rows
+from rawpack_packer.sources.listing.lines import BadListingError, of_cells, shown, unnamed_rows
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -28,6 +28,7 @@ from rawpack_packer.sources.table.objects import (
     CLASS_NAMES,
     ObjectLists,
     Objects,
+    all_faulty,
     form_of,
     halves,
     in_lower_case,
@@ -48,7 +49,6 @@ _IDS = ("imageid", "image_id", "image", "img", "image_name", "img_id")
 _NO_CLASS = ["LabelName", "DisplayName"]
 """The first line of Open Images' file of names, from version 7 on."""
 _HAIR = 0.05
-_NO_BOX: tuple[object, ...] = ("", "[]", None, [])
 _OF_IMAGE = ("width", "height", "image_width", "image_height", "img_width", "img_height")
 
 
@@ -106,7 +106,12 @@ def by_image(
     image_of, firsts = images_of([raw[name] for name in found.images], len(lines))
     if names_video(raw[found.images[0]].first()) or (not found.sure and len(firsts) == len(lines)):
         return None
-    boxes, form, there, shown = _boxes(raw, found)
+    boxes, form, there, shown, wrong = _boxes(raw, found)
+    faults = {int(image_of[row]): what for row, what in sorted(wrong.items(), reverse=True)}
+    sound = ~np.isin(image_of[there], [*faults])
+    boxes, there = boxes[sound], there[sound]
+    if message := all_faulty(np.bincount(image_of[there], minlength=len(firsts)), faults):
+        raise BadListingError(f"{raw[found.sides[0]].place.where}: {message}")
     image_of_box = image_of[there]
     order = np.argsort(image_of_box, kind="stable")
     ends = ends_of(np.bincount(image_of_box, minlength=len(firsts)))
@@ -127,7 +132,7 @@ def by_image(
         else:
             left_out.append(name)
     labels = labels and replace(labels, numbers=labels.numbers[order])
-    objects = Objects(boxes[order], form, ends, labels, others, shown=shown)
+    objects = Objects(boxes[order], form, ends, labels, others, shown=shown, faults=faults)
     return ListedRows(lines[firsts], kept, objects, of_objects(left_out), files)
 
 
@@ -149,35 +154,41 @@ def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Rows, Rows]:
 
 def _boxes(
     raw: Mapping[str, RawColumn], found: BoxColumns
-) -> tuple[NDArray[np.float64], BoxForm, Rows, tuple[str, ...]]:
-    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows; `Objects.shown`. Raises
-    BadListingError."""
+) -> tuple[NDArray[np.float64], BoxForm, Rows, tuple[str, ...], dict[int, str]]:
+    """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows; `Objects.shown`; and the rows
+    whose boxes cannot be read, and why. Raises BadListingError."""
     # A row without a box is an image without boxes.
+    wrong = dict[int, str]()
     if len(found.sides) == 1:
-        column = raw[found.sides[0]]
-        there = np.flatnonzero([value not in _NO_BOX for value in chain.from_iterable(column)])
-        boxes = _numbers(column.pick(there), FieldKind("float64", (4,)))
+        boxes, empty = raw[found.sides[0]].numbers(4, wrong)
     else:
-        boxes = np.stack([_numbers(raw[side], FieldKind("float64", ())) for side in found.sides], axis=1)
-        missing = np.isnan(boxes)
-        for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
-            side = found.sides[int(missing[row].argmax())]
-            raise raw[side].fault(int(row), "is empty, and the other sides of the box are not")
-        there = np.flatnonzero(~missing.all(axis=1))
-        boxes = boxes[there]
+        sides = [raw[side].numbers(1, wrong) for side in found.sides]
+        boxes, missing = np.hstack([numbers for numbers, _ in sides]), np.stack([one for _, one in sides], axis=1)
+        empty = np.all(missing, axis=1)
+        for row in np.flatnonzero(missing.any(axis=1) & ~empty).tolist():
+            side = raw[found.sides[int(missing[row].argmax())]]
+            wrong.setdefault(row, side.place_of(row, "is empty, and the other sides of the box are not"))
+    there = np.flatnonzero(~empty & ~np.isin(np.arange(len(boxes)), [*wrong]))
+    boxes = boxes[there]
     form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
     shown = () if found.form else (f"{found.sides[0]}:{form}",)
-    if form in ("xyxy", "xywh") and len(boxes) and _are_shares(boxes):
+    if form in ("xyxy", "xywh") and len(boxes):
         corners = boxes if form == "xyxy" else np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
-        return halves(corners), "yolo", there, shown
-    return boxes, form, there, shown
+        inside = np.all((corners >= -_HAIR) & (corners <= 1 + _HAIR), axis=1)
+        if _are_shares(boxes, inside):
+            for at in np.flatnonzero(~inside).tolist():
+                sides_of = ", ".join(f"{one:g}" for one in boxes[at])
+                what = f"the box ({sides_of}) is not of shares of the image, from 0 to 1, as those of other rows are"
+                wrong.setdefault(int(there[at]), raw[found.sides[0]].place_of(int(there[at]), what))
+            return halves(corners), "yolo", there, shown, wrong
+    return boxes, form, there, shown, wrong
 
 
-def _are_shares(sides: NDArray[np.float64]) -> bool:
-    """Whether all numbers of boxes are shares of the image's sides. Some may be a hair outside: numbers of pixels would
-    be larger, or whole."""
-    low, high = sides.min(), sides.max()
-    return bool((low >= 0 and high <= 1) or (low >= -_HAIR and high <= 1 + _HAIR and (sides % 1 != 0).any()))
+def _are_shares(sides: NDArray[np.float64], inside: NDArray[np.bool_]) -> bool:
+    """Whether the numbers of boxes are shares of the image's sides: those of most boxes, some of which may be a hair
+    outside, since numbers of pixels would be larger, or whole. inside: which boxes are in the image then."""
+    whole = sides[inside] % 1 == 0
+    return bool(2 * inside.sum() > len(sides) and (not whole.all() or (inside.all() and (sides >= 0).all())))
 
 
 def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:

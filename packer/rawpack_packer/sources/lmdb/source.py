@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +16,28 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading
-from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, unseen
-from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.declared import words_of
+from rawpack_packer.sources.fields import SHARE_SLACK, FieldKind, Fields, check_names, clipped_line
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
+from rawpack_packer.sources.named_arrays import Arrays, named_arrays
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
-from rawpack_packer.sources.table.choose import LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
-from rawpack_packer.sources.table.columns import Fault, Spans, Texts, read_range, spans_of, texts_of
+from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
+from rawpack_packer.sources.table.columns import (
+    Fault,
+    RaggedColumn,
+    Spans,
+    Texts,
+    ends_of,
+    read_range,
+    spans_of,
+    texts_of,
+)
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
+from rawpack_packer.sources.table.objects import MOST_CLASSES, all_faulty
 from rawpack_packer.sources.table.source import ImageAndFields, TableSource
 from rawpack_packer.text import count, plain
 
@@ -33,13 +46,16 @@ _COUNT, _IMAGE_OF, _LABEL = b"num-samples", b"image-", b"label-"
 _IMAGE, _TEXT = re.compile(rb"image-(\d+)"), "text"
 _SIDES = {b"cls": LABEL, b"txt": _TEXT, b"json": "json"}
 """Ends of keys whose values describe the image of the same name -> what they become."""
-_WANTED = re.compile(rb"^label-|^num-samples$|\.(cls|txt|json)$")
-"""Keys whose values are read at once."""
+_BOX_ROWS = re.compile(r"(\w+)[=:]([^:=]+):yolo")
+_PIXELS = re.compile(r"(?:([^:=]+):)?([1-9]\d{0,4})x([1-9]\d{0,4})(:bgr)?")
+_ROW_WORDS = "class, then x and y of the center, width and height as shares of the image"
+_ROW = ("class", "x", "y", "width", "height")
 _NUMBER_TEXT = re.compile(rb"\s*[+-]?\d{1,18}\s*")
 _OF_ALL = re.compile(rb"__.+__")
 """Keys that say something of all samples."""
 Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 """The image and the fields of one."""
+_BOXES = FieldKind("float32", (None, len(_ROW)), boxes="yolo")
 _CHANNELS, _HEIGHT, _WIDTH, _PLANES, _NUMBER, _FLOATS, _ENCODED = range(1, 8)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PAGE = "docs/how-to/what-is-not-read.md#lmdb"
@@ -52,10 +68,79 @@ class LmdbImages(Spans):
 
     layout: str
     """A name in `LAYOUTS`."""
+    pixels: _Pixels | None
+    """What values are, if they are no files."""
 
     def value(self, i: int, /) -> ImageAndFields:  # type: ignore[override]  # the label is in the same bytes
         value, read = super().value(i), LAYOUTS[self.layout].read
+        if self.pixels is not None:
+            return ImageAndFields(self.pixels.image(value), {}, len(value))
         return ImageAndFields(*((value, {}) if read is None else read(value)), len(value))
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """Values that are the pixels of images of one size, as the user says."""
+
+    end: bytes
+    """What follows the last dot of their keys; empty for all keys."""
+    height: int
+    width: int
+    bgr: bool
+
+    def image(self, value: bytes) -> NDArray[np.uint8]:
+        """(H, W, 3) in RGB, or (H, W). Raises DecodeError."""
+        size = self.height * self.width
+        if len(value) not in (size, 3 * size):
+            what = f"{len(value):,} bytes are not {self.height} x {self.width} pixels of 1 or 3 bytes"
+            raise DecodeError("truncated" if len(value) < size else "unsupported", what)
+        pixels = np.frombuffer(value, np.uint8).reshape(self.height, self.width, -1)
+        return (
+            np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels) if pixels.shape[2] == 3 else pixels[..., 0]
+        )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the user says of keys and values."""
+
+    boxes: Mapping[bytes, str]
+    """End of keys -> the field of boxes that their values become."""
+    pixels: _Pixels | None
+    array: str | None = None
+    """How `--array` has the pixels."""
+
+    @classmethod
+    def of(cls, array: Arrays, fields: Fields) -> _Wanted:
+        """Raises UsageError."""
+        boxes, pixels, said = dict[bytes, str](), None, None
+        for word in words_of(fields):
+            if not (match := _BOX_ROWS.fullmatch(word)):
+                what = (
+                    f"for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: {_ROW_WORDS}"
+                )
+                raise UsageError(f"{opt.fields(word)}: {what}")
+            boxes[match[2].encode()] = match[1]
+        check_names(boxes.values())
+        for name, value in named_arrays(array).items() if array else ():
+            if name != IMAGE or not (match := _PIXELS.fullmatch(value)):
+                what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of "
+                what += "this size; :bgr after it is for OpenCV's order of colors"
+                raise UsageError(f"{opt.array(plain(f'{name}={value}'))}: {what}")
+            said = f"{name}={value}"
+            pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
+        return cls(boxes, pixels, said)
+
+    @property
+    def at_once(self) -> re.Pattern[bytes]:
+        """Keys whose values are read at once."""
+        ends = b"|".join(map(re.escape, self.sides))
+        return re.compile(rb"^label-|^num-samples$|\.(" + ends + rb")$")
+
+    @property
+    def sides(self) -> dict[bytes, str]:
+        """See `_SIDES`."""
+        return {**_SIDES, **self.boxes}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +150,8 @@ class _LmdbSamples:
     chosen: Rows
     """The number of the entry of each sample."""
     keys: Texts
-    texts: Mapping[str, Texts]
-    """By the name of the field."""
+    texts: Mapping[str, Texts | RaggedColumn]
+    """By the name of the field: texts, or boxes."""
     faults: dict[int, Fault]
     """Why some of them cannot be read."""
     labels: Labels | None = None
@@ -78,57 +163,70 @@ class LmdbSource(TableSource):
 
     Databases of text recognition have a field `text`; pickles and Caffe's Datum have `label`, -1 where it is missing.
     `a.txt` is the text of the file `a.jpg`, or its label if all are whole numbers; `a.cls` is its label, `a.json` text.
+    Rows of numbers become boxes, and values pixels, where the user says so.
 
     `info.counts`: other_keys (those that are part of no sample); where keys are labels, unlabelled and empty_classes.
     """
 
-    def __init__(self, path: str | os.PathLike[str], /, *, progress: Scanning = unseen) -> None:
-        """path: the folder of a `data.mdb`, or the file. progress: called with the number of keys so far.
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        /,
+        *,
+        array: Arrays = (),
+        fields: Fields = (),
+        progress: Scanning = unseen,
+    ) -> None:
+        """path: the folder of a `data.mdb`, or the file. array: `image=jpg:HEIGHTxWIDTH`, keys whose values are pixels.
+        fields: `boxes=txt:yolo`, keys whose values are rows of float64. progress: called with the number of keys so
+        far.
 
         Raises UsageError where it is no LMDB file, is damaged, or is of no known scheme.
         """
         where = Path(path).absolute()
-        root = plain(os.fsencode(where))
+        root, wanted = plain(os.fsencode(where)), _Wanted.of(array, fields)
         try:
             with reading(root):
-                files, found, samples, layout = _look_through(where, root, progress)
+                files, found, samples, layout = _look_through(where, root, wanted, progress)
         except BadLmdbError as error:
             raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
         progress(len(found))
         self.scheme = LAYOUTS[layout].words
         """Who writes such databases, in words."""
         sizes, offsets = (np.array(values)[samples.chosen] for values in (found.sizes, found.offsets))
-        files_of = np.zeros(len(sizes), np.int32)
-        images = spans_of(LmdbImages, files, files_of, offsets, sizes, faults=samples.faults, layout=layout)
-        fields = {name: FieldKind("str") for name in samples.texts}
+        files_of, more = np.zeros(len(sizes), np.int32), {"layout": layout, "pixels": wanted.pixels}
+        images = spans_of(LmdbImages, files, files_of, offsets, sizes, faults=samples.faults, **more)
+        kinds = {name: _BOXES if name in wanted.boxes.values() else FieldKind("str") for name in samples.texts}
+        counts = {"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)}
         info = SourceInfo(
             kind="lmdb",
             root=root,
             paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
-            fields={**fields, LABEL: LABEL_KIND} if LAYOUTS[layout].read else fields,
-            counts={"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)},
+            fields={**kinds, LABEL: LABEL_KIND} if LAYOUTS[layout].read else kinds,
+            options=given_options(array=wanted.array, field=words_of(fields)),
+            counts=counts,
             problems=tuple(samples.problems),
         )
         super().__init__(info, samples.keys, images, samples.texts, labels=samples.labels)
 
 
 def _look_through(
-    where: Path, root: str, progress: Scanning, *, again: bool = True
+    where: Path, root: str, wanted: _Wanted, progress: Scanning, *, again: bool = True
 ) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
     """The file, all of its entries, those that are samples, and their layout. again: read it once more where it was
     written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
-    files, found = named_files(where / _DATA if where.is_dir() else where), _LmdbEntries()
+    files, found = named_files(where / _DATA if where.is_dir() else where), _LmdbEntries(wanted)
     state = files.state(0)
     with opened(files.paths[0]) as fd:
         before = version(fd)
         try:
-            for entry in entries(files.paths[0], _WANTED):
+            for entry in entries(files.paths[0], wanted.at_once):
                 found.add(entry, progress)
-            samples = found.samples(root)
+            samples = found.samples(fd, root)
             layout = found.layout(fd, samples.chosen, root)
         except BadLmdbError:
             if again and (version(fd) != before or before[:2] != state):
-                return _look_through(where, root, progress, again=False)
+                return _look_through(where, root, wanted, progress, again=False)
             raise
         check_unchanged(fd, state, root)
     return files, found, samples, layout
@@ -137,7 +235,8 @@ def _look_through(
 class _LmdbEntries:
     """The entries of a database, as few objects as possible: there may be many millions."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: _Wanted) -> None:
+        self._wanted, self._end_of = wanted, wanted.sides
         self.offsets, self.sizes = array("q"), array("q")
         self.used = 0
         """Keys that are part of samples, or say something of all."""
@@ -150,6 +249,8 @@ class _LmdbEntries:
         """Of a database of text recognition, whose samples have numbers from 1: what it says that their number is."""
         self._sides: dict[bytes, dict[bytes, bytes | None]] = {}
         """End of keys, one of `_SIDES` -> key without it -> value; None for one that is too long."""
+        self._long_sides = dict[tuple[bytes, bytes], int]()
+        """End and key without it -> the number of the entry, where its value is too long."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -162,8 +263,10 @@ class _LmdbEntries:
             self._label_ends.append(len(self._labels))
         elif entry.key == _COUNT:
             self._count = entry.value
-        elif (side := entry.key.rpartition(b"."))[2] in _SIDES:
+        elif (side := entry.key.rpartition(b"."))[2] in self._end_of:
             self._sides.setdefault(side[2], {})[side[0]] = entry.value if entry.size else b""
+            if entry.size and entry.value is None:
+                self._long_sides[side[2], side[0]] = len(self)
         self._keys += entry.key
         self._ends.append(len(self._keys))
         self.offsets.append(entry.offset)
@@ -174,18 +277,26 @@ class _LmdbEntries:
     def key(self, i: int) -> bytes:
         return bytes(self._keys[self._ends[i] : self._ends[i + 1]])
 
-    def samples(self, root: str) -> _LmdbSamples:
-        """The samples. Raises UsageError where there are none."""
+    def samples(self, fd: int, root: str) -> _LmdbSamples:
+        """The samples. fd: the file. Raises UsageError where there are none."""
+        for end in self._wanted.boxes.keys() - self._sides.keys():
+            raise UsageError(f"{root} has no keys that end in .{plain(end)}")
         if self._count is not None:
             return self._numbered(root, self._count)
         keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
         if not keys:
             raise UsageError(f"{root} has no samples")
         self.used = len(self)
-        others = [i for i in keys if self.key(i).rpartition(b".")[2] not in _SIDES]
+        others = [i for i in keys if self.key(i).rpartition(b".")[2] not in self._end_of]
         # Some are named as another key: then they describe images.
         ends = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
         keys = [i for i in keys if self.key(i).rpartition(b".")[2] not in ends]
+        if self._wanted.pixels and (end := self._wanted.pixels.end):
+            of_pixels = [i for i in keys if self.key(i).rpartition(b".")[2] == end]
+            self.used -= len(keys) - len(of_pixels)
+            keys = of_pixels
+            if not keys:
+                raise UsageError(f"{root} has no keys that end in .{plain(end)}")
         chosen, faults = np.array(keys), dict[int, Fault]()
         for row, i in enumerate(keys):
             if (error := bad_name(self.key(i))) is not None:
@@ -200,30 +311,46 @@ class _LmdbEntries:
                 )
             names = texts_of(every)
         found = _LmdbSamples(chosen, names, {}, faults)
-        return self._described(found, ends, [_stem(self.key(i)) for i in keys], root) if ends else found
+        return self._described(found, ends, [_stem(self.key(i)) for i in keys], fd, root) if ends else found
 
     def _described(
-        self, samples: _LmdbSamples, ends: Mapping[bytes, Mapping[bytes, bytes | None]], stems: list[bytes], root: str
+        self,
+        samples: _LmdbSamples,
+        ends: Mapping[bytes, Mapping[bytes, bytes | None]],
+        stems: list[bytes],
+        fd: int,
+        root: str,
     ) -> _LmdbSamples:
         """The samples with what other keys say of them. Raises UsageError where that is no text."""
-        texts, labels, problems = dict[str, Texts](), None, list[str]()
+        texts, labels, problems = dict[str, Texts | RaggedColumn](), None, list[str]()
         for end, sides in ends.items():
-            name, values = _SIDES[end], [sides.get(stem, b"") for stem in stems]
+            name, values = self._end_of[end], [sides.get(stem, b"") for stem in stems]
             lacking = [stem for stem in stems if stem not in sides]
             self.used -= len(sides) - len({*stems} - {*lacking})
             if lacking:
                 what = count(len(lacking), "image has", "images have")
                 problems.append(f"{what} no key of the same name with .{end.decode()}")
+            if end in self._wanted.boxes:
+                long = {stem: i for (of, stem), i in self._long_sides.items() if of == end}
+                for row, stem in enumerate(stems):
+                    if stem in long:
+                        values[row] = read_range(fd, self.offsets[long[stem]], self.sizes[long[stem]])
+                texts[name], clipped = _boxes([value or b"" for value in values], stems, end, root)
+                problems += clipped
+                continue
             whole = any(values) and all(
                 value is not None and _NUMBER_TEXT.fullmatch(value) for value in values if value != b""
             )
             try:
                 words = ["" if value is None else value.decode() for value in values]
             except UnicodeDecodeError:
-                sizes = [len(value or b"") for value in sides.values()]
+                sizes, cure = [len(value or b"") for value in sides.values()], ""
+                if all(value is None or len(value) % (8 * len(_ROW)) == 0 for value in values):
+                    cure = f"if these are rows of five float64, {_ROW_WORDS}, "
+                    cure += f"add {opt.fields(f'boxes={plain(end)}:yolo')}; "
                 raise UsageError(
-                    f"{root} has image files, and beside each a key .{end.decode()} whose value is not text, of "
-                    f"{min(sizes):,} to {max(sizes):,} bytes: see {_PAGE}"
+                    f"{root} has keys that end in .{plain(end)} beside those of images, with values that are not "
+                    f"text, of {min(sizes):,} to {max(sizes):,} bytes: {cure}see {_PAGE}"
                 ) from None
             if name == LABEL or (name == _TEXT and whole and b"cls" not in ends):
                 numbers = [int(word) if whole and word else word.strip() or None for word in words]
@@ -236,13 +363,21 @@ class _LmdbEntries:
 
     def layout(self, fd: int, chosen: Rows, root: str) -> str:
         """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
+        if self._wanted.pixels:
+            return "pixels"
         if self._count is not None:
             return "text"
         first = next((i for i in chosen.tolist() if self.sizes[i]), None)
         if first is None:
             raise UsageError(f"{root} has no images: all of its values are empty")
         value = read_range(fd, self.offsets[first], self.sizes[first])
-        return holds(value, root, numbered=any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self))))
+        stem, dot, end = self.key(first).rpartition(b".")
+        return holds(
+            value,
+            root,
+            numbered=any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self))),
+            end=f"{plain(end)}:" if stem and dot else "",
+        )
 
     def _numbered(self, root: str, said: bytes) -> _LmdbSamples:
         """The samples of a database of text recognition."""
@@ -297,6 +432,34 @@ def _stem(key: bytes) -> bytes:
     return key.rpartition(b".")[0] or key
 
 
+def _boxes(values: Sequence[bytes], stems: Sequence[bytes], end: bytes, root: str) -> tuple[RaggedColumn, list[str]]:
+    """The boxes of images, and a line for those that were clipped. Raises UsageError where none can be read."""
+    rows, faults, clipped = list[NDArray[np.float64]](), dict[int, str](), 0
+    for i, value in enumerate(values):
+        row, what = np.empty((0, len(_ROW))), ""
+        if len(value) % (8 * len(_ROW)):
+            what = f"{len(value)} bytes are not rows of five float64"
+        else:
+            row = np.frombuffer(value, "<f8").reshape(-1, len(_ROW))
+            shares, number = row[:, 1:], row[:, 0]
+            sound = (number >= 0) & (number <= MOST_CLASSES) & (number % 1 == 0)
+            sound &= ((shares >= -SHARE_SLACK) & (shares <= 1 + SHARE_SLACK)).all(axis=1)
+            for wrong in np.flatnonzero(~sound)[:1].tolist():
+                shown = ", ".join(f"{one:g}" for one in row[wrong])
+                what = f"row {wrong} is {shown}, and not a class number, x, y, width and height as shares of the image"
+            outside = ((shares < 0) | (shares > 1)).any(axis=1)
+            clipped += 0 if what else int(outside.sum())
+            row = np.column_stack([number, shares.clip(0, 1)])
+        if what:
+            faults[i], row = f"key {plain(stems[i])}.{plain(end)}: {what}", row[:0]
+        rows.append(row)
+    lengths = np.array([len(row) for row in rows])
+    if wrong_all := all_faulty(lengths, faults):
+        raise UsageError(f"{root}: {wrong_all}")
+    column = RaggedColumn(np.concatenate(rows), ends_of(lengths), "yolo", faults=faults)
+    return column, clipped_line(clipped)
+
+
 def _datum(value: bytes) -> Sample:
     try:
         datum = read_datum(value)
@@ -336,16 +499,17 @@ class ValueLayout(NamedTuple):
 
 LAYOUTS = {
     "text": ValueLayout("text recognition (num-samples, image-000000001, label-000000001)"),
+    "pixels": ValueLayout("pixels of images of one size"),
     "files": ValueLayout("image files by their keys"),
     "pickle": ValueLayout("pickles of image and label (folder2lmdb)", _pickle),
     "datum": ValueLayout("Caffe's Datum", _datum),
 }
 
 
-def holds(value: bytes, where: str, *, numbered: bool) -> str:
+def holds(value: bytes, where: str, *, numbered: bool, end: str = "") -> str:
     """The layout of values such as this one, the first of a database: a name in `LAYOUTS`. Raises UsageError.
 
-    numbered: whether the database has a key `__len__` or `__keys__`.
+    numbered: whether the database has a key `__len__` or `__keys__`. end: of its key, as `--array` has it.
     """
     from rawpack_packer.images import sniff
 
@@ -373,7 +537,8 @@ def holds(value: bytes, where: str, *, numbered: bool) -> str:
     raise UsageError(
         f"{where} is of no known scheme: its first value has {len(value):,} bytes that begin with "
         f"{value[:8].hex(' ') or 'nothing'}. Known are image files (LSUN, BasicSR), image-000000001 and num-samples "
-        f"(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum; see {_PAGE}"
+        f"(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum. Pixels of one size: "
+        f"{opt.array(f'image={end}HEIGHTxWIDTH')}; see {_PAGE}"
     )
 
 

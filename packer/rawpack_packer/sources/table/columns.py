@@ -28,6 +28,7 @@ from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
 S = TypeVar("S")
+T = TypeVar("T")
 NO_FILE = -3
 _UNCHECKED = 1 << 20
 """Bytes that are read without a look at how many there are."""
@@ -171,8 +172,12 @@ class RaggedColumn:
     boxes: BoxForm | None = None
     sizes: Rows | None = None
     """(n, 2): height and width of the image that boxes were drawn in; 0 where unknown."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Samples that are rejected: number -> what is wrong, and where."""
 
     def value(self, i: int, /) -> NDArray[Any] | Boxes:
+        if i in self.faults:
+            raise DecodeError("bad_field", self.faults[i])
         rows = np.array(self.values[int(self.ends[i]) : int(self.ends[i + 1])])
         if self.boxes is None:
             return rows
@@ -190,7 +195,8 @@ class RaggedColumn:
 
     def pick(self, rows: Rows, /) -> RaggedColumn:
         at, ends = _gathered(self.ends, rows)
-        return replace(self, values=self.values[at], ends=ends, sizes=None if self.sizes is None else self.sizes[rows])
+        sizes = None if self.sizes is None else self.sizes[rows]
+        return replace(self, values=self.values[at], ends=ends, sizes=sizes, faults=_picked(self.faults, rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,6 +269,11 @@ def joined(blocks: Sequence[Texts]) -> Texts:
     return Texts(b"".join(block.data for block in blocks), ends_of(np.concatenate([np.diff(b.ends) for b in blocks])))
 
 
+def _picked(faults: Mapping[int, T], rows: Rows) -> dict[int, T]:
+    """The faults of some rows, by their new numbers."""
+    return {k: faults[row] for k, row in enumerate(rows.tolist()) if row in faults} if faults else {}
+
+
 def _gathered(ends: Rows, rows: Rows) -> tuple[Rows, Rows]:
     """Where all entries of some values of different lengths are, and the `ends` of these values alone."""
     starts = ends[rows]
@@ -323,16 +334,13 @@ class Spans:
     def pick(self, rows: Rows, /) -> Self:
         """The members at `rows`, and the archives that hold them."""
         used, archive = np.unique(self.archive[rows], return_inverse=True)
-        faults = self.faults
-        if faults:
-            faults = {k: faults[row] for k, row in enumerate(rows.tolist()) if row in faults}
         return replace(
             self,
             archives=self.archives.pick(used.tolist()),
             archive=archive.astype(np.int32),
             offset=self.offset[rows],
             states=self.states[rows],
-            faults=faults,
+            faults=_picked(self.faults, rows),
         )
 
     def all_states(self) -> Rows:

@@ -19,7 +19,7 @@ from rawpack_packer.sources.fields import RESERVED, BoxForm, FieldKind, check_na
 from rawpack_packer.sources.numbers import is_far
 from rawpack_packer.sources.table.choose import Classes, Labels, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
-from rawpack_packer.text import listed, plain
+from rawpack_packer.text import count, listed, plain
 
 BOXES = "boxes"
 BOX_NAMES = ("bbox", "bboxes", "box", "boxes")
@@ -52,6 +52,8 @@ class Objects:
     """See `RaggedColumn`."""
     shown: tuple[str, ...] = ()
     """The declaration that says of the column what its boxes show, if the user did not say it."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Images that are rejected, which have no objects here: number -> what is wrong, and where."""
 
     def fields(self) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """`boxes` and the others. Raises UsageError for names that no fields can have."""
@@ -65,12 +67,21 @@ class Objects:
             )
         rows = np.concatenate(parts, axis=1, dtype=np.float64)
         kinds = {BOXES: FieldKind("float32", (None, rows.shape[1]), boxes=self.form)}
-        columns: dict[str, Column] = {BOXES: RaggedColumn(rows, self.ends, self.form, self.sizes)}
+        columns: dict[str, Column] = {BOXES: RaggedColumn(rows, self.ends, self.form, self.sizes, self.faults)}
         for name, values in self.others.items():
             kinds[name] = FieldKind(values.dtype.name, (None, *values.shape[1:]), follows="rows")
             columns[name] = RaggedColumn(values, self.ends)
         check_names(kinds)
         return kinds, columns
+
+
+def all_faulty(lengths: Rows, faults: Mapping[int, str]) -> str:
+    """What is wrong where not even one object could be read, or "". lengths: how many each image has. faults: see
+    `Objects`."""
+    if not faults or np.delete(lengths, [*faults]).any():
+        return ""
+    first, *more = faults.values()
+    return plain(first) + (f"; nor can the annotations of {count(len(more), 'other image')} be read" if more else "")
 
 
 class UnknownFormError(UsageError):
@@ -111,19 +122,18 @@ class ObjectLists:
         self._name, self._where, self._row_name, self._unread = name, where, row_name, unread
         self._lists: dict[str, list[Any]] = {}
         self._lengths: list[int] = []
+        self._faults: dict[int, str] = {}
         self._cure = f"{opt.fields(f'{plain(name)}:str')} keeps all as text"
 
     def add(self, values: Iterable[Any]) -> None:
-        """The objects of the next images. Raises UsageError for what is none."""
+        """The objects of the next images."""
         for value in values:
-            lists = self._of(value)
+            try:
+                lists = self._of(value)
+            except ValueError as error:
+                row = len(self._lengths)
+                self._faults[row], lists = f"{plain(self._name)} of {self._row_name(row)}: {error}", {}
             length = len(next(iter(lists.values()), ()))
-            if {len(one) for one in lists.values()} - {length}:
-                raise self._fault(f"its lists differ in length: {', '.join(f'{k} {len(v)}' for k, v in lists.items())}")
-            if (of_boxes := named_in(lists, BOX_NAMES)) is not None and not all(map(_is_box, lists[of_boxes])):
-                raise self._fault(f"{of_boxes} is not four numbers for each object")
-            if (name := named_in(lists, CLASS_NAMES)) is not None and not all(map(_is_class, lists[name])):
-                raise self._fault(f"{name} is not one name or whole number for each object")
             for name in [one for one in lists if one not in self._lists]:
                 self._lists[name] = [None] * sum(self._lengths)
             for name, kept in self._lists.items():
@@ -131,25 +141,31 @@ class ObjectLists:
             self._lengths.append(length)
 
     def _of(self, value: Any) -> dict[str, list[Any]]:
-        if isinstance(value, list) and all(isinstance(one, dict) for one in value):
-            return {name: [one.get(name) for one in value] for name in dict.fromkeys(chain.from_iterable(value))}
+        """The objects of an image, as lists. Raises ValueError."""
         if value is None or value == "":
             return {}
+        if isinstance(value, list) and all(isinstance(one, dict) for one in value):
+            value = {name: [one.get(name) for one in value] for name in dict.fromkeys(chain.from_iterable(value))}
         if not isinstance(value, dict) or not all(one is None or isinstance(one, list) for one in value.values()):
-            raise self._fault("it is no object of lists, as {'bbox': [[1, 2, 3, 4]], 'category': [0]}")
-        return {name: one for name, one in value.items() if one is not None}
+            raise ValueError("it is no object of lists, as {'bbox': [[1, 2, 3, 4]], 'category': [0]}")
+        lists = {name: one for name, one in value.items() if one is not None}
+        if len({*map(len, lists.values())}) > 1:
+            raise ValueError(f"its lists differ in length: {', '.join(f'{k} {len(v)}' for k, v in lists.items())}")
+        of_boxes, name = named_in(lists, BOX_NAMES), named_in(lists, CLASS_NAMES)
+        if any(lists.values()) and (of_boxes is None or not all(map(_is_box, lists[of_boxes]))):
+            raise ValueError(f"{of_boxes or 'bbox'} is not four numbers for each object")
+        if name is not None and not all(map(_is_class, lists[name])):
+            raise ValueError(f"{name} is not one name or whole number for each object")
+        return lists
 
     def finish(
         self, form: BoxForm | None, classes: Classes | None, known: Sequence[str] | None, taken: Iterable[str]
     ) -> tuple[Objects, list[str]]:
         """All of them, and what is left out of them, printable. form: as declared. classes, known: see
         `number_labels`. taken: names of other fields. Raises UsageError."""
-        of_boxes = named_in(self._lists, BOX_NAMES)
-        rows = self._lists.pop(of_boxes or "", [])
-        if None in rows:
-            raise UsageError(
-                f"{self._where}: {plain(self._name)}: {of_boxes} is not four numbers for each object: {self._cure}"
-            )
+        if wrong := all_faulty(np.array(self._lengths), self._faults):
+            raise UsageError(f"{self._where}: {wrong}: {self._cure}")
+        rows = self._lists.pop(named_in(self._lists, BOX_NAMES) or "", [])
         boxes = np.array(rows, np.float64).reshape(-1, 4)
         ends, labels, others = ends_of(self._lengths), None, dict[str, NDArray[Any]]()
         apart = {one.lower() for one in (*taken, *RESERVED, BOXES)}
@@ -175,11 +191,8 @@ class ObjectLists:
             raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from error
         chosen = form_of(boxes, form, self._name, self._where)
         shown = () if form else (f"{self._name}:{chosen}",)
-        return Objects(boxes, chosen, ends, labels, others, shown=shown), of_objects([*dict.fromkeys(left_out)])
-
-    def _fault(self, what: str) -> UsageError:
-        row = self._row_name(len(self._lengths))
-        return UsageError(f"{self._where}: {plain(self._name)} of {row}: {what}: {self._cure}")
+        objects = Objects(boxes, chosen, ends, labels, others, shown=shown, faults=self._faults)
+        return objects, of_objects([*dict.fromkeys(left_out)])
 
 
 def _is_box(value: Any) -> bool:

@@ -26,6 +26,7 @@ from rawpack_packer.sources.table.columns import (
     ends_of,
     texts_of,
 )
+from rawpack_packer.sources.table.objects import all_faulty
 from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, data_of
 from rawpack_packer.text import plain
 
@@ -239,19 +240,24 @@ class BoxFeatures:
         """(n,): the number of boxes of each record."""
         return found[self.sides[0]].counts * len(self.sides) // 4
 
-    def column(self, found: Mapping[str, FeatureValues], classes: Rows, where: str) -> RaggedColumn:
-        """The boxes. classes: of all of them. Raises UsageError where features differ in how many there are."""
-        of, counts = [found[name].numbers.astype(np.float64) for name in self.sides], self.counts(found)
-        for name in (*self.sides[1:], self.label, self.text):
-            if name in found and len(wrong := np.flatnonzero(found[name].counts != counts)):
-                row = wrong[0]
-                raise UsageError(
-                    f"{where}: record {row}: there are {counts[row]} boxes and {found[name].counts[row]} values of "
-                    f"{plain(name)}"
-                )
+    def column(self, found: Mapping[str, FeatureValues], classes: Rows, of_label: Rows, where: str) -> RaggedColumn:
+        """The boxes; faulty where features differ in how many there are. classes: of all boxes. of_label: (n,): how
+        many each record has. Raises UsageError where no record has boxes that can be read."""
+        counts, faults = self.counts(found), dict[int, str]()
+        for name in (*self.sides, self.label, self.text):
+            expected = counts * 4 if self.sides == (name,) else counts
+            for row in np.flatnonzero(found[name].counts != expected).tolist() if name in found else ():
+                there = f"there are {counts[row]} boxes and {found[name].counts[row]} values of {plain(name)}"
+                faults.setdefault(row, f"record {row}: {there}")
+        if wrong := all_faulty(counts, faults):
+            raise UsageError(f"{where}: {wrong}")
+        sound = ~np.isin(np.arange(len(counts)), [*faults])
+        of = [found[name].numbers[np.repeat(sound, found[name].counts)].astype(np.float64) for name in self.sides]
         left, top, right, bottom = of if len(of) == 4 else of[0].reshape(-1, 4)[:, [1, 0, 3, 2]].T
+        classes = classes[np.repeat(sound, of_label)]
         middle = [classes, (left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-        return RaggedColumn(np.stack(middle, axis=1).astype(np.float32), ends_of(counts), "yolo")
+        ends = ends_of(np.where(sound, counts, 0))
+        return RaggedColumn(np.stack(middle, axis=1).astype(np.float32), ends, "yolo", faults=faults)
 
 
 _SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))

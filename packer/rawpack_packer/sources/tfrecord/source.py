@@ -272,7 +272,9 @@ class _Records:
         Raises UsageError."""
         if of == _BOXES and self.boxes is not None and of_boxes is not None:
             assert isinstance(kind, FieldKind)
-            return kind, self.boxes.column(self.features, of_boxes.numbers, self._where)
+            labeled = self._box_classes(self.boxes)
+            of_label = self.boxes.counts(self.features) if labeled is None else labeled.counts
+            return kind, self.boxes.column(self.features, of_boxes.numbers, of_label, self._where)
         if kind is None or are_pixels(word):
             images = self.images(of)
             found = kind or first_pixels(
@@ -296,16 +298,23 @@ class _Records:
 
     def box_labels(self, boxes: BoxFeatures, classes: Classes | None, known: tuple[str, ...] | None) -> Labels:
         """The label of each box. known: the names of their classes. Raises UsageError."""
-        label, text = self.features.get(boxes.label), self.features.get(boxes.text)
+        label, text = self._box_classes(boxes), self.features.get(boxes.text)
         texts = [] if text is None or not text.is_text else text.texts
-        if label is not None and label.kind == INTS:
+        if label is not None and label is not text:
             first, names = _first_class(label.numbers, texts, boxes.first)
             if first and not (classes or known or names):
                 self.notes.append(f"classes are counted from {first} in {plain(boxes.label)}, and from 0 in the store")
             return number_labels(label.numbers - first, classes, where=self._where, known=known or names)
-        if texts:
+        if label is not None:
             return number_labels(texts, classes, where=self._where)
         return Labels(np.full(int(boxes.counts(self.features).sum()), -1), None)
+
+    def _box_classes(self, boxes: BoxFeatures) -> FeatureValues | None:
+        """The feature with the classes of boxes: numbers, or else texts, if there are any."""
+        label, text = self.features.get(boxes.label), self.features.get(boxes.text)
+        if label is not None and label.kind == INTS:
+            return label
+        return text if text is not None and text.is_text and text.texts else None
 
     def follows(self, name: str) -> bool:
         """Whether a feature of objects has a number for each box."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.errors import check_memory, reason_of, stop_if_of_any_file, twice, unreadable_now
+from rawpack_packer.errors import check_memory, reason_of, stand_in, stop_if_of_any_file, twice, unreadable_now
 from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, UNREADABLE, changed, check_unchanged
 from rawpack_packer.sources.video import SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.length import declared_bytes
@@ -360,6 +360,9 @@ def _open(data: _Data, file: VideoFile) -> InputContainer:
         return container
     except av.error.FFmpegError as error:
         stop_if_no_memory(error)
+        data.seek(0)
+        if instead := stand_in(bytes(data.read(256))):
+            raise DecodeError("corrupt", f"it is {instead}") from error
         if _length_unopened(data, file) > file.state[0]:
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
         raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error

@@ -1,0 +1,199 @@
+"""What is wrong with one annotation rejects its image, and no other; and what is not the file that was meant is named.
+
+The oracle is what was written here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import picture, save
+from running import run_here
+
+from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError
+from rawpack_packer.sources import AnnotatedError, Source, open_source
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 12345\n"
+HTML = b"\n<!DOCTYPE html>\n<html><head><title>Not found</title></head></html>"
+
+
+def photos(folder: Path, count: int = 4) -> None:
+    for i in range(count):
+        save(folder / f"{i}.jpg", picture(40, 60, i))
+
+
+def only_the_last_is_bad(source: Source, words: str) -> None:
+    last = len(source) - 1
+    for i in range(last):
+        assert len(source[i].fields["boxes"].rows) == 1  # type: ignore[union-attr]
+    with pytest.raises(DecodeError, match=f"bad_field: boxes: .*{words}"):
+        source[last]
+    with pytest.raises(DecodeError, match=words):
+        source.part(last, last + 1)[0]
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize(
+    ("bad", "words"), [("x", "'x' is not a number"), ("", "is empty, and the other sides"), ("[1]", "is not a number")]
+)
+def test_a_row_of_a_listing(bad: str, words: str, share: bool, tmp_path: Path) -> None:
+    """The line and the column are named; all other boxes are as they would be without it."""
+    photos(tmp_path)
+    sides = ".1,.1,.5,.5" if share else "6,4,30,20"
+    rows = [f"{i}.jpg,{sides},cat" for i in range(3)] + [f"3.jpg,1,{bad},30,20,cat"]
+    (tmp_path / "set.csv").write_text("\n".join(["image,xmin,ymin,xmax,ymax,label", *rows]))
+    source = open_source(tmp_path / "set.csv")
+    only_the_last_is_bad(source, f"line 5, column 3 .ymin.: .*{words}")
+    (tmp_path / "bad.csv").write_text("\n".join(["image,xmin,ymin,xmax,ymax,label", rows[3]]))
+    with pytest.raises(UsageError, match=words):
+        open_source(tmp_path / "bad.csv")
+
+
+def test_one_box_in_pixels_among_shares(tmp_path: Path) -> None:
+    """It does not turn the shares of all others into pixels."""
+    photos(tmp_path)
+    rows = [f"{i}.jpg,.1,.1,{1.004 if i else 0.5},.5" for i in range(3)] + ["3.jpg,6,4,30,20"]
+    (tmp_path / "set.csv").write_text("\n".join(["image,xmin,ymin,xmax,ymax", *rows]))
+    only_the_last_is_bad(open_source(tmp_path / "set.csv"), "is not of shares of the image")
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"bbox": [[1, 2, 3]], "category": ["cat"]}, "bbox is not four numbers"),
+        ({"bbox": [[1, 2, 3, 4]], "category": []}, "its lists differ in length"),
+        ({"bbox": [[1, 2, 3, None]], "category": ["cat"]}, "bbox is not four numbers"),
+        ({"category": ["cat"]}, "bbox is not four numbers"),
+        ([{"bbox": [1, 2, 3, 4], "category": [1]}], "category is not one name"),
+        (7, "it is no object of lists"),
+    ],
+)
+def test_objects_of_a_row(bad: Any, words: str, tmp_path: Path) -> None:
+    """As Hugging Face's metadata.jsonl has them; Parquet's are collected by the same."""
+    photos(tmp_path)
+    good = {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}
+    rows = [{"file_name": f"{i}.jpg", "objects": good if i < 3 else bad} for i in range(4)]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    only_the_last_is_bad(
+        open_source(tmp_path / "metadata.jsonl", fields=["objects:xywh"]), f"objects of line 4: {words}"
+    )
+
+
+@pytest.mark.parametrize("words", ["[[1, 2, 3]]", "cat", "[[1, 2, 3, 4, 5, 6]]"])
+def test_a_declared_cell_of_boxes(words: str, tmp_path: Path) -> None:
+    photos(tmp_path)
+    rows = [f'{i}.jpg,"[[6, 4, 30, 20, 0]]"' for i in range(3)] + [f'3.jpg,"{words}"']
+    (tmp_path / "set.csv").write_text("\n".join(["path,boxes", *rows]))
+    only_the_last_is_bad(open_source(tmp_path / "set.csv", fields=["boxes:xyxy"]), "line 5, column 2")
+
+
+@pytest.mark.parametrize("folder", ["images", "JPEGImages", "plain", "a/images/b"])
+def test_the_text_beside_an_image_is_read_wherever_none_is_in_labels(folder: str, tmp_path: Path) -> None:
+    """The printed command reads what the refusal speaks of; two texts that differ are not chosen from."""
+    root = tmp_path / "set"
+    photos(root / "others", 2)
+    photos(root / folder, 2)
+    for place in ("others", folder):
+        for i in range(2):
+            (root / place / f"{i}.txt").write_text(f"{i} .5 .5 .5 .5\n")
+    with pytest.raises(AnnotatedError, match="--source yolo"):
+        open_source(root)
+    source = open_source(root, kind="yolo")
+    assert [source[i].fields["boxes"].rows[0][0] for i in range(4)] == [0, 1, 0, 1]  # type: ignore[union-attr]
+    if "mages" in folder:
+        labels = root / folder.replace("JPEGImages", "labels").replace("images", "labels")
+        labels.mkdir(parents=True)
+        (labels / "0.txt").write_text("0 .5 .5 .5 .5\n")
+        (labels / "1.txt").write_text("0 .5 .5 .5 .5\n")
+        source = open_source(root, kind="yolo")
+        bad = next(i for i in range(4) if source.key(i) == f"{folder}/1.jpg")
+        with pytest.raises(DecodeError, match=r"labels.*1.txt and .*1.txt differ.*--labels-dir"):
+            source[bad]
+        assert source[bad - 1].fields["boxes"].rows[0][0] == 0  # type: ignore[union-attr]
+
+
+def coco(file: Path, *names: str, classes: tuple[str, ...] = ("cat", "dog")) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    tree = {
+        "images": [{"id": i, "file_name": name, "height": 40, "width": 60} for i, name in enumerate(names)],
+        "annotations": [
+            {"image_id": i, "category_id": 7, "bbox": [1, 2, 30, 20], "iscrowd": False} for i in range(len(names))
+        ],
+        "categories": [{"id": 7 + i, "name": name} for i, name in enumerate(classes)],
+    }
+    file.write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize(
+    ("file", "images", "names"),
+    [
+        ("annotations/instances_{}.json", "{}", ("train2017", "val2017")),
+        ("labels/{}.json", "images/{}", ("north", "south")),
+        ("{}/_annotations.coco.json", "{}", ("train", "valid")),
+        ("json/{}.json", "{}", ("2023", "2024")),
+    ],
+)
+def test_folders_of_coco_are_splits(file: str, images: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    """By what the files list, whatever they are called: the stop prints the command, which packs them with one set of
+    classes."""
+    for i, name in enumerate(names):
+        photos(tmp_path / "set" / images.format(name), 2)
+        coco(tmp_path / "set" / file.format(name), "0.jpg", "1.jpg", classes=("cat", "dog")[i:])
+    ran = run_here("pack", "--splits", ",".join(names), "--size", "keep", tmp_path / "set", tmp_path / "out")
+    assert ran.code == 0, ran
+    for name, label in zip(names, (0, 1), strict=True):
+        with Reader(tmp_path / "out" / name) as reader:
+            assert list(reader.classes or ()) == ["cat", "dog"]
+            np.testing.assert_array_equal(reader[1]["boxes"], [[1, 2, 31, 22, label]])
+
+
+def test_the_stop_of_coco_prints_the_splits(tmp_path: Path) -> None:
+    for name in ("train2017", "val2017"):
+        photos(tmp_path / "set" / name, 2)
+        coco(tmp_path / f"set/annotations/instances_{name}.json", "0.jpg", "1.jpg")
+    ran = run_here("pack", tmp_path / "set", tmp_path / "out")
+    assert f"`rawpack pack --splits train2017,val2017 {tmp_path}/set {tmp_path}/out`" in ran.err
+
+
+@pytest.mark.parametrize("bytes_", [LFS, HTML])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"x.{end}"
+        for end in "tar zip parquet tfrecord mp4 json csv jsonl npz npy h5 rec mdb yaml tar.gz of-00002".split()
+    ],
+)
+def test_what_stands_for_a_file_is_named(name: str, bytes_: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(bytes_)
+    with pytest.raises(UsageError, match="a pointer of Git LFS" if bytes_ == LFS else "a page of HTML"):
+        open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize("bytes_", [LFS, HTML])
+def test_what_stands_for_an_image_is_named_in_its_reject(bytes_: bytes, tmp_path: Path) -> None:
+    photos(tmp_path / "set", 2)
+    (tmp_path / "set/9.jpg").write_bytes(bytes_)
+    ran = run_here("pack", "--workers", 0, tmp_path / "set", tmp_path / "out")
+    assert ran.code == 1
+    assert ("9.jpg: it is a pointer of Git LFS" if bytes_ == LFS else "9.jpg: it is a page of HTML") in ran.err
+
+
+def test_arrays_are_partners_of_images(tmp_path: Path) -> None:
+    """As a column of a listing may name them."""
+    photos(tmp_path / "x", 2)
+    (tmp_path / "f").mkdir()
+    flows = np.random.default_rng(0).normal(size=(2, 40, 60, 2)).astype(np.float32)
+    for i, flow in enumerate(flows):
+        np.save(tmp_path / f"f/{i}.npy", flow)
+    ran = run_here(
+        "pack", "--workers", 0, "--size", "keep", "--images", f"flow={tmp_path}/f", "--field", "flow:flow",
+        tmp_path / "x", tmp_path / "out",
+    )  # fmt: skip
+    assert ran.code == 0, ran
+    with Reader(tmp_path / "out") as reader:
+        np.testing.assert_array_equal(reader[1]["flow"], flows[1])
