@@ -179,7 +179,8 @@ def splits_job(
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(
-            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan
+            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan,
+            divided=amounts is None,
         )  # fmt: skip
 
     def made(part: Source) -> Recipe:

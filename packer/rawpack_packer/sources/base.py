@@ -75,6 +75,8 @@ class SourceInfo:
     """Files that were read twice, because the first process that read them died. No store or job records it."""
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
+    doubts: tuple[str, ...] = ()
+    """What may be a mistake though all can be packed, a printable line each, with the option that settles it."""
 
     def __post_init__(self) -> None:
         if self.noun == "image" and self.has_several_images:

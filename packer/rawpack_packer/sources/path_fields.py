@@ -39,7 +39,7 @@ from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.frame_order import by_frame
 from rawpack_packer.sources.listing.lines import fault
-from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, number_labels
+from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, Classes, empty_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.video import FRAME, Videos
 from rawpack_packer.sources.view import picked
@@ -119,10 +119,10 @@ def path_pattern(text: str) -> PathPattern:
 
 
 def _columns_of(
-    paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str
+    paths: Iterable[tuple[int, str]], pattern: PathPattern, where: str, named: Classes | None
 ) -> tuple[dict[str, Column], tuple[str, ...] | None]:
     """The fields in paths, each with its line in a listing, or 0; and the classes of a `label` that is a text, sorted.
-    where: the source, printable.
+    where: the source, printable. named: see `number_labels`.
 
     Raises BadListingError with the first path that does not match.
     """
@@ -138,7 +138,7 @@ def _columns_of(
         if dtype != "str":
             columns[name] = Numbers(np.array(values[name], dtype))
         elif name == LABEL:
-            labels = number_labels(values[name], where=where)
+            labels = number_labels(values[name], named, where=where)
             columns[name], classes = Numbers(labels.numbers), labels.names
         else:
             columns[name] = texts_of(values[name])
@@ -236,7 +236,9 @@ class JoinedFields:
         info = source.info
         if LABEL in columns:
             counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
-            info = replace(info, classes=classes, empty_classes=(), counts=counts, flat=False)
+            label = columns[LABEL]
+            empty = empty_classes(classes, label.values) if isinstance(label, Numbers) else ()
+            info = replace(info, classes=classes, empty_classes=empty, counts=counts, flat=False, doubts=())
         kinds = {name: kind for name, kind in info.fields.items() if name not in columns}
         for name, dtype in pattern.dtypes.items():
             kinds[name] = FieldKind("int64" if name == LABEL and dtype == "str" else dtype)
@@ -309,8 +311,9 @@ class JoinedFields:
         return _JoinedPart(samples, at, {name: column.pick(used) for name, column in self._columns.items()}, rows)
 
 
-def join_path_fields(source: Source, text: str) -> Source:
-    """A source with the fields that a pattern finds in the paths of its samples, see `path_pattern`.
+def join_path_fields(source: Source, text: str, named: Classes | None = None) -> Source:
+    """A source with the fields that a pattern finds in the paths of its samples, see `path_pattern`. named: the names
+    of the classes of `label`.
 
     If it finds `frame`, the frames of each video are put in the order of their numbers: by name, 10 comes before 2.
     What could not be read has a path that is no sample's, and so the fields of the first one: it is rejected anyway.
@@ -333,7 +336,7 @@ def join_path_fields(source: Source, text: str) -> Source:
             paths.append((line_of(i), path))
             last = path
         rows[i] = len(paths) - 1
-    columns, classes = _columns_of(paths, pattern, source.info.root)
+    columns, classes = _columns_of(paths, pattern, source.info.root, named)
     order = by_frame(columns, [path for _, path in paths], rows, unread) if FRAME in columns else None
     return JoinedFields(source, pattern, columns, classes, rows, order)
 

@@ -197,4 +197,6 @@ def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
     first = () if LABEL in info.fields else (LABEL,)
     fields = {**dict.fromkeys(first, LABEL_KIND), **info.fields, LABEL: LABEL_KIND}  # a dict keeps the place of a name
     counts = {name: labels.counts.get(name, number) for name, number in info.counts.items()}
-    return replace(info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts)
+    return replace(
+        info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts, doubts=labels.doubts
+    )
