@@ -57,6 +57,8 @@ class SourceInfo:
     """Names of the numbers in field `label`, unique; None where there are no classes."""
     empty_classes: tuple[str, ...] = ()
     """Those of `classes` that have no sample."""
+    label_depth: int = 0
+    """How deep below the source the folders are that are classes; 0 where none are."""
     flat: bool = False
     """Whether it is a folder without subfolders, which would be classes."""
     noun: str = "image"

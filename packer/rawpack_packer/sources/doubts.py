@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rawpack.errors import RawpackError, UsageError
+from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Source, column_of
@@ -58,9 +58,12 @@ def refuse_split_column(source: Source, path: str | None, options: Mapping[str, 
         if kind.dtype != "str" or kind.shape or name in named:
             continue
         first = getattr(source.part(0, 1), "columns", {}).get(name)
-        if isinstance(first, Texts) and not is_split(first.value(0)):
-            continue
-        column = column_of(source, name)
+        try:
+            if first is not None and not is_split(str(first.value(0))):
+                continue
+            column = column_of(source, name)
+        except DecodeError:
+            continue  # it is rejected where it is packed
         if not isinstance(column, Texts):
             continue
         splits = dict[str, None]()

@@ -216,6 +216,7 @@ class FolderScan:
             fields={"label": FieldKind("int64")} if self.classes else {},
             classes=tuple(self.classes) or None,
             empty_classes=empty,
+            label_depth=self.depth if self.classes else 0,
             flat=not self.classes,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
             problems=(*self.shown_problems(), *self._respelled[:MAX_PROBLEMS]),
@@ -321,7 +322,9 @@ class FolderScan:
                 f"{opt.label_depth(depth)}; {opt.label_depth(1)} takes the first-level folders"
             )
         deeper = sorted({b"/".join(path[: depth + 1]) for path in filled if len(path) > depth})
-        if len({folder.rpartition(b"/")[0] for folder in deeper}) < len(deeper):  # n01/images and n02/images are no more
+        if len({folder.rpartition(b"/")[0] for folder in deeper}) < len(
+            deeper
+        ):  # n01/images and n02/images are no more
             self.doubts.append(
                 f"{len(deeper):,} folders of {noun}s in class folders, such as {plain(text_of(deeper[0]))}, are no "
                 f"classes of their own: {opt.label_depth(depth + 1)} takes them as classes, {opt.label_depth(depth)} "

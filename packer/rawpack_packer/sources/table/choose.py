@@ -202,7 +202,7 @@ def _checked(
     numbers = numbers.astype(np.int64)
     if said is None and names is not None and some.any() and (least := numbers[some].min()) > 0:
         doubts = (
-            f"{where}: labels begin at {least}, which is {plain(names[least])!r}, and none is 0, {plain(names[0])!r}: "
+            f"labels begin at {least}, which is {plain(names[least])!r}, and none is 0, {plain(names[0])!r}: "
             f"a number before each name in {opt.classes} says how they count, as in '1 {plain(names[0])}' or "
             f"'0 {plain(names[0])}'",
         )
