@@ -7,6 +7,7 @@ These are of the names of classes, of samples, and of what is next to the path: 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,10 @@ from rawpack_packer.text import composed, listed, plain
 
 _SHOWN = 3
 _MOST_LISTED = 100_000
+_MOST_SPLITS = 16
+_LONGEST = 30
+"""Characters of a split's name."""
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
 class SplitColumnError(UsageError):
@@ -47,19 +52,24 @@ class SplitColumnError(UsageError):
 
 
 def refuse_split_column(source: Source, path: str | None, options: Mapping[str, Any]) -> None:
-    """Raise SplitColumnError where a column of texts that the user does not name has names of splits only.
+    """Raise SplitColumnError where there is a `split_column`. path: of the source, as the user wrote it; None for a
+    dataset."""
+    if (column := split_column(source, options)) is not None:
+        raise SplitColumnError(source.info.root, path, *column)
 
-    path: of the source, as the user wrote it; None for a dataset. options: of the source.
-    """
+
+def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """The column of texts that are all names of splits, and these; None where there is none, and where the user names
+    the column. options: of the source."""
     if source.info.kind == "store" or not len(source):
-        return
+        return None
     named = {*_named(options.get("fields")), *_named(options.get("columns"))}
     for name, kind in source.info.fields.items():
         if kind.dtype != "str" or kind.shape or name in named:
             continue
         first = getattr(source.part(0, 1), "columns", {}).get(name)
         try:
-            if first is not None and not is_split(str(first.value(0))):
+            if first is not None and not _names_split(str(first.value(0))):
                 continue
             column = column_of(source, name)
         except DecodeError:
@@ -69,12 +79,18 @@ def refuse_split_column(source: Source, path: str | None, options: Mapping[str, 
         splits = dict[str, None]()
         for i in range(len(column)):
             value = column.value(i)
-            if value not in splits and not is_split(value):
+            if value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
                 break
             splits[value] = None
         else:
             if len(splits) > 1:
-                raise SplitColumnError(source.info.root, path, name, sorted(splits, key=split_order))
+                return name, sorted(splits, key=split_order)
+    return None
+
+
+def _names_split(value: str) -> bool:
+    """Whether a value names a split: `val`, `PublicTest`, `train-clean`."""
+    return len(value) <= _LONGEST and (is_split(value) or any(map(is_split, _WORD.findall(value))))
 
 
 def add_doubts(source: Source, options: Mapping[str, Any], *, beside: Sequence[str] = ()) -> None:
