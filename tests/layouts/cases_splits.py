@@ -86,7 +86,7 @@ CASES = (
             "list.parquet": parquet({"path": ["photos/0.jpg", "photos/1.jpg"], "phase": ["train", "valid"]}),
         },
     ),
-    Case("a column of splits in HDF5", "set.h5", hdf5("set.h5", images=PIXELS, part=["train", "val", "test", "val"])),
+    Case("a column of splits in HDF5", "set.h5", hdf5("set.h5", images=PIXELS, part=["train", "val", "train"])),
     Case(
         "a column of splits, kept",
         "list.csv",
