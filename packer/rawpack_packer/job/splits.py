@@ -186,7 +186,7 @@ def splits_job(
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(
             part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan,
-            divided=amounts is None,
+            divided=True,
         )  # fmt: skip
 
     def made(part: Source) -> Recipe:

@@ -438,7 +438,7 @@ RUN: tuple[Option, ...] = (
         doc='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
     ),
     _run(
-        name="strict", is_flag=True, meant_by=("fail_fast",),
+        name="strict", is_flag=True, meant_by=("fail_fast",), short="Stop at a reject, and at a possible mistake",
         help="Stop at the first sample that cannot be packed, and at anything that may be a mistake.",
         annotation="bool",
         doc="stop at the first sample that cannot be packed, and at anything that may be a mistake.",
