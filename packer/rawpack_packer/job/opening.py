@@ -101,7 +101,7 @@ def _opened(
     divided: bool,
     scan: Scanning,
 ) -> Source:
-    """See `open_given`."""
+    """The source of `open_given`, before `--strict` judges it."""
     if isinstance(source, str | os.PathLike):
         spool = spool or spool_of(place, run_options)
         try:

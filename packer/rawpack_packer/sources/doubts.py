@@ -89,7 +89,7 @@ def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[
 
 
 def _names_split(value: str) -> bool:
-    """Whether a value names a split: `val`, `PublicTest`, `train-clean`."""
+    """Whether a value names a split, alone or as one of its words."""
     return len(value) <= _LONGEST and (is_split(value) or any(map(is_split, _WORD.findall(value))))
 
 
