@@ -12,6 +12,8 @@ from cases import CLOSED, Case, Files, image, images, texts, write
 from cases_arrays import npy
 from PIL import Image
 
+TWO_DEEP = images("photos/animals/{cat,dog}/{0,1}.jpg", "photos/vehicles/{car,bus}/{0,1}.jpg")
+NUMBERS = ("0", "2", "10")
 CLASSES = images("photos/cat/{0,1}.jpg", "photos/dog/0.jpg")
 PHOTOS = images("photos/{0,1,2}.jpg")
 
@@ -61,32 +63,72 @@ CASES = (
         "the class folders in data/images/",
         "photos",
         images("photos/data/images/{cat,dog}/{0,1}.jpg"),
-        wrong="one class, data: cat and dog are lost",
     ),
     Case(
         "the class folders in train/, as Kaggle unpacks them",
         "photos",
         images("photos/train/{cat,dog}/{0,1}.jpg"),
-        wrong="one class, train: cat and dog are lost",
     ),
     Case(
         "the class folders in a folder of any name",
         "photos",
         images("photos/animals-10/{cat,dog}/{0,1}.jpg"),
-        wrong="one class: cat and dog are lost",
     ),
     Case(
         "class folders two deep",
         "photos",
-        images("photos/animals/{cat,dog}/{0,1}.jpg", "photos/vehicles/{car,bus}/{0,1}.jpg"),
-        wrong="deeper folders are no classes, and nothing says so",
+        TWO_DEEP,
     ),
     Case(
         "class folders that are numbers",
         "photos",
         images("photos/{0,1,2,10}/a.jpg"),
-        wrong="10 is class 2, and nothing says so",
     ),
+    *(
+        Case(f"the class folders in {name}/", "photos", images(f"photos/{name}/{{cat,dog}}/{{0,1}}.jpg"))
+        for name in ("Kaggle v2", "x", "flowers/jpg")
+    ),
+    Case("one class, in folders of its own", "photos", images("photos/cat/{a,b}/0.jpg")),
+    Case("one class, in a folder of its own", "photos", images("photos/cat/a/{0,1}.jpg")),
+    Case("images beside the only folder", "photos", images("photos/x.jpg", "photos/set/{cat,dog}/0.jpg")),
+    Case("masks in the only folder", "photos", images("photos/set/{images,masks}/{0,1}.png")),
+    Case(
+        "class folders in train/, as of depth 1", "photos", images("photos/train/{cat,dog}/0.jpg"), {"label_depth": 1}
+    ),
+    Case(
+        "class folders in train/, as of depth 2", "photos", images("photos/train/{cat,dog}/0.jpg"), {"label_depth": 2}
+    ),
+    Case(
+        "class folders in train/, as of depth 3", "photos", images("photos/train/{cat,dog}/0.jpg"), {"label_depth": 3}
+    ),
+    Case("class folders two deep, as of depth 1", "photos", TWO_DEEP, {"label_depth": 1}),
+    Case("class folders two deep, as of depth 2", "photos", TWO_DEEP, {"label_depth": 2}),
+    *(
+        Case(f"class folders two deep: {two}", "photos", images(f"photos/{two}/{{c,d}}/0.jpg", "photos/z/{e,f}/0.jpg"))
+        for two in ("A", "1990s", "person-1")
+    ),
+    *(
+        Case(f"class folders that are numbers: {names}", "photos", images(f"photos/{{{names}}}/a.jpg"))
+        for names in ("9,10", "1,2,3,100", "8,80,9")
+    ),
+    Case("class folders that are numbers, named", "photos", images("photos/{0,2,10}/a.jpg"), {"classes": NUMBERS}),
+    Case(
+        "class folders that are numbers, by a pattern",
+        "photos",
+        images("photos/{0,2,10}/a.jpg"),
+        {"key_pattern": "{label:d}/{}"},
+    ),
+    *(
+        Case(f"class folders that differ in case: {names}", "photos", images(f"photos/{{{names},x}}/a.jpg"))
+        for names in ("Cat,cat", "BMW,bmw", "É,é")
+    ),
+    Case(
+        "class folders that differ in case, named",
+        "photos",
+        images("photos/{Cat,cat}/a.jpg"),
+        {"classes": ("Cat", "cat")},
+    ),
+    Case("a class folder that the names lack", "photos", CLASSES, {"classes": ("cat", "eel")}),
     Case("numbers with zeros in front", "photos", images("photos/{00,01,02,10}/a.jpg")),
     Case("an empty class folder", "photos", _with_empty_class),
     Case("an empty folder", "photos", lambda root: _folders("photos")),

@@ -68,8 +68,23 @@ CASES = (
         "list.csv",
         {**csv("path,label", "{},1", "{},2", "{},1"), "names.txt": "cat\ndog\neel\n"},
         {"classes": "names.txt"},
-        wrong="1 is dog, the second name, and nobody is asked",
     ),
+    *(
+        Case(
+            f"labels counted from 1, with names that say {words.split()[0]}",
+            "list.csv",
+            {**csv("path,label", "{},1", "{},2", "{},1"), "names.txt": words.replace(",", "\n")},
+            {"classes": "names.txt"},
+        )
+        for words in ("1 cat,2 dog,3 eel", "0 cat,1 dog,2 eel")
+    ),
+    Case(
+        "labels of a JSON list counted from 1, with names",
+        "list.jsonl",
+        listing("list.jsonl", *(f'{{{{"path": "{{}}", "label": {n}}}}}' for n in (2, 1, 2))),
+        {"classes": ("cat", "dog", "eel")},
+    ),
+    Case("classes that differ in case", "list.csv", csv("path,label", "{},Cat", "{},cat", "{},dog")),
     Case("labels with gaps", "list.csv", csv("path,label", "{},0", "{},", "{},1")),
     Case(
         "blanks around labels",

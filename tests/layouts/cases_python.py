@@ -109,7 +109,6 @@ CASES = (
     data(
         "labels that are numbers in texts",
         lambda i: (PIXELS[i], ("1", "2", "10", "2")[i]),
-        "10 comes before 2, and nothing says so",
     ),
     value("columns", {"image": PIXELS, "label": [0, 1, 0, 1], "text": ["a", "b", "c", "d"]}),
     value("columns without an image", {"label": [0, 1]}),

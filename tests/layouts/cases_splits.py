@@ -6,6 +6,9 @@ from pathlib import Path
 
 from archived import tar, zipped
 from cases import Case, Files, images, texts
+from cases_arrays import PIXELS, hdf5
+from cases_beside import parquet
+from cases_videos import videos
 
 TWO = images("photos/{train,val}/{cat,dog}/{0,1}.jpg")
 
@@ -40,7 +43,6 @@ CASES = (
         "splits below a folder of any name",
         "data",
         images("data/pets/{train,val}/{cat,dog}/0.jpg"),
-        wrong="one class, pets: splits and classes are lost",
     ),
     Case("splits in images/", "photos", images("photos/images/{train,val}/{cat,dog}/0.jpg")),
     Case("train alone, without classes", "photos", images("photos/train/{0,1}.jpg")),
@@ -50,7 +52,6 @@ CASES = (
         "val without a class that train has",
         "photos/val",
         images("photos/train/{cat,dog}/0.jpg", "photos/val/dog/0.jpg"),
-        wrong="dog is 0 here and 1 in train, and nothing says so",
     ),
     Case("the splits as one set", "photos", TWO, {"kind": "folder"}),
     Case(
@@ -62,7 +63,83 @@ CASES = (
         "a column of splits in a table",
         "list.csv",
         {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN},
-        wrong="one set: the images of val and test are trained on",
+    ),
+    *(
+        Case(f"a column of splits: {name}", f"list.{end}", {**images("photos/{0,1,2}.jpg"), f"list.{end}": text})
+        for name, end, text in (
+            ("usage", "csv", "path,usage\nphotos/0.jpg,Training\nphotos/1.jpg,PublicTest\nphotos/2.jpg,Training\n"),
+            ("subset", "tsv", "path\tsubset\nphotos/0.jpg\tdev\nphotos/1.jpg\ttest\nphotos/2.jpg\ttrain\n"),
+            (
+                "x",
+                "jsonl",
+                "".join(f'{{"path": "photos/{n}.jpg", "x": "{x}"}}\n' for n, x in enumerate(("trn", "val", "trn"))),
+            ),
+            ("texts", "csv", "path,text\nphotos/0.jpg,train\nphotos/1.jpg,test\nphotos/2.jpg,bus\n"),
+            ("one value", "csv", "path,part\nphotos/0.jpg,train\nphotos/1.jpg,train\n"),
+        )
+    ),
+    Case(
+        "a column of splits in Parquet",
+        "list.parquet",
+        lambda root: {
+            **images("photos/{0,1}.jpg"),
+            "list.parquet": parquet({"path": ["photos/0.jpg", "photos/1.jpg"], "phase": ["train", "valid"]}),
+        },
+    ),
+    Case("a column of splits in HDF5", "set.h5", hdf5("set.h5", images=PIXELS, part=["train", "val", "train"])),
+    Case(
+        "a column of splits, kept",
+        "list.csv",
+        {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN},
+        {"fields": ("split:str",)},
+    ),
+    Case(
+        "a column of splits of a table beside images",
+        "photos",
+        {
+            **images("photos/img/{0,1,2,3}.jpg"),
+            "photos/list.csv": SPLIT_COLUMN.replace("photos/", "img/"),
+        },
+    ),
+    Case("splits below two folders", "data", images("data/a/b/{train,test}/{cat,dog}/0.jpg")),
+    Case(
+        "splits of videos below a folder", "data", videos("data/pets/train/a.mp4", "data/pets/val/b.mp4"), needs=("av",)
+    ),
+    Case(
+        "splits below a folder in a zip",
+        "photos.zip",
+        {
+            "photos.zip": zipped(
+                {
+                    "README": b"x",
+                    **{f"set/{split}/cat/0.jpg": b"x" for split in ("train", "val")},
+                }
+            )
+        },
+    ),
+    Case("val alone, with the classes of train", "photos/val", images("photos/{train,val}/{cat,dog}/0.jpg")),
+    Case(
+        "val without a class, named",
+        "photos/val",
+        images("photos/train/{cat,dog}/0.jpg", "photos/val/dog/0.jpg"),
+        {"classes": ("cat", "dog")},
+    ),
+    *(
+        Case(
+            f"{split} with other classes than {other}",
+            f"photos/{split}",
+            images(f"photos/{split}/b/0.jpg", f"photos/{other}/{{a,b}}/0.jpg"),
+        )
+        for split, other in (("test", "training"), ("valid_images", "train_images"), ("train2017", "val2017"))
+    ),
+    Case(
+        "a list of val with other classes than that of train",
+        "val.csv",
+        {
+            **images("photos/{0,1}.jpg"),
+            "train.csv": "path,label\nphotos/0.jpg,cat\n",
+            "val.csv": "path,label\nphotos/1.jpg,dog\n",
+        },
     ),
     Case("splits in a zip", "photos.zip", _archive("photos.zip")),
     Case("splits in a folder in a zip", "photos.zip", _archive("photos.zip", "photos/")),

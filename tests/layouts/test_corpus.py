@@ -49,13 +49,14 @@ def test_no_more_is_looked_at_than_recorded(case: cases.Case, tmp_path: Path, se
     assert not more, f"{case.name}: {most}{_WRITE}"
 
 
-_PRINTED = [name for name, answer in ANSWERS.items() if answer.get("refused") == "AnnotatedError" and "type" in answer]
+_ASK = ("AnnotatedError", "SplitColumnError")
+_PRINTED = [name for name, answer in ANSWERS.items() if answer.get("refused") in _ASK and "type" in answer]
 
 
 @pytest.mark.parametrize("name", _PRINTED)
 def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path) -> None:
-    """Each refusal of a folder with what describes its images prints one command, or none: typed as it is printed, it
-    packs that layout."""
+    """Each refusal of a folder with what describes its images, or of a column of splits, prints one command, or none:
+    typed as it is printed, it packs that layout."""
     case, (command,) = corpus.CASES[name], ANSWERS[name]["type"]
     if module := cases.missing(case):
         pytest.skip(f"needs {module}")

@@ -165,7 +165,24 @@ def test_the_stop_of_coco_prints_the_splits(tmp_path: Path) -> None:
     "name",
     [
         f"x.{end}"
-        for end in "tar zip parquet tfrecord mp4 json csv jsonl npz npy h5 rec mdb yaml tar.gz of-00002".split()
+        for end in [
+            "tar",
+            "zip",
+            "parquet",
+            "tfrecord",
+            "mp4",
+            "json",
+            "csv",
+            "jsonl",
+            "npz",
+            "npy",
+            "h5",
+            "rec",
+            "mdb",
+            "yaml",
+            "tar.gz",
+            "of-00002",
+        ]
     ],
 )
 def test_what_stands_for_a_file_is_named(name: str, bytes_: bytes, tmp_path: Path) -> None:

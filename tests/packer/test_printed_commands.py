@@ -224,15 +224,21 @@ CUB = images("images/001.A/0.jpg", "images/002.B/1.jpg") | {
 
 @pytest.mark.parametrize("source", ["my data", "x.tar"])
 def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable[[Files], str]) -> None:
-    """CUB-200's images are in one folder with the classes below: the command for that folder has these classes."""
+    """CUB-200's images are in one folder with the classes below; a line names the option that takes that folder."""
     data(CUB)
     tar(Path("x.tar"), CUB)
-    message = refused(source)
-    assert held(typed(message)) == {"001.A/0.jpg": ("001.A",), "002.B/1.jpg": ("002.B",)}
-    kind = "archive" if source.endswith(".tar") else "folder"
-    ran = run_here("pack", *SMALL, "--source", kind, source, "one")
+    ran = run_here("pack", *SMALL, source, "all")
     assert ran.code == 0, ran.err
-    assert {label for (label,) in held(Path("one")).values()} == {"images"}
+    assert held(Path("all")) == {"images/001.A/0.jpg": ("001.A",), "images/002.B/1.jpg": ("002.B",)}
+    for depth, classes in ((1, {"images"}), (2, {"001.A", "002.B"})):
+        assert f"--label-depth {depth}" in open_source(source).info.problems[0]
+        assert not open_source(source, label_depth=depth).info.doubts
+        ran_deep = run_here("pack", *SMALL, "--strict", "--label-depth", depth, source, f"deep{depth}")
+        assert ran_deep.code == 0, ran_deep.err
+        assert {label for (label,) in held(Path(f"deep{depth}")).values()} == classes
+    strict = run_here("pack", *SMALL, "--strict", source, "no")
+    assert (strict.code, "all images are in images/" in strict.err) == (2, True)
+    assert not Path("no").exists()
 
 
 @pytest.mark.parametrize(
@@ -240,7 +246,7 @@ def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable
     [
         (images("images/0.jpg", "images/1.jpg"), ("images",)),
         (images("images/a/0.jpg", "images/a/1.jpg"), ("images",)),
-        (images("cat/a/0.jpg", "cat/b/1.jpg"), ("cat",)),
+        (images("cat/a/0.jpg", "cat/b/1.jpg"), ("a", "b")),
         (images("images/a/0.jpg", "other/b/1.jpg"), ("images", "other")),
         (images("with_mask/0.jpg", "without_mask/0.jpg"), ("with_mask", "without_mask")),
         (images("shipping_labels/0.jpg", "cat/0.jpg", "dog/0.jpg"), ("cat", "dog", "shipping_labels")),
@@ -249,8 +255,8 @@ def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable
 def test_folders_that_may_be_classes_stay_classes(
     files: Files, classes: tuple[str, ...], data: Callable[[Files], str]
 ) -> None:
-    """A flat folder of images, one class with folders of its own, and classes whose names only look like masks pack as
-    they are."""
+    """A flat folder of images, one class with one folder of its own, and classes whose names only look like masks pack
+    as they are."""
     assert open_source(data(files)).info.classes == classes
 
 

@@ -455,7 +455,7 @@ def test_splits_are_classes_where_that_is_said(tmp_path: Path) -> None:
 
 def test_folders_beside_splits(tmp_path: Path) -> None:
     """Hidden folders, and folders without images, make no set of splits one of classes; empty splits are left out of
-    the command; another folder of images, or a single split, makes it one of classes."""
+    the command; another folder of images makes it one of classes, and a single split holds the classes."""
     root = divided(tmp_path / "root", "train", "val")
     for name in (".cache", "annotations", "test"):
         (root / name).mkdir()
@@ -465,7 +465,7 @@ def test_folders_beside_splits(tmp_path: Path) -> None:
         open_source(root)
     save(root / "annotations" / "a.png", picture(16, 16, 1))
     assert open_source(root).info.classes == ("annotations", "test", "train", "val")
-    assert open_source(divided(tmp_path / "one", "train")).info.classes == ("train",)
+    assert open_source(divided(tmp_path / "one", "train")).info.classes == ("cat", "dog")
     assert open_source(divided(tmp_path / "two", "cat", "test")).info.classes == ("cat", "test")
     (tmp_path / "none" / "train").mkdir(parents=True)
     (tmp_path / "none" / "val").mkdir(parents=True)

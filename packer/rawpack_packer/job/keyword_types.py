@@ -82,11 +82,13 @@ class SourceKeywords(TypedDict, total=False):
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
     images: of a listing, the folder that relative paths start from. For a folder, {"target": "clean/"}: folders with a
         further image for each, a file of the same path but for its extension.
-    classes: of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a dataset,
-        names of the labels.
+    classes: of class folders, a listing, YOLO's files, WebDataset, RecordIO or HDF5, a file of class names; of a
+        dataset, names of the labels.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".
     labels_file: of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's
         development kit, or of a list.
+    label_depth: of a folder, an archive or videos, how deep below the source the class folders are: 2 takes `cat` of
+        `animals/cat/0.jpg`.
     labels_dir: of images, the folder of YOLO's text files.
     array: of HDF5 and `.npz` files, which arrays are packed: {"image": "train/x", "label": "train/y"}. For these and
         `.npy`, ":chw" after the images' name, or alone, says that their channels come first and moves them to the end;
@@ -118,6 +120,7 @@ class SourceKeywords(TypedDict, total=False):
     classes: Sequence[str] | os.PathLike[str] | None
     prefix: Literal["names", "numbers"] | None
     labels_file: str | os.PathLike[str] | None
+    label_depth: int | None
     labels_dir: str | os.PathLike[str] | None
     array: str | Sequence[str] | Mapping[str, str] | None
     image_column: str | None
@@ -141,7 +144,7 @@ class RunKeywords(TypedDict, total=False):
     engine: what packs instead of local workers: `rawpack_packer.engines.DaskEngine("tcp://...")`, `RayEngine("auto")`,
         or any `concurrent.futures.Executor`, which stays yours to shut down.
     max_rejects: the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.
-    strict: stop at the first sample that cannot be packed.
+    strict: stop at the first sample that cannot be packed, and at anything that may be a mistake.
     restart: delete what an earlier run left and begin again. The store itself stays if an append did not finish.
     progress: True shows a bar, or lines where nobody watches; None or False shows nothing. Or an object that is called
         as the job advances, see `rawpack_packer.job.Progress`.

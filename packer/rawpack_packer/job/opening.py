@@ -37,6 +37,7 @@ from rawpack_packer.sources import (
     unread_of,
 )
 from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
 from rawpack_packer.sources.table.objects import UnknownFormError
 from rawpack_packer.sources.view import View
 from rawpack_packer.text import again, plain, size
@@ -70,16 +71,43 @@ def open_given(
     other: Sequence[str] = (),
     spool: Spool | None = None,
     split: str = "",
+    divided: bool = False,
     scan: Scanning = unseen,
 ) -> Source:
     """The source that a user gave, ready for workers: of a stream, all samples are taken first, see `sources.stream`.
     recipe: what the user said; None where a store says it all. place: the folder that is packed into. destination,
     other: of the command that an error names, see `DividedError`. spool: what fetches a source behind URLs; None is a
-    new one. split: which one of several in `place` the source is."""
+    new one. split: which one of several in `place` the source is. divided: see `open_source`."""
+    opened = _opened(
+        source, source_options, run_options, recipe, place, destination, other=other, spool=spool, split=split,
+        divided=divided, scan=scan,
+    )  # fmt: skip
+    if run_options.strict and opened.info.doubts:
+        raise UsageError(f"{opened.info.root}: {opened.info.doubts[0]}; or leave out {opt.strict} to pack it as it is")
+    return opened
+
+
+def _opened(
+    source: Any,
+    source_options: Mapping[str, Any],
+    run_options: RunOptions,
+    recipe: Mapping[str, Any] | None,
+    place: Path,
+    destination: str,
+    *,
+    other: Sequence[str],
+    spool: Spool | None,
+    split: str,
+    divided: bool,
+    scan: Scanning,
+) -> Source:
+    """The source of `open_given`, before `--strict` judges it."""
     if isinstance(source, str | os.PathLike):
         spool = spool or spool_of(place, run_options)
         try:
-            opened = open_path(source, source_options, destination=destination, other=other, spool=spool, scan=scan)
+            opened = open_path(
+                source, source_options, destination=destination, other=other, spool=spool, divided=divided, scan=scan
+            )
         except RawpackError:
             if is_url(source) and (kept := destinations.own_bytes(spool.folder)):
                 what = f"{size(kept)} that were fetched stay in {spool.folder} for the next run"
@@ -112,8 +140,13 @@ def open_given(
     of_dataset = partial(DatasetSource, colors=colors, sized=sized, progress=scan)
     if is_stream(source, here=run_options.workers == 0 and run_options.engine is None):
         options = {**options, "limit": limit}
-        return _taken(source, options, run_options, place, of_dataset, split=split, adds=recipe is None)
+        opened = _taken(source, options, run_options, place, of_dataset, split=split, adds=recipe is None)
+        add_doubts(opened, options)
+        return opened
     dataset = of_dataset(source, **options)
+    if not divided:
+        refuse_split_column(dataset, None, options)
+    add_doubts(dataset, options)
     if not dataset.in_order and (differs := unsteady(dataset)):
         if run_options.strict:
             raise UsageError(f"{differs}; or leave out {opt.strict} to pack it as it is")
@@ -134,7 +167,9 @@ def open_addition(
 ) -> Source:
     """The source that a user gave, to be appended to a store: if nothing else says how its boxes are written, they are
     as those that the store was packed from. See `open_given`."""
-    opened = partial(open_given, source, run_options=run_options, recipe=None, place=store.path, destination="NEW")
+    opened = partial(
+        open_given, source, run_options=run_options, recipe=None, place=store.path, destination="NEW", divided=True
+    )
     try:
         return opened(source_options, other=other, scan=scan)
     except UnknownFormError as error:
@@ -155,14 +190,15 @@ def open_path(
     destination: str = "DST",
     other: Sequence[str] = (),
     spool: Spool | None = None,
+    divided: bool = False,
     scan: Scanning = unseen,
 ) -> Source:
     """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
     fetches archives behind URLs; None refuses URLs."""
     options = {name: value for name, value in source_options.items() if name != "limit"}
     try:
-        opened = open_source(path, spool=spool, progress=scan, **options)
-    except (DividedError, AnnotatedError) as error:
+        opened = open_source(path, spool=spool, progress=scan, divided=divided, **options)
+    except (DividedError, AnnotatedError, SplitColumnError) as error:
         raise error.asked(destination, other) from None
     return _limited(opened, source_options.get("limit"))
 

@@ -109,6 +109,12 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
     without = [source.info.root for source in sources.values() if source.info.classes is None]
     if without and len(without) < len(sources):
         raise UsageError(f"{without[0]} has no classes, and another split has: give it its class folders")
+    depths = {name: source.info.label_depth for name, source in sources.items() if source.info.label_depth}
+    if len({*depths.values()}) > 1:
+        shown = ", ".join(f"{depth} in {plain(name)}" for name, depth in depths.items())
+        raise UsageError(
+            f"the class folders of the splits differ in depth ({shown}): {opt.label_depth} says which it is"
+        )
     if len({source.info.classes for source in sources.values()}) == 1:
         return dict(sources)
     union = sorted(
@@ -180,7 +186,8 @@ def splits_job(
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(
-            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan
+            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan,
+            divided=True,
         )  # fmt: skip
 
     def made(part: Source) -> Recipe:

@@ -280,11 +280,11 @@ SOURCE: tuple[Option, ...] = (
     _source(
         name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),
         short="Class names, one per line",
-        help="Class names, one per line, in the order of their numbers, for a listing, YOLO's files, WebDataset, "
-        "RecordIO or HDF5. For labels, lines may begin with numbers from 0 or 1, as UCF101's do.",
-        default="for a listing and WebDataset, the sorted names among the labels",
+        help="Class names, one per line, in the order of their numbers, for class folders, a listing, YOLO's files, "
+        "WebDataset, RecordIO or HDF5. For labels, lines may begin with numbers from 0 or 1, as UCF101's do.",
+        default="for folders, a listing and WebDataset, the sorted names among the labels",
         annotation="Sequence[str] | os.PathLike[str]",
-        doc="of a listing, YOLO's files, WebDataset, RecordIO or HDF5, the path of a file of class names; of a "
+        doc="of class folders, a listing, YOLO's files, WebDataset, RecordIO or HDF5, a file of class names; of a "
         "dataset, names of the labels.",
     ),
     _of_shards(
@@ -304,6 +304,15 @@ SOURCE: tuple[Option, ...] = (
         annotation="str | os.PathLike[str]",
         doc="of a folder or an archive, the path of a table of names and classes, such as Kaggle's, of ImageNet's "
         "development kit, or of a list.",
+    ),
+    _of_files(
+        name="label_depth", least=1, metavar="N", meant_by=("class_depth",),
+        short="How deep the class folders are",
+        help="How deep below SRC the folders are that are classes, of images or videos: 1 for SRC/cat/0.jpg, 2 for "
+        "SRC/animals/cat/0.jpg.",
+        default="1; deeper where a single folder holds several", annotation="int",
+        doc="of a folder, an archive or videos, how deep below the source the class folders are: 2 takes `cat` of "
+        "`animals/cat/0.jpg`.",
     ),
     _of_boxes(
         name="labels_dir", is_path=True, metavar="DIR",
@@ -429,9 +438,10 @@ RUN: tuple[Option, ...] = (
         doc='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',
     ),
     _run(
-        name="strict", is_flag=True, meant_by=("fail_fast",),
-        help="Stop at the first sample that cannot be packed.", annotation="bool",
-        doc="stop at the first sample that cannot be packed.",
+        name="strict", is_flag=True, meant_by=("fail_fast",), short="Stop at a reject, and at a possible mistake",
+        help="Stop at the first sample that cannot be packed, and at anything that may be a mistake.",
+        annotation="bool",
+        doc="stop at the first sample that cannot be packed, and at anything that may be a mistake.",
     ),
     _run(
         name="restart", is_flag=True, meant_by=("overwrite", "force"),

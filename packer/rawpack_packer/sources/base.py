@@ -57,6 +57,8 @@ class SourceInfo:
     """Names of the numbers in field `label`, unique; None where there are no classes."""
     empty_classes: tuple[str, ...] = ()
     """Those of `classes` that have no sample."""
+    label_depth: int = 0
+    """How deep below the source the folders are that are classes; 0 where none are."""
     flat: bool = False
     """Whether it is a folder without subfolders, which would be classes."""
     noun: str = "image"
@@ -75,6 +77,8 @@ class SourceInfo:
     """Files that were read twice, because the first process that read them died. No store or job records it."""
     problems: tuple[str, ...] = ()
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
+    doubts: tuple[str, ...] = ()
+    """What may be a mistake though all can be packed, a printable line each, with the option that settles it."""
 
     def __post_init__(self) -> None:
         if self.noun == "image" and self.has_several_images:

@@ -147,6 +147,8 @@ def with_roles(
         if role == ARRAY:
             found = with_arrays(found, [name], where)
             continue
+        if role == "str" and kinds.get(name) == FieldKind("str"):
+            continue
         if role not in PIXEL_WORDS:
             raise UsageError(
                 f"{opt.fields(name)}: the arrays of {where} say what they contain; for a field, write {name}:image "

@@ -17,18 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, given_options, unseen
+from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
-from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, FolderScan, Wanted
+from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, UNSAID, ClassFolders, FolderScan, Wanted
 from rawpack_packer.sources.labels_file import read_labels
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
-from rawpack_packer.sources.table.choose import LABEL, Labels
+from rawpack_packer.sources.table.choose import LABEL, Classes, Labels, classes_from_0, named_file
 from rawpack_packer.sources.table.columns import Files, Numbers
 from rawpack_packer.sources.table.source import NO_STATES, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
@@ -76,8 +77,9 @@ class FolderSource(BaseSource):
     """All image files below a folder, as a `Source`.
 
     First-level subfolders are classes, numbered in order from 0, also those without images; deeper folders belong to
-    them. Images outside them get label -1. Without subfolders there is no `label`. Symbolic links are followed, except
-    into a folder that would then contain itself. Names that begin with a dot are left out, and `__MACOSX`.
+    them. Where a single one has all images, in two or more folders, these are the classes. Images outside them get
+    label -1. Without subfolders there is no `label`. Symbolic links are followed, except into a folder that would then
+    contain itself. Names that begin with a dot are left out, and `__MACOSX`.
 
     A file or folder that cannot be looked into ends the scan. With `skip_unreadable` it is a sample that is rejected:
     its key is the path, with "/" at the end for a folder. A first-level folder stays a class, so that labels do not
@@ -101,6 +103,8 @@ class FolderSource(BaseSource):
         fields: Fields = (),
         labels_file: str | os.PathLike[str] | None = None,
         label_column: str | None = None,
+        label_depth: int | None = None,
+        classes: Classes | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
         detected: bool = False,
@@ -109,7 +113,8 @@ class FolderSource(BaseSource):
 
         images, fields: folders of further images, see `pairs`, and which of them hold masks. labels_file, label_column:
         labels in place of those of the folders, see `labels_file`, and which column of a table has them.
-        skip_unreadable: leave out folders and files that cannot be looked into. progress: called with the number of
+        label_depth, classes: see `class_folders`. skip_unreadable: leave out folders and files that cannot be looked
+        into. progress: called with the number of
         entries looked at so far, every 1,000 and at the end. detected: whether the path shows that it is a folder of
         images, and nobody says so: then it may hold no annotations, unless there are labels.
         Raises UsageError where `path` is no folder or holds no image, AnnotatedError where it holds annotations,
@@ -120,13 +125,16 @@ class FolderSource(BaseSource):
             raise UsageError("the source is an empty path: give a folder of images")
         where = str(Path(path).absolute())
         root = plain(os.fsencode(where))
-        scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable)
-        self.info = scan.info("folder", root)
+        said = class_folders(label_depth, classes, labels_file)
+        scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable, classes=said)
+        self.info = with_class_options(scan.info("folder", root), label_depth, classes)
         self._all = scan.files()
         if not scan.samples:
             raise NoImageError(root, scan)
         if detected and labels_file is None:
-            refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
+            refuse_annotations(path, scan, self._all, self.info)
+        if detected:
+            refuse_splits(path, scan)
         if images or fields:
             wanted = wanted_images(arrays=True)
             scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
@@ -166,6 +174,7 @@ class FolderSource(BaseSource):
             options={**info.options, **given_options(labels_file=name, label_column=column)},
             counts={**known.counts, NO_FILE: len(given.others)},
             problems=(*info.problems, *problems),
+            doubts=(),
         )
 
     def labels(self) -> NDArray[np.int64] | None:
@@ -218,6 +227,7 @@ def scan_folder(
     *,
     skip_unreadable: bool,
     most: float = math.inf,
+    classes: ClassFolders = UNSAID,
 ) -> FolderScan:
     """A scan of a folder, until `most` files are found. Raises UsageError where it is not a folder that can be read,
     UnreadableError where some of it cannot be looked into."""
@@ -225,10 +235,32 @@ def scan_folder(
     where = str(listing.path.absolute())
     root = plain(os.fsencode(where))
     check_folder(listing, root)
-    scan = FolderScan(where, wanted, progress, listing)
+    scan = FolderScan(where, wanted, progress, listing, classes)
     scan.run(most)
     scan.check(root, skip_unreadable=skip_unreadable)
     return scan
+
+
+def class_folders(depth: int | None, classes: Classes | None, labels_file: object = None) -> ClassFolders:
+    """What the user says of the class folders. depth: how deep below the source they are. classes: their names in the
+    order of their numbers. Raises UsageError."""
+    if labels_file is not None and (depth is not None or classes is not None):
+        raise UsageError(f"{opt.labels_file} has the labels: leave out {opt.label_depth} and {opt.classes}")
+    depth = None if depth is None else whole_number("label_depth", depth, 1)
+    return ClassFolders(depth, None if classes is None else classes_from_0(classes))
+
+
+def with_class_options(info: SourceInfo, depth: int | None, classes: Classes | None) -> SourceInfo:
+    """What is known of a source, with the options of `class_folders`."""
+    chosen_by = given_options(label_depth=depth, classes=None if classes is None else named_file(classes))
+    return replace(info, options={**info.options, **chosen_by})
+
+
+def refuse_splits(path: str | os.PathLike[str], scan: FolderScan) -> None:
+    """Raise DividedError where the folder that holds all classes is divided into splits."""
+    if scan.inside and (splits := split_names(scan.filled())):
+        where = os.path.join(os.fspath(path), os.fsdecode(scan.inside[:-1]))  # noqa: PTH118 - as the user wrote it
+        raise DividedError(where, splits, scan.wanted.noun.replace("image", "folder"))
 
 
 def holds_image(listing: Listing) -> bool:

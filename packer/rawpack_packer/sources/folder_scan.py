@@ -19,14 +19,15 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, takewhile
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from rawpack.errors import PackError
+from rawpack.errors import PackError, UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
+from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
@@ -92,14 +93,45 @@ class Wanted:
     unopened: str | None = None
     """The extension of files that are never taken, so that they need not be opened."""
 
+    @property
+    def noun(self) -> str:
+        """What one such file is called, in the singular."""
+        return "video" if self.others_name == "images" else "image"
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """Which folders are classes, as far as the user says."""
+
+    depth: int | None = None
+    """How deep below the source they are, from 1; None where their shape shows it."""
+    names: tuple[str, ...] | None = None
+    """All classes in the order of their numbers; None for the folders' names, sorted."""
+
+
+UNSAID = ClassFolders()
+
 
 class FolderScan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
-    def __init__(self, root: str, wanted: Wanted, progress: Scanning = unseen, listing: Listing | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        wanted: Wanted,
+        progress: Scanning = unseen,
+        listing: Listing | None = None,
+        classes: ClassFolders = UNSAID,
+    ) -> None:
         """root: the absolute path of the folder. listing: of it, where it was looked at before."""
         self.classes: dict[str, None] = {}
-        """In order. A dict, to find a name among many."""
+        """In order, once the scan is done. A dict, to find a name among many."""
+        self.depth = 1
+        """Of the class folders."""
+        self.inside = b""
+        """The folder that holds all classes, with "/" at its end, where they are not first-level folders."""
+        self.doubts: list[str] = []
+        """What may be a mistake about the classes, a line each, with the option that settles it."""
         self.samples = 0
         """Without what could not be looked into."""
         self.counts = dict.fromkeys(
@@ -109,21 +141,18 @@ class FolderScan:
         """The other files."""
         self._root = root
         self._listing = listing or Listing(root)
-        self._wanted = wanted
+        self.wanted = wanted
         self._progress = progress
         self._seen = 0
         self._problems: list[str] = []
         self._folders: list[bytes] = []
-        self._labels: list[int] = []
+        self._said = classes
+        self._labels = list[int]()
         self._folder_of = array("i")
         self._names = list[bytes]()
         """Those of several files each."""
         self._ends = array("q", [0])
         self._states = array("q")
-        self._label = -1
-        """Of the folder that the scan is inside of."""
-        self._spelled: dict[str, tuple[str, int]] = {}
-        """One spelling of each class -> its own, and its label."""
         self._respelled: list[str] = []
         self._open: list[tuple[int, Identity, Iterator[_Entry]]] = []
         """Folders that the scan is inside of: number, identity, and the entries that are left."""
@@ -146,6 +175,7 @@ class FolderScan:
                 self._inside.discard(identity)
             elif self.samples < most:
                 self._enter(self._folders[number] + inner + b"/")
+        self._number_classes()
         self._progress(self._seen)
 
     def files(self) -> FolderPart:
@@ -170,11 +200,19 @@ class FolderScan:
             fields={"label": FieldKind("int64")} if self.classes else {},
             classes=tuple(self.classes) or None,
             empty_classes=empty,
+            label_depth=self.depth if self.classes else 0,
             flat=not self.classes,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
             problems=(*self.shown_problems(), *self._respelled[:MAX_PROBLEMS]),
+            doubts=tuple(self.doubts),
             skipped=dict(self.beside.suffixes),
         )
+
+    def filled(self) -> list[str]:
+        """The classes that have a sample."""
+        labels = self.files().file_labels()
+        empty = empty_classes(self.classes, labels) if labels is not None else ()
+        return [name for name in self.classes if name not in empty]
 
     def check(self, root: str, *, skip_unreadable: bool) -> None:
         """Raise UnreadableError where something could not be looked into. root: as messages name it."""
@@ -186,7 +224,7 @@ class FolderScan:
         named = [suffix for suffix in self.beside.suffixes if suffix][:_EXTENSIONS]
         extensions = f" ({', '.join(map(plain, named))})" if named else ""
         found = [
-            (self._wanted.others_name, self._wanted.others_name[:-1], "", ""),
+            (self.wanted.others_name, self.wanted.others_name[:-1], "", ""),
             ("other_files", "other file", "", extensions),
             ("special_files", "pipe, socket or device", "pipes, sockets and devices", ""),
             ("hidden", "hidden file or folder", "hidden files and folders", ""),
@@ -217,23 +255,65 @@ class FolderScan:
         if identity in self._inside:
             self.counts["loops"] += 1
             return
-        if len(self._open) == 1:
-            name = text_of(folder[:-1])
-            while name in self.classes:  # two names can look alike once their odd bytes are written out
-                name += "'"
-            spelled, self._label = self._spelled.setdefault(composed(name), (name, len(self.classes)))
-            if spelled == name:
-                self.classes[name] = None
-            else:
-                respelled = f"the name {plain(name)} is there in two spellings of Unicode: both are one class"
-                self._respelled.append(respelled)
         self._folders.append(folder)
-        self._labels.append(self._label)  # the root comes before any class: -1
         if identity is None:
             self._add(len(self._folders) - 1, [(b"", *failed)])
             return
         self._inside.add(identity)
         self._open.append((len(self._folders) - 1, identity, iter(self._list(folder))))
+
+    def _number_classes(self) -> None:
+        """Number the class folders: those of the depth that the user names; otherwise the first-level ones, unless all
+        images are in one of these, and in two or more folders in that."""
+        paths = [folder.split(b"/")[:-1] for folder in self._folders]
+        filled = [paths[k] for k in np.unique(np.asarray(self._folder_of)).tolist() if paths[k]]
+        shared = [names[0] for names in takewhile(lambda names: len({*names}) == 1, zip(*filled, strict=False))]
+        depth = self._said.depth
+        if depth is None:
+            inner = {path[len(shared)] for path in filled if len(path) > len(shared)}
+            depth = len(shared) + 1 if shared and len(inner) > 1 else 1
+            self.inside = b"".join(name + b"/" for name in shared[: depth - 1])
+            self._doubt_depth(filled, depth)
+        elif self.samples and all(len(path) < depth for path in filled):
+            raise UsageError(f"{opt.label_depth(depth)}: no folder of {self.wanted.noun}s is that deep in the source")
+        self.depth = depth
+        of_folder, names = dict[bytes, int](), self._said.names
+        numbers = dict[str, int]() if names is None else {composed(name): k for k, name in enumerate(names)}
+        self.classes = dict.fromkeys(names or ())
+        for folder in sorted({path[depth - 1] for path in paths if len(path) >= depth}):
+            name = text_of(folder)
+            if names is not None and composed(name) not in numbers:
+                raise UsageError(
+                    f"the class folder {plain(name)} is none of the {count(len(names), 'name')} of {opt.classes}"
+                )
+            while names is None and name in self.classes:  # two can look alike once their odd bytes are written out
+                name += "'"
+            of_folder[folder] = numbers.setdefault(composed(name), len(self.classes))
+            if of_folder[folder] == len(self.classes):
+                self.classes[name] = None
+            elif names is None:
+                self._respelled.append(
+                    f"the name {plain(name)} is there in two spellings of Unicode: both are one class"
+                )
+        self._labels = [of_folder[path[depth - 1]] if len(path) >= depth else -1 for path in paths]
+
+    def _doubt_depth(self, filled: Sequence[Sequence[bytes]], depth: int) -> None:
+        classes = {path[depth - 1] for path in filled if len(path) >= depth}
+        inside, noun = plain(text_of(self.inside)), self.wanted.noun
+        if inside:
+            self.doubts.append(
+                f"all {noun}s are in {inside}: the classes are the {len(classes)} folders in it, as by "
+                f"{opt.label_depth(depth)}; {opt.label_depth(1)} takes the first-level folders"
+            )
+        deeper = sorted({b"/".join(path[: depth + 1]) for path in filled if len(path) > depth})
+        if len({folder.rpartition(b"/")[0] for folder in deeper}) < len(
+            deeper
+        ):  # n01/images and n02/images are no more
+            self.doubts.append(
+                f"{len(deeper):,} folders of {noun}s in class folders, such as {plain(text_of(deeper[0]))}, are no "
+                f"classes of their own: {opt.label_depth(depth + 1)} takes them as classes, {opt.label_depth(depth)} "
+                "keeps the classes as they are"
+            )
 
     def _list(self, folder: bytes) -> list[_Entry]:
         """The samples and folders in a folder, sorted."""
@@ -261,7 +341,7 @@ class FolderScan:
 
     def _look(self, entry: Entry, extension: str, folder: bytes, name: bytes) -> tuple[int, int] | None:
         """Size and mtime of a sample or folder; None for what is left out."""
-        taken = extension in self._wanted.extensions
+        taken = extension in self.wanted.extensions
         try:
             if entry.is_dir(follow_symlinks=False):
                 return _FOLDER, 0
@@ -270,7 +350,7 @@ class FolderScan:
                 self.counts["links"] += 1
             if stat.S_ISDIR(mode):
                 return _FOLDER, 0
-            wanted = self._wanted
+            wanted = self.wanted
             if not stat.S_ISREG(mode):
                 left_out = "special_files"
             elif taken:
@@ -347,7 +427,7 @@ class FolderScan:
 
     def _first_bytes(self, entry: Entry) -> bytes:
         with opened(entry.path) as fd:
-            return os.read(fd, self._wanted.sniff_bytes)
+            return os.read(fd, self.wanted.sniff_bytes)
 
     def _path(self, folder: bytes) -> str:
         return os.path.join(self._root, os.fsdecode(folder))

@@ -38,7 +38,7 @@ from rawpack_packer.sources.base import (
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.listing.lines import fault
-from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, number_labels
+from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, Classes, empty_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
 from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.sources.video import FRAME, VIDEO, Videos
@@ -208,7 +208,9 @@ class JoinedFields:
         info = source.info
         if LABEL in columns:
             counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
-            info = replace(info, classes=classes, empty_classes=(), counts=counts, flat=False)
+            label = columns[LABEL]
+            empty = empty_classes(classes, label.values) if isinstance(label, Numbers) else ()
+            info = replace(info, classes=classes, empty_classes=empty, counts=counts, flat=False, doubts=())
         kinds = {name: kind for name, kind in info.fields.items() if name not in columns}
         for name, dtype in pattern.dtypes.items():
             kinds[name] = FieldKind("int64" if name == LABEL and dtype == "str" else dtype)
@@ -281,8 +283,9 @@ class JoinedFields:
         return _JoinedPart(samples, at, {name: column.pick(used) for name, column in self._columns.items()}, rows)
 
 
-def join_path_fields(source: Source, text: str) -> Source:
-    """A source with the fields that a pattern finds in the paths of its samples, see `path_pattern`.
+def join_path_fields(source: Source, text: str, named: Classes | None = None) -> Source:
+    """A source with the fields that a pattern finds in the paths of its samples, see `path_pattern`. named: the names
+    of the classes of `label`.
 
     If it finds `frame`, the frames of each video are put in the order of their numbers: by name, 10 comes before 2.
     What could not be read has a path that is no sample's, and so the fields of the first one: it is rejected anyway.
@@ -317,7 +320,7 @@ def join_path_fields(source: Source, text: str) -> Source:
         if dtype != "str":
             columns[name] = Numbers(np.array(values[name], dtype))
         elif name == LABEL:
-            labels = number_labels(values[name], where=source.info.root)
+            labels = number_labels(values[name], named, where=source.info.root)
             columns[name], classes = Numbers(labels.numbers), labels.names
         else:
             columns[name] = texts_of(values[name])

@@ -20,6 +20,7 @@ from rawpack_packer.errors import stand_in
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
+from rawpack_packer.sources.doubts import add_doubts, doubts_beside, refuse_split_column
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import DividedError, NoImageError, holds_image
@@ -45,7 +46,7 @@ _ROWS = (
     SourceKind(
         name="archive", open="archives.source:ArchiveSource",
         reads="an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
-        options=("labels_file", "label_column", "skip_unreadable", "key_pattern"),
+        options=("labels_file", "label_column", "label_depth", "classes", "skip_unreadable", "key_pattern"),
         signs=[Signs(
             strength=Strength.ARCHIVE, file=_ANY, several=_ANY, inside=True, decides="archives.source:is_archive",
         )],
@@ -79,7 +80,10 @@ _ROWS = (
     SourceKind(
         name="folder", open="folder:FolderSource",
         reads="a folder of images, with a subfolder for each class",
-        options=("images", "fields", "labels_file", "label_column", "skip_unreadable", "key_pattern"),
+        options=(
+            "images", "fields", "labels_file", "label_column", "label_depth", "classes", "skip_unreadable",
+            "key_pattern",
+        ),
         splits="folder:splits_in",
         stops_at_annotations=True,
     ),
@@ -176,12 +180,12 @@ _ROWS = (
     SourceKind(
         name="video", open="video.source:VideoSource",
         reads="a video, or a folder of videos with a subfolder for each class",
-        options=(*_VIDEO, "skip_unreadable", "key_pattern"),
+        options=(*_VIDEO, "label_depth", "classes", "skip_unreadable", "key_pattern"),
         signs=[
             Signs(file=_ANY, decides="video:is_called_video"),
             Signs(strength=Strength.BYTES, file=_ANY, decides="video:is_video"),
         ],
-        splits="folder:splits_in", extra="video",
+        splits="folder:splits_in", stops_at_annotations=True, extra="video",
     ),
     SourceKind(
         name="voc", open="detection.voc:VocSource",
@@ -223,6 +227,7 @@ def open_source(
     *,
     spool: Spool | None = None,
     progress: Scanning = unseen,
+    divided: bool = False,
     **options: Any,
 ) -> Source:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
@@ -230,6 +235,7 @@ def open_source(
     spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
         are refused. progress: called now and then with
         the number of entries of the source that were looked at.
+    divided: whether the user says what the splits are, so that nobody asks.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is not a source, and for another kind's
     options; DividedError, a UsageError, where `kind` is None and the folder is divided into splits; AnnotatedError
@@ -240,18 +246,31 @@ def open_source(
         for name, value in options.items()
         if value is not None and value is not False and not (isinstance(value, tuple) and not value)
     }
-    pattern = options.get("key_pattern")
+    pattern, classes = options.get("key_pattern"), None
+    asked = dict(options)
     if pattern is not None:
         from rawpack_packer.sources.path_fields import join_path_fields, path_pattern
 
-        path_pattern(pattern)  # a wrong one is refused before anything is read
+        if "label" in path_pattern(pattern).dtypes:  # a wrong one is refused before anything is read
+            classes = options.pop("classes", None)
     opening = _SourceOpening(Listing(path, spool), options, spool, progress)
     if kind in KINDS and kind != "store" and not opening.is_there(kind):
         raise missing(os.fspath(path))
     if instead := stand_in(opening.listing.head):
         raise UsageError(f"{plain(os.fspath(path))} is {instead}")
     source = opening.detect() if kind is None else opening.open(kind)
-    return source if pattern is None else join_path_fields(source, pattern)
+    if not divided:
+        refuse_split_column(source, os.fspath(path), asked)
+    if pattern is not None:
+        source = join_path_fields(source, pattern, classes)
+    takes = KINDS[source.info.kind].options if source.info.kind in KINDS else ()
+    if "labels_file" not in options and "classes" in takes:
+
+        def classes_at(listed: os.PathLike[str]) -> tuple[str, ...] | None:
+            return open_source(listed, source.info.kind, divided=True, **asked).info.classes
+
+        add_doubts(source, asked, beside=() if divided else doubts_beside(source, os.fspath(path), classes_at))
+    return source
 
 
 def kinds_at(listing: Listing) -> list[str]:
@@ -311,7 +330,7 @@ class _SourceOpening:
             return self.open(kind, detected=True, begun=begun)
         except NoImageError as error:
             if error.videos:
-                return self.open("video")
+                return self.open("video", detected=True)
             if not error.archives:
                 from rawpack_packer.sources.advice import refuse_folder
 

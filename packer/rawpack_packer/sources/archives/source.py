@@ -27,9 +27,17 @@ from rawpack_packer.sources.base import Images, Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import DividedError, FolderSource, split_names, wanted_images
+from rawpack_packer.sources.folder import (
+    DividedError,
+    FolderSource,
+    class_folders,
+    split_names,
+    wanted_images,
+    with_class_options,
+)
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.choose import Classes
 from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.named_files import is_pattern, named_files
 from rawpack_packer.text import count, listed, plain
@@ -80,6 +88,8 @@ class ArchiveSource(FolderSource):
         *,
         labels_file: str | os.PathLike[str] | None = None,
         label_column: str | None = None,
+        label_depth: int | None = None,
+        classes: Classes | None = None,
         skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Scanning = unseen,
@@ -88,7 +98,8 @@ class ArchiveSource(FolderSource):
     ) -> None:
         """Read the directory of each archive.
 
-        labels_file, label_column: see `FolderSource`; the file may be in the archive. skip_unreadable: pack what is
+        labels_file, label_column, label_depth, classes: see `FolderSource`; the file may be in the archive.
+        skip_unreadable: pack what is
         intact of an archive that is truncated or damaged, and what is neither encrypted nor compressed in a way that is
         not read. spool: for archives behind URLs. progress: called with the number of members so far, every 1,000 and
         at the end. detected: whether the path shows that it is an archive of a folder, and nobody says so: then it may
@@ -106,7 +117,8 @@ class ArchiveSource(FolderSource):
             raise UnreadableError(shown, len(index.problems), index.problems.values())
         folder = _folder(tree, os.fsencode(inside), shown)
         root = f"{shown}/{plain(folder)}" if folder else shown
-        scan = TreeScan(tree, folder, wanted_images(), spans.head)
+        said = class_folders(label_depth, classes, labels_file)
+        scan = TreeScan(tree, folder, wanted_images(), spans.head, said)
         scan.run()
         scan.add_outside()
         for name, problem in index.problems.items():
@@ -120,18 +132,18 @@ class ArchiveSource(FolderSource):
             from rawpack_packer.sources.advice import cifar_error
 
             raise cifar_error(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
-        info = scan.info("archive", root)
+        info = with_class_options(scan.info("archive", root), label_depth, classes)
         doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
         self.info = replace(info, paths=archives.on_disk, problems=problems)
         if detected and labels_file is None:
-            packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
-            refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
+            refuse_annotations(path, scan, self._all, info)
         filled = [name for name in info.classes or () if name not in info.empty_classes]
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
         if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):
-            raise DividedError(os.fspath(path), splits, "archive")
+            below = f"{os.fsdecode(folder)}/{os.fsdecode(scan.inside)}" if scan.inside else ""
+            raise DividedError(os.path.join(outer, below.strip("/")) if below else os.fspath(path), splits, "archive")  # noqa: PTH118
 
     def at_hand(self) -> NDArray[np.int64] | None:
         return at_hand(self._all.members)

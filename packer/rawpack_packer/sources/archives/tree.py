@@ -17,7 +17,7 @@ from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, FolderPart
-from rawpack_packer.sources.folder_scan import OF_MACOS, Entry, FolderScan, Identity, Wanted
+from rawpack_packer.sources.folder_scan import OF_MACOS, ClassFolders, Entry, FolderScan, Identity, Wanted
 from rawpack_packer.sources.look.listing import HEAD
 from rawpack_packer.sources.table.columns import Fault, Spans
 
@@ -234,12 +234,19 @@ class _MemberEntry:
 class TreeScan(FolderScan):
     """A scan of a folder in a tree: by the same rules as one on disk. In place of mtimes it finds numbers of files."""
 
-    def __init__(self, tree: Tree, inside: bytes, wanted: Wanted, first_bytes: Callable[[int, int], bytes]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        inside: bytes,
+        wanted: Wanted,
+        first_bytes: Callable[[int, int], bytes],
+        classes: ClassFolders,
+    ) -> None:
         """inside: the folder. first_bytes: reads that many of a file's first bytes, by its number."""
         self._tree, self._read = tree, first_bytes
         self._top = tree.root
         self._top = self._folder(inside)
-        super().__init__("", wanted)
+        super().__init__("", wanted, classes=classes)
         for folder in self._top.above():
             for name, node in folder.items():
                 if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, Folder):  # noqa: PTH122
@@ -255,7 +262,7 @@ class TreeScan(FolderScan):
     def add_outside(self) -> None:
         """Add the files whose paths lead out of the archive, as samples that are rejected; others are counted."""
         for name, number in self._tree.outside.items():
-            if os.path.splitext(os.fsdecode(name))[1].lower() in self._wanted.extensions:  # noqa: PTH122
+            if os.path.splitext(os.fsdecode(name))[1].lower() in self.wanted.extensions:  # noqa: PTH122
                 self._add(0, [(name, self._tree.size[number], number)])
                 self.counts["bad_names"] += 1
             else:
@@ -305,7 +312,7 @@ class TreeScan(FolderScan):
         return stat.S_IFIFO if found in self._tree.special else stat.S_IFREG, self._tree.size[found], found
 
     def _first_bytes(self, entry: Entry) -> bytes:
-        return self._first(self._found(entry), self._wanted.sniff_bytes)
+        return self._first(self._found(entry), self.wanted.sniff_bytes)
 
     def _first(self, node: Node, size: int) -> bytes:
         return b"" if isinstance(node, Folder) or node in self._tree.faults else self._read(node, size)

@@ -121,6 +121,8 @@ class Seen:
     """Folders that hold images, each ending in "/" -> how many; empty where that is not known."""
     labeled: bool = False
     """Whether the folders give the images two classes or more."""
+    depth: int = 1
+    """Of the class folders."""
 
     def told(
         self,
@@ -145,8 +147,8 @@ class Seen:
     def classes_in_paths(self) -> str:
         """The pattern by which paths have the folders as classes; "" where none does: where there are no classes, or
         images at different depths."""
-        depths = {folder.count(b"/") for folder in self.filled}
-        return "{label}" + "/{}" * depths.pop() if self.labeled and len(depths) == 1 and 0 not in depths else ""
+        below = {folder.count(b"/") - self.depth for folder in self.filled}
+        return "{label}" + "/{}" * (1 + min(below)) if self.labeled and len(below) == 1 and min(below) >= 0 else ""
 
     def below(self, path: bytes | str) -> str:
         """A path below the source, as a command names it."""

@@ -8,8 +8,7 @@ That is so for
   the images;
 - COCO's JSON anywhere; and where there are no class folders, any other .json or .xml that names an image, and a .txt
   that lists images with labels;
-- a folder such as `masks` or `trainannot`, whose images are named as those of a folder next to it: it is no class;
-- a single folder such as `images`, in which the classes are.
+- a folder such as `masks` or `trainannot`, whose images are named as those of a folder next to it: it is no class.
 
 A command that is printed packs what it says as it is typed, or fails; it loses no labels that the folders give without
 saying so. Where the columns of a table are not clear, none is printed.
@@ -24,8 +23,10 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,19 +38,20 @@ from rawpack_packer.sources.beside import (
     ENDS,
     PICKLES,
     Beside,
-    Head,
     ImageNames,
     ImagesOnDisk,
     Seen,
     command,
     folder_of,
     is_container,
-    only_container,
 )
 from rawpack_packer.sources.beside.tables import list_cure, tables_beside
 from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.text import count, listed, plain
+from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.folder_scan import FolderScan
 
 _LISTING = "see docs/how-to/pack-a-listing.md"
 _COCO_PAGE = "see docs/how-to/pack-detection-datasets.md#coco-annotationsinstances_val2017json"
@@ -103,37 +105,32 @@ class OtherKindError(UsageError):
         self.kind = kind
 
 
-def refuse_annotations(
-    path: str | os.PathLike[str], beside: Beside, part: FolderPart, info: SourceInfo, head: Head, packed: str = ""
-) -> None:
+def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, part: FolderPart, info: SourceInfo) -> None:
     """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
     where there is a kind of source that reads it.
 
-    path: of the source, as the user wrote it. beside, part, info: what the scan found. packed: the folder in an archive
-    that is packed, as a command names it.
+    path: of the source, as the user wrote it. part, info: what the scan found.
     """
-    # URLs without their passwords.
-    shown_path, packed = (shown(one) if is_url(one) else one for one in (os.fspath(path), packed))
+    beside, inside = scan.beside, scan.inside
+    shown_path = shown(os.fspath(path)) if is_url(path) else os.fspath(path)  # without its password
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
     empty, classes = set(info.empty_classes), info.classes or ()
     labeled = len(classes) - len(empty) > 1
-    seen = Seen(shown_path, beside, info.kind, ImageNames(part, head), filled, labeled)
+    seen = Seen(shown_path, beside, info.kind, ImageNames(part, scan.head), filled, labeled, scan.depth)
     folders = {folder_of(table) for table in beside.tables}
     folders = {one for one in folders if any(name.startswith(one) for name in filled) or _top(one) in empty}
     tables = [one for one in beside.tables if folder_of(one) in folders]
     error = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
     if not error and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
         raise OtherKindError(shown_path, "labelme")
-    error = (
-        error
-        or _pairs(seen)
-        or _apart(seen)
-        or _singles(seen)
-        or _masks(seen, {name: _first_files(part, name) for name in classes if _MASKS.fullmatch(name)}, _tops(filled))
-        or _look_alikes(seen, part)
-        or _container_as_class(seen, packed or shown_path)
-    )
+    error = error or _pairs(seen) or _apart(seen) or _singles(seen)
+    if inside:  # its folders are judged as those of the source are
+        part = replace(part, folders=tuple(folder.removeprefix(inside) for folder in part.folders))
+        filled = {folder.removeprefix(inside): n for folder, n in filled.items()}
+        seen = replace(seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled)
+    masks = {name: _first_files(part, name) for name in classes if _MASKS.fullmatch(name)}
+    error = error or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
     if error:
         raise AnnotatedError(error)
 
@@ -419,28 +416,3 @@ def _may_have(masks_of: str | None, top: str, tops: Collection[str]) -> bool:
         return True
     rest = top.lower().removeprefix(masks_of.lower())
     return rest == "" or (rest != top.lower() and is_container(rest.lstrip(" _-")))
-
-
-def _container_as_class(seen: Seen, packed: str) -> str:
-    """The error for one folder that holds all classes, and would become the only class; "" where it is not there.
-
-    packed: the folder that is packed, as a command names it, also in an archive.
-    """
-    from rawpack_packer.sources.folder import split_names
-
-    filled = [folder for folder in seen.filled if folder]
-    name = only_container(_tops(filled))
-    classes = sorted({text_of(folder.split(b"/")[1]) for folder in filled if folder.count(b"/") > 1})
-    if not name or len(classes) < 2:
-        return ""
-    where, splits = os.path.join(packed, os.fsdecode(filled[0].partition(b"/")[0])), split_names(classes)  # noqa: PTH118
-    cure = f"{command(where)} packs these as classes"
-    if splits:
-        cure = f"{command('--splits', ','.join(splits), where)} packs these as splits"
-    if seen.in_archive and re.search("[?#]", packed):
-        cure = "the path of that folder in the archive packs these"
-    return (
-        f"all images in {plain(seen.path)} are in {plain(name)}, which would be their only class, but it contains "
-        f"{count(len(classes), 'folder')} of images, such as {plain(classes[0])}: {cure}; {opt.kind(seen.kind)} packs "
-        "one class"
-    )

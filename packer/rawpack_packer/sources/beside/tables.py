@@ -39,6 +39,7 @@ def list_cure(seen: Seen, file: bytes) -> str:
 
 def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
     # Here, as folders with a table import the folder of images, which imports this.
+    from rawpack_packer.sources.doubts import split_column
     from rawpack_packer.sources.listing.metadata import lists_files
 
     if metadata := [folder_of(table) for table in tables if lists_files(Path(seen.below(table)))]:
@@ -54,6 +55,8 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
             note = ", and keeps the folders as classes" if pattern and has_label else ""
             note = ", without the folders' classes" if seen.labeled and not has_label else note
             options = [*(["--source", "listing"] if parts else []), *(["--key-pattern", pattern] if pattern else [])]
+            if (column := split_column(source, {})) is not None:
+                options += ["--split-by", column[0]]
             return f"{command(*options, where)} packs its columns as fields of the images that it lists{note}"
         if cure := _labels_cure(seen, table):
             return cure
@@ -65,7 +68,7 @@ def _listing(path: str, kind: str | None = None, pattern: str = "") -> Source | 
     from rawpack_packer.sources.registry import open_source
 
     with suppress(RawpackError, OSError):
-        source = open_source(path, kind, key_pattern=pattern or None)
+        source = open_source(path, kind, divided=True, key_pattern=pattern or None)
         return source if source.info.kind == "listing" else None
     return None
 

@@ -108,7 +108,7 @@ def images_below(
     if scan.counts["bad_names"]:
         raise UsageError(f"{where} has names that are not UTF-8: rename these files")
     files = scan.files()
-    return [files.key(i) for i in range(len(files))], files.states, scan.info("folder", where)
+    return [files.key(i) for i in range(len(files))], files.states, replace(scan.info("folder", where), doubts=())
 
 
 def read_annotation(root: Path, name: str, where: str) -> tuple[bytes | None, tuple[int, int]]:

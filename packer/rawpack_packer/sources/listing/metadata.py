@@ -26,6 +26,7 @@ from rawpack_packer.sources import parquet
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
+from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
@@ -168,7 +169,8 @@ class MetadataSource(ListingSource):
     def _add_labels(self, scan: FolderScan) -> None:
         """Take the labels of the folders where the table has none."""
         number_of = {composed(name): k for k, name in enumerate(scan.classes)}
-        tops = [os.path.normpath(self.path(i)).partition("/") for i in range(len(self))]
+        inside = text_of(scan.inside)
+        tops = [os.path.normpath(self.path(i)).removeprefix(inside).partition("/") for i in range(len(self))]
         numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
         filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.columns.get(LABEL)
         have_classes = any(isinstance(one, RaggedColumn) and one.have_classes for one in self.columns.values())

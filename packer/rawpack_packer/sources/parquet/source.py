@@ -239,9 +239,9 @@ class ParquetSource(TableSource):
 
     def column(self, name: str, /) -> Column | None:
         # One of texts or whole numbers is read by itself.
-        found = super().column(name)
+        found = self._all.columns.get(name)
         if not isinstance(found, ArrowColumn) or found.kind.shape or found.kind.dtype.startswith("float"):
-            return found
+            return super().column(name)
         alone = replace(found, rows=replace(found.rows, leaves=((found.name, None),)))
         return column_of_values([alone.value(i) for i in range(len(self))])
 

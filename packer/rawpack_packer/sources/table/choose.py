@@ -36,6 +36,8 @@ class Labels:
     """(n,): -1 without a class."""
     names: tuple[str, ...] | None
     """Of the classes; None where labels are numbers without names."""
+    doubts: tuple[str, ...] = ()
+    """See `SourceInfo.doubts`."""
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -65,12 +67,13 @@ def number_labels(
     labels are texts and others numbers.
     """
     names, first = (None, 0) if classes is None else numbered_classes(classes)
+    counted = classes is None or names != classes_of(classes)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
-        return _checked(values, names or known, where, row_name, first)
+        return _checked(values, names or known, where, row_name, first if counted else None)
     texts = [i for i, value in enumerate(values) if isinstance(value, str) and value]
     if not texts:
         numbers = [-1 if value is None or isinstance(value, str) else value for value in values]
-        return _checked(np.array(numbers, object), names or known, where, row_name, first)
+        return _checked(np.array(numbers, object), names or known, where, row_name, first if counted else None)
     other = next((i for i, value in enumerate(values) if value is not None and not isinstance(value, str)), None)
     if other is not None:
         raise UsageError(
@@ -182,9 +185,10 @@ def empty_classes(classes: Iterable[str] | None, numbers: NDArray[Any]) -> tuple
 
 
 def _checked(
-    numbers: NDArray[Any], names: Sequence[str] | None, where: str, row_name: Callable[[int], str], first: int
+    numbers: NDArray[Any], names: Sequence[str] | None, where: str, row_name: Callable[[int], str], said: int | None
 ) -> Labels:
-    """first: the number of the first class in `numbers`."""
+    """said: the number of the first class in `numbers`; None where it is 0, as nobody says."""
+    first, doubts = said or 0, tuple[str, ...]()
     # Python's numbers have no bounds, and numpy's uint64 ends beyond int64.
     wrong: list[int] = []
     if numbers.dtype in (object, np.uint64):
@@ -195,7 +199,14 @@ def _checked(
         wrong = np.flatnonzero(no_classes(numbers, len(names)) | (some & (numbers < 0))).tolist()
     if wrong:
         raise _none_of(str(numbers[wrong[0]] + first), names, where, row_name(wrong[0]), first)
-    return Labels(numbers.astype(np.int64), None if names is None else tuple(names))
+    numbers = numbers.astype(np.int64)
+    if said is None and names is not None and some.any() and (least := numbers[some].min()) > 0:
+        doubts = (
+            f"labels begin at {least}, which is {plain(names[least])!r}, and none is 0, {plain(names[0])!r}: "
+            f"a number before each name in {opt.classes} says how they count, as in '1 {plain(names[0])}' or "
+            f"'0 {plain(names[0])}'",
+        )
+    return Labels(numbers, None if names is None else tuple(names), doubts)
 
 
 def _none_of(value: str, names: Sequence[str] | None, where: str, row: str, first: int = 0) -> UsageError:

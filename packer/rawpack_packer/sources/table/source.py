@@ -26,7 +26,7 @@ from rawpack_packer.sources.base import (
 )
 from rawpack_packer.sources.fields import Value
 from rawpack_packer.sources.table.choose import EMPTY, LABEL, LABEL_KIND, Labels
-from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
+from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, column_of_values, texts_of
 from rawpack_packer.text import plain
 
 NO_STATES: Rows = np.empty((0, 2), np.int64)
@@ -121,7 +121,12 @@ class TableSource(BaseSource):
         return self._all.pick(rows)
 
     def column(self, name: str, /) -> Column | None:
-        return self._all.columns.get(name)
+        """See `HasColumns`: texts and whole numbers that are in a local file are read."""
+        column, kind = self._all.columns.get(name), self.info.fields.get(name)
+        whole = kind is not None and not kind.shape and not kind.dtype.startswith("float")
+        if column is None or isinstance(column, Texts | Numbers | Files) or not (whole and self.info.paths):
+            return column
+        return column_of_values([column.value(i) for i in range(len(self))])
 
     def path(self, i: int, /) -> str:
         images = self._all.images
@@ -193,4 +198,6 @@ def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
     first = () if LABEL in info.fields else (LABEL,)
     fields = {**dict.fromkeys(first, LABEL_KIND), **info.fields, LABEL: LABEL_KIND}  # a dict keeps the place of a name
     counts = {name: labels.counts.get(name, number) for name, number in info.counts.items()}
-    return replace(info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts)
+    return replace(
+        info, fields=fields, classes=labels.names, empty_classes=labels.empty, counts=counts, doubts=labels.doubts
+    )

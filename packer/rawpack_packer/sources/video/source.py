@@ -35,9 +35,10 @@ from rawpack_packer.sources.base import (
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import scan_folder
+from rawpack_packer.sources.folder import class_folders, refuse_splits, scan_folder, with_class_options
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.choose import Classes
 from rawpack_packer.sources.table.columns import Column, Numbers
 from rawpack_packer.sources.table.source import NO_STATES
 from rawpack_packer.sources.video import (
@@ -278,13 +279,17 @@ class VideoSource(FrameSource):
         path: str | os.PathLike[str],
         /,
         *,
+        label_depth: int | None = None,
+        classes: Classes | None = None,
         skip_unreadable: bool = False,
         progress: Scanning = unseen,
+        detected: bool = False,
         **selected: Any,
     ) -> None:
         """Read through every video below `path`: all packets are read, and the first frames are decoded.
 
-        selected: fps, frame_step, start, end, max_frames, see `make_selection`. skip_unreadable: see `FolderSource`.
+        selected: fps, frame_step, start, end, max_frames, see `make_selection`. label_depth, classes,
+        skip_unreadable: see `FolderSource`.
         progress: called with the number of videos that are done.
         Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; UnreadableError
         and PackError as `FolderSource`.
@@ -296,15 +301,18 @@ class VideoSource(FrameSource):
         need("av", "video", root)
         selection = make_selection(**selected)
         columns: dict[str, Column] = {}
+        said = class_folders(label_depth, classes)
         if os.path.isfile(where):
             folder, name = os.path.split(where)
             found = os.stat(where)
             paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
             info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
         else:
-            scan = scan_folder(path, _WANTED, skip_unreadable=skip_unreadable)
+            scan = scan_folder(path, _WANTED, skip_unreadable=skip_unreadable, classes=said)
             if not scan.samples:
                 raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that contains the videos")
+            if detected:
+                refuse_splits(path, scan)
             folder, files = where, scan.files()
             paths, states = [files.path(i) for i in range(len(files))], files.states
             info = scan.info("video", root)
@@ -312,6 +320,7 @@ class VideoSource(FrameSource):
                 columns["label"] = Numbers(labels)
         videos = [(file, selection) for file in _files(folder, paths, map(text_of, paths), states)]
         info = replace(info, fields={**info.fields, **_FIELDS}, options=selection.options)
+        info = with_class_options(info, label_depth, classes)
         super().__init__(videos, info, columns, progress)
 
 

@@ -1,0 +1,160 @@
+"""What may be a mistake about the classes and splits of a source though all of it can be packed: a line of the summary
+for each, and an error under `--strict`; and the column that divides a table into splits, which is asked about.
+
+These are of the names of classes, of samples, and of what is next to the path: whatever the kind of the source is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rawpack.errors import DecodeError, RawpackError, UsageError
+from rawpack.remote.url import is_url
+from rawpack_packer.options import opt
+from rawpack_packer.sources.base import Source, column_of
+from rawpack_packer.sources.folder import is_split, same_split, split_order
+from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.columns import Texts
+from rawpack_packer.text import composed, listed, plain
+
+_SHOWN = 3
+_MOST_LISTED = 100_000
+_MOST_SPLITS = 16
+_LONGEST = 30
+"""Characters of a split's name."""
+_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+
+
+class SplitColumnError(UsageError):
+    """The values of a column are names of splits, and nobody says whether it divides the source."""
+
+    def __init__(self, where: str, path: str | None, column: str, splits: Sequence[str], destination: str = "DST"):
+        """path: as the user wrote it; None where there is none."""
+        self._told = where, path, column, splits
+        shown = plain(column)
+        command = shlex.join(["rawpack", "pack", "--split-by", column, path or "SRC", destination])
+        divide = f"pack_splits(..., split_by={shown!r})"
+        cure = f"`{plain(command)}` packs each into a store of its own (in Python: {divide})" if path else divide
+        super().__init__(
+            f"column {shown} of {where} has the splits {listed(splits, _SHOWN)}: {cure}; "
+            f"{opt.fields(f'{shown}:str')} keeps it as a field of one store"
+        )
+
+    def asked(self, destination: str, other: Sequence[str] = ()) -> SplitColumnError:
+        """The same error, where more is known of what the user asked for: see `DividedError`."""
+        return SplitColumnError(*self._told, destination)
+
+
+def refuse_split_column(source: Source, path: str | None, options: Mapping[str, Any]) -> None:
+    """Raise SplitColumnError where there is a `split_column`. path: of the source, as the user wrote it; None for a
+    dataset."""
+    if (column := split_column(source, options)) is not None:
+        raise SplitColumnError(source.info.root, path, *column)
+
+
+def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """The column of texts that are all names of splits, and these; None where there is none, and where the user names
+    the column. options: of the source."""
+    if source.info.kind == "store" or not len(source):
+        return None
+    named = {*_named(options.get("fields")), *_named(options.get("columns"))}
+    for name, kind in source.info.fields.items():
+        if kind.dtype != "str" or kind.shape or name in named:
+            continue
+        first = getattr(source.part(0, 1), "columns", {}).get(name)
+        try:
+            if first is not None and not _names_split(str(first.value(0))):
+                continue
+            column = column_of(source, name)
+        except DecodeError:
+            continue  # it is rejected where it is packed
+        if not isinstance(column, Texts):
+            continue
+        splits = dict[str, None]()
+        for i in range(len(column)):
+            value = column.value(i)
+            if value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
+                break
+            splits[value] = None
+        else:
+            if len(splits) > 1:
+                return name, sorted(splits, key=split_order)
+    return None
+
+
+def _names_split(value: str) -> bool:
+    """Whether a value names a split, alone or as one of its words."""
+    return len(value) <= _LONGEST and (is_split(value) or any(map(is_split, _WORD.findall(value))))
+
+
+def add_doubts(source: Source, options: Mapping[str, Any], *, beside: Sequence[str] = ()) -> None:
+    """Note in `info` of a source what may be a mistake. options: of the source, which may settle it. beside: what is
+    said of another split, see `doubts_beside`."""
+    info = source.info
+    by_name = () if options.get("classes") is not None else (*_doubts_of_names(info.classes or ()), *beside)
+    if doubts := (*info.doubts, *by_name):
+        source.info = replace(info, doubts=doubts, problems=(*info.problems, *doubts))  # type: ignore[misc]
+
+
+def _doubts_of_names(names: Sequence[str]) -> list[str]:
+    doubts, cure = list[str](), f"{opt.classes} says which classes there are, in the order of their numbers"
+    if all(name.isdecimal() for name in names):
+        wrong = next((k for k, name in enumerate(sorted(names, key=int)) if names[k] != name), None)
+        if wrong is not None and list(names) == sorted(names):
+            last = max(range(len(names)), key=lambda k: int(names[k]))
+            doubts.append(
+                f"classes that are numbers are in the order of texts: class {names[last]} has the label {last:,}; "
+                f"{cure}"
+            )
+    alike = dict[str, str]()
+    for name in names:
+        if (other := alike.setdefault(composed(name).casefold(), name)) != name:
+            doubts.append(f"the classes {plain(other)} and {plain(name)} differ in case only; {cure}")
+            break
+    return doubts
+
+
+def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
+    """What to say where a split is packed alone, and one next to it has other classes. sibling_classes: gives those at
+    the path of a list of images; None where there are none."""
+    classes, where = source.info.classes, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
+    is_list = source.info.kind == "listing" and where.is_file()
+    if classes is None or is_url(path) or source.info.doubts or not is_split(where.stem if is_list else where.name):
+        return []
+    if not is_list and source.info.kind not in ("folder", "video"):
+        return []
+    for name, is_dir in [*Listing(where.parent).names.items()][:_MOST_LISTED]:
+        stem, suffix = os.path.splitext(name) if is_list else (name, "")  # noqa: PTH122
+        if is_dir == is_list or not is_split(stem) or same_split(stem, where.stem if is_list else where.name):
+            continue
+        if is_list:
+            if suffix != where.suffix:
+                continue
+            try:
+                others = sibling_classes(where.parent / name)
+            except RawpackError:
+                continue
+        else:
+            others = [folder for folder, below in (Listing(where.parent) / name).names.items() if below]
+        if others and set(map(composed, others)) != set(map(composed, classes)):
+            cure = f"{opt.classes} names all classes, in the order of their numbers"
+            if not is_list:
+                splits = sorted([name, where.name], key=split_order)
+                command = shlex.join(["rawpack", "pack", "--splits", ",".join(splits), str(Path(path).parent), "DST"])
+                cure = f"`{plain(command)}` gives both the same numbers, or {cure}"
+            return [f"{plain(name)} next to {plain(where.name)} has other classes, so that labels differ: {cure}"]
+    return []
+
+
+def _named(words: object) -> Iterable[str]:
+    """The names of fields that the user declares."""
+    if isinstance(words, str):
+        words = words.split(",")
+    some = words if isinstance(words, Mapping | list | tuple) else ()
+    return [str(word).strip().partition(":")[0].partition("=")[0] for word in some]
