@@ -298,7 +298,7 @@ def test_the_image_column(tmp_path: Path) -> None:
     )
     assert list(open_source(sound).info.fields) == []
     with pytest.raises(UsageError, match=r"no column of images.*packed by --source listing --path COLUMN"):
-        open_source(write(tmp_path / "none.parquet", {"photo": ["a.jpg"]}))
+        open_source(write(tmp_path / "none.parquet", {"photo": ["a word"]}))
     for rows in ({"image": pa.array([], pa.null())}, {"label": pa.array([], pa.int64())}):
         with pytest.raises(UsageError, match=r"empty\.parquet has no rows$"):
             open_source(write(tmp_path / "empty.parquet", rows))

@@ -46,7 +46,6 @@ from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
-LABEL_NAMES = ("label", "labels", "y", "Y")
 """Names of the arrays of an `.npz` that hold these; the first that occurs."""
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
@@ -110,7 +109,7 @@ class ArraySource(TableSource):
             {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()},
             ImageKind(dtype.name, turned(shape[1:], chw)),
             counts,
-            (*chosen.left_out, *problems),
+            (*chosen.left_out, *chosen.notes, *problems),
             labelled=labels is not None,
             numbered=keys is None,
             root=root,
@@ -256,7 +255,7 @@ def _choose(arrays: Mapping[str, NDArray[Any]], said: SaidOfArrays, root: str) -
     """Which array is what. Raises UsageError."""
     no_image = f"; name it, and what else is packed: {opt.array('image=NAME,label=NAME')}"
     columns = [_info(name, array) for name, array in arrays.items()]
-    chosen = said.choose(columns, root, Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image))
+    chosen = said.choose(columns, root, Habits(IMAGE_NAMES, no_image=no_image))
     count = len(arrays[chosen.image]) if arrays[chosen.image].ndim else 0
     for name, array in arrays.items():
         if not said.names_image and array.shape[:1] != (count,):

@@ -180,7 +180,7 @@ class DatasetSource(BaseSource):
         typed = typed_columns(looked.dataset, looked.names, declared)
         objects = with_objects(typed.dataset, declared, given, looked.root)
         looked = replace(looked, dataset=objects.dataset)
-        first = looked.first()
+        looked, first = looked.with_label(looked.first(), declared)
         of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
         declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
         shown |= {*of_features}

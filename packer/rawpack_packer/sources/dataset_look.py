@@ -4,7 +4,7 @@ image files that samples in memory name are there."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -55,7 +55,9 @@ from rawpack_packer.sources.frames import (
     lists_of_lengths,
     named_features,
     named_keys,
+    named_label,
     named_path,
+    type_of_values,
 )
 from rawpack_packer.sources.inferred import first_pixels, inferred_kind
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser
@@ -115,6 +117,21 @@ class DatasetLook:
             next_ones = map(self.sample, range(1, tried))
             first = next((one for one in next_ones if one is not None and target_kinds(one)), first)
         return first
+
+    def with_label(self, first: dict[str, Any], fields: Container[str]) -> tuple[DatasetLook, dict[str, Any]]:
+        """These samples, and the first, in which a label of another name is called so. fields: those that are declared,
+        which are none."""
+        alone = {
+            name: type_of_values(value)
+            for name, value in first.items()
+            if not isinstance(value, list) and not getattr(value, "shape", ())
+        }
+        names = self.names if isinstance(self.names, Mapping) else {}
+        of_fields = {name: kind for name, kind in alone.items() if name not in fields and name not in names}
+        label = named_label(of_fields, names) if self.names is None or names else {}
+        if not label or isinstance(self.dataset, ColumnDataset) or LABEL in first:
+            return self, first
+        return replace(self, names={**names, **label}), renamed(first, label, "a sample")
 
     def _readable(self) -> dict[str, Any]:
         """The first one that can be read. Raises UsageError where none of the first `_TRIED` can."""
@@ -255,7 +272,13 @@ def looked_at(
         dataset, names = frame, of_frame | named_path(frame, of_frame)
         named = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else None
     elif isinstance(features := getattr(dataset, "features", None), Mapping) and not isinstance(names, tuple):
-        names = {**(names or {}), **named_features(features, names or {})} or None
+        names = {
+            **(names or {}),
+            **named_features(features, {**{name: name for name in fields if name != LABEL}, **(names or {})}),
+        } or None
+    if isinstance(dataset, Mapping) and not isinstance(names, tuple) and all(isinstance(one, str) for one in dataset):
+        types = {str(name): type_of_values(column) for name, column in dataset.items() if name not in fields}
+        names = {**(names or {}), **named_label(types, names or {})} or None
     if isinstance(dataset, Mapping):
         if isinstance(names, Mapping):
             dataset, names = renamed(dataset, names, f"the {called}"), None

@@ -44,7 +44,6 @@ from rawpack_packer.text import plain
 
 T = TypeVar("T")
 _GROUPS = "see docs/how-to/what-is-not-read.md#hdf5 for a group of each sample"
-_LABELS = ("label", "labels", "y", "Y", "target", "targets")
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
 _VLEN_ROWS = 32
@@ -107,7 +106,7 @@ class Hdf5Source(TableSource):
         if label is None and LABEL not in kinds and not said.names_image:
             beside, label, problems = _labels_in(labels_beside(at.file), image.shape[0])
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root, problems)
-        left_out = (*chosen.left_out, *problems, *at.left_beside(labels_beside(at.file), HDF5))
+        left_out = (*chosen.left_out, *chosen.notes, *problems, *at.left_beside(labels_beside(at.file), HDF5))
         info = said.info(
             "hdf5",
             of.path,
@@ -189,7 +188,6 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
         f"{opt.array('image=NAME,label=NAME')}, or {_GROUPS}"
     )
     habits = Habits(
-        labels=_LABELS,
         lone_label=True,
         name_image=lambda image: f"{opt.array(f'image={image},label=NAME')}, or {_GROUPS}",
         no_image=no_image,

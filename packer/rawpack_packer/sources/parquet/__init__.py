@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing, kept
+from rawpack_packer.sources.table.choose import path_column
 from rawpack_packer.sources.table.named_files import natural, source_name
 from rawpack_packer.text import listed, plain
 
@@ -107,15 +109,26 @@ def types_of(listing: Listing) -> dict[str, Any] | None:
 
 def _columns(listing: Listing) -> str | None:
     """What a file has columns of: "images", or else "paths"; "" for neither, None where it cannot be read."""
-    from rawpack_packer.sources.listing.reading import PATH_NAMES
-
     if (types := types_of(listing)) is None:
         return None
     from rawpack_packer.sources.parquet.tables import holds_image, is_text
 
     if any(map(holds_image, types.values())):
         return "images"
-    return "paths" if any(name in types and is_text(types[name]) for name in PATH_NAMES) else ""
+    texts = [name for name, type_ in types.items() if is_text(type_)]
+    return "paths" if path_column(texts, partial(_is_path, listing)) else ""
+
+
+def _is_path(listing: Listing, name: str) -> bool:
+    """Whether the first value of a column of texts is a path."""
+    import pyarrow.parquet as pq
+
+    from rawpack_packer.sources.listing.reading import is_path
+
+    with pq.ParquetFile(listing.path) as file:
+        batches = islice(file.iter_batches(1, columns=[name]), 1)
+        values = [value for batch in batches for value in batch.column(0).to_pylist()]
+    return is_path(next(iter(values), None), os.fspath(listing.path.parent))
 
 
 def lists_paths(listing: Listing) -> bool:

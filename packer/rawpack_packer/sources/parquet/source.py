@@ -206,7 +206,7 @@ class ParquetSource(TableSource):
         keys, rows = scan.keys(root), scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
         problems = incomplete(listing.path.absolute(), [*map(Path, paths)])
-        problems += [*scan.notes, *chosen.left_out, *hints(kinds, declared)]
+        problems += [*scan.notes, *chosen.left_out, *chosen.notes, *hints(kinds, declared)]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:

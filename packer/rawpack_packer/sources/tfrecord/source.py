@@ -32,6 +32,7 @@ from rawpack_packer.sources.table.choose import (
     classes_of,
     named_apart,
     number_labels,
+    repeat,
 )
 from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 _BOXES, _LABEL, _TEXT = "boxes", "image/class/label", "image/class/text"
 _KEYS = ("image/filename", "filename", "file_name", "image_name", "id")
 _HABITS = Habits(
-    labels=(_LABEL, "label", "class", "target", _TEXT),
+    labels=(_LABEL, _TEXT),
     no_image=", which are features of image files, such as JPEG: no record has one",
 )
 _MOST_CLASSES = 1 << 16
@@ -108,7 +109,13 @@ class TfrecordSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*notes, *records.notes, *chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
+            problems=(
+                *notes,
+                *records.notes,
+                *chosen.left_out,
+                *chosen.notes,
+                *hints(fields, [*choice.declared, _BOXES]),
+            ),
         )
         self.features = {name: one.words(records.sound) for name, one in records.features.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
@@ -232,6 +239,7 @@ class _Records:
             is_image=single and one.is_image,
             is_label=single and (one.kind == INTS or one.is_text),
             is_whole=single and one.kind == INTS,
+            repeats=single and (one.is_text or one.kind == INTS) and repeat(one.singles()),
             is_key=single and one.is_text,
             classes=classes if one.kind == INTS else None,
         )
