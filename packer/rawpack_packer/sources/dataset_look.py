@@ -276,7 +276,12 @@ def looked_at(
             **(names or {}),
             **named_features(features, {**{name: name for name in fields if name != LABEL}, **(names or {})}),
         } or None
-    if isinstance(dataset, Mapping) and not isinstance(names, tuple) and all(isinstance(one, str) for one in dataset):
+    if (
+        isinstance(dataset, Mapping)
+        and IMAGE in {*dataset, *(names or ())}
+        and not isinstance(names, tuple)
+        and all(isinstance(one, str) for one in dataset)
+    ):
         types = {str(name): type_of_values(column) for name, column in dataset.items() if name not in fields}
         names = {**(names or {}), **named_label(types, names or {})} or None
     if isinstance(dataset, Mapping):

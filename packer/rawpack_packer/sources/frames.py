@@ -292,7 +292,7 @@ def named_label(types: Mapping[str, Any], called: Mapping[str, Any]) -> dict[str
         if name not in called.values()
     ]
     names = label_columns(columns, Habits())
-    return {} if LABEL in called or LABEL in types else {LABEL: name for name in names[:1]}
+    return {} if not names or LABEL in called or LABEL in types else {LABEL: names[0]}
 
 
 def type_of_values(values: Any) -> str:

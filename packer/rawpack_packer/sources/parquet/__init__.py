@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.table.choose import path_column
-from rawpack_packer.sources.table.named_files import natural, source_name
+from rawpack_packer.sources.table.named_files import check_whole, natural, source_name
 from rawpack_packer.text import listed, plain
 
 PARQUET, ARROW = ".parquet", ".arrow"
@@ -143,7 +143,9 @@ def lists_paths(listing: Listing) -> bool:
 def listing_files(listing: Listing) -> list[Path]:
     """The Parquet files of a listing in parts, which may be next to its images; empty where there are none."""
     top = sorted(_at_top(listing), key=lambda file: natural(file.path.name))
-    return [file.path.absolute() for file in top or _all_files(listing)]
+    files = [file.path.absolute() for file in top or _all_files(listing)]
+    check_whole([*map(str, files)], source_name(listing))
+    return files
 
 
 def holds_images(listing: Listing) -> bool | None:
@@ -171,7 +173,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 
 def files_of(listing: Listing) -> list[Listing]:
-    """The files at a path in order, those of all splits. Raises UsageError where there are none."""
+    """The files at a path in order, those of all splits. Raises UsageError where there are none, or one is missing."""
     where = listing.path.absolute()
     if listing.is_file:
         return [listing]
@@ -180,27 +182,13 @@ def files_of(listing: Listing) -> list[Listing]:
         raise missing(os.fspath(where))
     if not files:
         raise UsageError(f"{plain(os.fsencode(where))} has no .parquet file, and is no folder of save_to_disk")
+    check_whole([str(file.path) for file in files], plain(os.fsencode(where)))
     return files
 
 
 def _all_files(listing: Listing) -> list[Listing]:
     """Those of all splits. Raises UsageError."""
     return [file for files in _splits(listing).values() for file in files]
-
-
-def incomplete(path: Path, files: Sequence[Path]) -> list[str]:
-    """A line for each split of which files are missing, as the names of the others count them. path: what the files
-    were found by: where it is a file, it was chosen."""
-    there = dict[tuple[Path, str, int], set[str]]()
-    for file in files if files != [path] else ():
-        if (found := _SHARD.fullmatch(file.stem)) is not None:
-            there.setdefault((file.parent, found["split"], int(found["count"])), set()).add(found["number"])
-    return [
-        f"{plain(split)}: {len(numbers):,} of the {count:,} files that their names count; the rows of the others are "
-        "missing"
-        for (_, split, count), numbers in there.items()
-        if len(numbers) < count
-    ]
 
 
 def features_beside(file: Path) -> dict[str, Any] | None:
