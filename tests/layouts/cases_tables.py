@@ -268,7 +268,27 @@ CASES = (
         {"set.tfrecord": records(**_TWO_IMAGES)},
         {"image_column": "image/encoded", "fields": ("image_depth_encoded:image",)},
         needs=_TF,
-        wrong="the name that the refusal prints is refused",
+    ),
+    Case(
+        "TFRecord with two images, declared by the full name",
+        "set.tfrecord",
+        {"set.tfrecord": records(**_TWO_IMAGES)},
+        {"image_column": "image/encoded", "fields": ("image/depth/encoded:image",)},
+        needs=_TF,
+    ),
+    Case(
+        "TFRecord with two images, declared by its end",
+        "set.tfrecord",
+        {"set.tfrecord": records(**_TWO_IMAGES)},
+        {"image_column": "image/encoded", "fields": ("depth/encoded:image",)},
+        needs=_TF,
+    ),
+    Case(
+        "TFRecord with two images, declared by another name",
+        "set.tfrecord",
+        {"set.tfrecord": records(**_TWO_IMAGES)},
+        {"image_column": "image/encoded", "fields": ("depth=image/depth/encoded:image",)},
+        needs=_TF,
     ),
     Case(
         "TFRecord of pixels and their sizes",

@@ -261,6 +261,8 @@ class ColumnChoice:
     """By the name of the field."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Column -> what it is called as a field; empty for the last parts of names, see `named_apart`."""
     every: bool = False
     """Whether `fields` are what there is, rather than what the user names."""
 
@@ -347,8 +349,8 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
         raise UsageError(f"{wanted.said(LABEL, image.name)}: {where} has its images in it: name another column")
     rest = wanted.fields
     if rest is None:
-        apart = named_apart([one.name for one in same])
-        rest = {name: of_file for name, of_file in apart.items() if of_file not in (key, label)}
+        apart = _apart(by_name, wanted)
+        rest = {apart[one.name]: one.name for one in same if one.name not in (key, label)}
     if label not in (None, LABEL) and LABEL in rest:
         cure = f"leave it out by {opt.columns}" if wanted.fields is None else "rename one"
         if image.rows is not None:
@@ -397,13 +399,14 @@ def _image(by_name: Mapping[str, ColumnInfo], wanted: ColumnChoice, where: str, 
         return usual
     further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
     images = [column for column in by_name.values() if column.is_image]
-    fitting = [column for column in images if not further & {column.name, column.name.rpartition("/")[2]}]
+    apart = _apart(by_name, wanted)
+    fitting = [column for column in images if not further & {column.name, apart[column.name]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
         return (named or found)[0]
     if found:
-        other = plain(found[1].name.rpartition("/")[2])
+        other = plain(apart[found[1].name])
         raise UsageError(
             f"{where} has several columns of images, {_listed(map(str, found))}: name one, "
             f"{(habits.name_image or opt.image_column)(plain(found[0].name))}; "
@@ -500,6 +503,14 @@ def _may_be(label: str | None, other: str) -> str:
     return f"{said}, and {plain(other)!r} is a field: {opt.label_column(plain(other))} if that is the label"
 
 
+def column_called(word: str, names: Iterable[str]) -> str | None:
+    """The column of this name, or the only one whose name ends so, after "/"; None where there is none."""
+    every = [*names]
+    fitting = [name for name in every if f"/{name}".endswith(f"/{word}")]
+    fitting = fitting or [name for name in every if name.replace("/", "_") == word]
+    return word if word in every else fitting[0] if len(fitting) == 1 else None
+
+
 def named_apart(names: Sequence[str]) -> dict[str, str]:
     """Each column under the last part of its name; under all of it where two have the same last part."""
     last = [name.rpartition("/")[2] for name in names]
@@ -507,6 +518,11 @@ def named_apart(names: Sequence[str]) -> dict[str, str]:
         short if last.count(short) == 1 else name.replace("/", "_"): name
         for short, name in zip(last, names, strict=True)
     }
+
+
+def _apart(names: Iterable[str], wanted: ColumnChoice) -> dict[str, str]:
+    """Column -> what it is called as a field."""
+    return {full: short for short, full in named_apart([*names]).items()} | {**wanted.names}
 
 
 def _listed(names: Iterable[object]) -> str:

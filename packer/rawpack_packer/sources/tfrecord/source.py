@@ -30,6 +30,7 @@ from rawpack_packer.sources.table.choose import (
     Labels,
     choose,
     classes_of,
+    column_called,
     named_apart,
     number_labels,
     repeat,
@@ -84,9 +85,8 @@ class TfrecordSource(TableSource):
         where, files = source_name(path), files_of(path, spool)
         folder = None if files.remotes else Listing(Path(files.paths[0]).parent)
         said = TableOptions(**options)
-        choice = said.choice()
         records = _Records(files, where, folder, progress)
-        shorts = {full: short for short, full in named_apart(records.plain_features).items()}
+        choice, shorts = _named(said.choice(), records.plain_features)
         known = {} if folder is None else _known_classes(folder, records.features)
         kinds = _kinds(records, shorts, choice.declared, {} if folder is None else kinds_in(folder))
         infos = [records.info(name, kind, known.get(name)) for name, kind in kinds.items()]
@@ -123,12 +123,30 @@ class TfrecordSource(TableSource):
         super().__init__(info, keys or numbers, images, columns, labels=labels, of_boxes=of_boxes)
 
 
+def _named(said: ColumnChoice, features: Sequence[str]) -> tuple[ColumnChoice, dict[str, str]]:
+    """What the user says, with the names of fields in place of features, `NAME=FEATURE`, or their ends; and feature ->
+    its field."""
+    shorts = {full: short for short, full in named_apart(features).items()}
+    declared = dict[str, DeclaredKind]()
+    for word, kind in said.declared.items():
+        name, _, of = word.rpartition("=")
+        full = None if word in shorts.values() else column_called(of, features)
+        if full is not None:
+            shorts[full] = name or shorts[full]
+        declared[word if full is None else shorts[full]] = kind
+    return replace(said, declared=declared, names=shorts), shorts
+
+
 def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) -> tuple[ColumnChoice, list[str]]:
     """What the user says of columns, who may write the last part of a name, too; and the keys, if some feature has
     them. What the summary says where none has."""
     full = {short: name for name, short in shorts.items()}
-    image, label, key = (None if one is None else full.get(one, one) for one in (said.image, said.label, said.key))
-    fields = None if said.fields is None else {shorts.get(one, one): full.get(one, one) for one in said.fields}
+
+    def called(one: str) -> str:
+        return full.get(one) or column_called(one, shorts) or one
+
+    image, label, key = (None if one is None else called(one) for one in (said.image, said.label, said.key))
+    fields = None if said.fields is None else {shorts.get(called(one), one): called(one) for one in said.fields}
     notes = list[str]()
     if key is None:
         key, notes = records.key_feature()
