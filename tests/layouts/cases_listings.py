@@ -19,6 +19,12 @@ def listing(name: str, *lines: str, ends: str = "\n") -> Files:
     return {**PHOTOS, name: text}
 
 
+_BLANKS = "".join(
+    json.dumps({"path": f"photos/{i}.jpg", "label": label, "note": " kept "}) + "\n"
+    for i, label in enumerate((" cat", "cat", "nan"))
+)
+
+
 def csv(*lines: str) -> Files:
     return listing("list.csv", *lines)
 
@@ -61,7 +67,6 @@ CASES = (
         "decimal commas",
         "list.csv",
         csv("path;label", "{};0,5", "{};1,25", "{};2,0"),
-        wrong="numbers are taken for names of classes",
     ),
     Case(
         "labels counted from 1, with names of classes",
@@ -75,11 +80,14 @@ CASES = (
         "blanks around labels",
         "list.csv",
         csv("path,label", "{}, cat", "{},cat", "{},dog"),
-        wrong="one class twice, with a blank and without",
     ),
-    Case(
-        "NaN among labels", "list.csv", csv("path,label", "{},cat", "{},NaN", "{},nan"), wrong="NaN is a class, twice"
-    ),
+    Case("NaN among labels", "list.csv", csv("path,label", "{},cat", "{},NaN", "{},nan")),
+    Case("decimal commas, and a number without", "list.csv", csv("path;label", "{};1", "{};-0,25", "{};")),
+    Case("decimal commas, and a word", "list.csv", csv("path;label", "{};0,5", "{};cat", "{};2,0")),
+    Case("decimal commas in a field", "list.csv", csv("path;score;note", "{};0,5;1,5 m", "{};1,25;x", "{};2;y")),
+    Case("commas between tabs", "list.tsv", listing("list.tsv", "path\tnote", "{}\t1,250", "{}\tx")),
+    Case("NaN among numbers", "list.csv", csv("path,label", "{},NaN", "{},1", "{}, 2")),
+    Case("blanks around names in JSON lines", "list.jsonl", {**PHOTOS, "list.jsonl": _BLANKS}),
     Case("True and False", "list.csv", csv("path,label", "{},True", "{},False", "{},True")),
     Case("an index in front, as pandas writes it", "list.csv", csv(",path,label", "0,{},cat", "1,{},dog")),
     Case("a column called class", "list.csv", csv("path,class", "{},cat", "{},dog")),

@@ -47,7 +47,14 @@ from rawpack_packer.sources.dataset_targets import by_category, of_annotations, 
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, refuse_one_hot
+from rawpack_packer.sources.table.choose import (
+    LABEL,
+    Labels,
+    classes_from_0,
+    classes_of,
+    numbered_classes,
+    refuse_one_hot,
+)
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
 from rawpack_packer.sources.table.source import key_text
@@ -222,6 +229,9 @@ class DatasetSource(BaseSource):
             looked.dataset, 0, all_keys, looked.names, kinds, named, images, texts, ids, typed=bool(of_features)
         )
         self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
+        if LABEL in kinds and self._targets is not None:
+            labels = Labels(self._targets, None if named is None else tuple(named))
+            self.info = replace(self.info, counts=labels.counts)
         self._groups = groups if groups is not None and len(groups) == looked.count else None
 
     def labels(self) -> NDArray[Any] | None:

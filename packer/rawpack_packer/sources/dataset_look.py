@@ -253,7 +253,14 @@ class DatasetLook:
         """The label of each sample, if it is known. found: in texts."""
         targets = as_array(getattr(self.dataset, "targets", None))
         whole = targets is not None and targets.shape == (self.count,) and targets.dtype.kind in "iu"
-        return targets if whole else None if found is None else found.numbers
+        if whole or found is not None:
+            return targets if whole else found.numbers if found else None
+        features, form = getattr(self.dataset, "features", None), getattr(self.dataset, "format", None)
+        custom = isinstance(form, Mapping) and form.get("type") == "custom"
+        if custom or not isinstance(features, Mapping) or class_names(features, self._label) is None:
+            return None
+        values = self.dataset[self._label]
+        return np.array([-1 if one is None else int(one) for one in values], np.int64)
 
 
 def looked_at(

@@ -235,7 +235,7 @@ def _entry(value: Any, entry: Sequence[str]) -> Any:
 
 def _text(data: bytes) -> str:
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from error
 

@@ -106,7 +106,7 @@ def _file_of(image: str) -> str:
 def _parsed(data: bytes) -> LabelFile:
     """Raises ValueError."""
     try:
-        return msgspec.json.decode(data, type=LabelFile)
+        return msgspec.json.decode(data.removeprefix(BOM_UTF8), type=LabelFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is not labelme's: {error}") from error
 

@@ -296,7 +296,7 @@ def _fields(
             (objects, left_out), _ = lists, fields.pop(name)
     names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), fields)
     kinds, columns, labels = _converted(raw, chosen.label, fields, declared, names, listing.file.root)
-    problems = [*hints(kinds, declared), *left_out, *chosen.notes]
+    problems = [*hints(kinds, declared), *left_out, *chosen.notes, *(labels.notes if labels else ())]
     if objects is not None:
         problems += two_classes(labels, objects.labels)
         of_objects, values = objects.fields()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -305,6 +306,6 @@ def _read(file: Path, kind: Callable[..., Any]) -> Any:
     with reading(where):
         data = file.read_bytes()
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data.removeprefix(BOM_UTF8), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not what save_to_disk writes: {error}") from error

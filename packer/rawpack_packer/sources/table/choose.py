@@ -37,6 +37,8 @@ class Labels:
     """(n,): -1 without a class."""
     names: tuple[str, ...] | None
     """Of the classes; None where labels are numbers without names."""
+    notes: tuple[str, ...] = ()
+    """What the summary says of their names."""
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -47,6 +49,12 @@ class Labels:
     def counts(self) -> dict[str, int]:
         """Entries of `SourceInfo.counts`."""
         return {UNLABELLED: int((self.numbers == -1).sum()), EMPTY: len(self.empty)}
+
+
+def as_class(text: str) -> str:
+    """The name of a class in a text file: without blanks around it; "" for none, as NaN, which pandas writes."""
+    name = text.strip()
+    return "" if name.lower() == "nan" else name
 
 
 def number_labels(

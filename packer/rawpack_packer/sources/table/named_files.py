@@ -8,6 +8,7 @@ import itertools
 import os
 import re
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -231,7 +232,7 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str, *, lines: bool 
     """What an index in JSON says. lines: whether each line has a value. strict: whether
     a text is not a number. Raises UsageError where it is not a `kind`, as
     its `writer` writes them. where: the index, printable."""
-    decoder = msgspec.json.Decoder(kind, strict=strict)
+    decoder, data = msgspec.json.Decoder(kind, strict=strict), data.removeprefix(BOM_UTF8)
     try:
         return decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[return-value]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
