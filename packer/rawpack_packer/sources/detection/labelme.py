@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from codecs import BOM_UTF8
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
