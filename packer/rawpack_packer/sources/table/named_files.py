@@ -241,6 +241,8 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str, *, lines: bool 
 
 _SHARD = re.compile(r"(?<![0-9])([0-9]+)([-_. ]?of[-_. ]?)([0-9]+)(?![0-9])", re.IGNORECASE)
 """The number of a file and how many there are, in its name."""
+_HASH = re.compile(r"-[0-9a-f]{4,}(?=\.|$)")
+"""At the end of names on the Hub: another one for each file."""
 
 
 def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
@@ -249,7 +251,7 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
     sets = dict[tuple[str, str, int, str], dict[int, str]]()
     for name in names:
         for match in islice(_SHARD.finditer(name, name.rfind("/") + 1), 1):
-            begin, end = name[: match.start()], name[match.end(1) :]
+            begin, end = name[: match.start()], _HASH.sub("", name[match.end(1) :])
             sets.setdefault((begin, end, int(match[3]), match[3]), {})[int(match[1])] = match[1]
     there, lost = list[str](), list[str]()
     for (begin, end, total, _), numbers in sets.items():
@@ -257,7 +259,9 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
         those = (f"{begin}{n:0{width}d}{end}" for n in range(first, min(total, _MOST) + first) if n not in numbers)
         lost += those if not pattern else (name for name in those if fnmatch(name, pattern))
         runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
-        for run in ([numbers[n] for _, n in pairs] for _, pairs in runs):
+        alike = {f"{begin}{digits}{end}" for digits in numbers.values()} <= {*names}
+        there += [] if alike else [name for name in names if name.startswith(begin)]
+        for run in ([numbers[n] for _, n in pairs] for _, pairs in runs if alike):
             there.append(f"{begin}{run[0] if len(run) == 1 else f'{{{run[0]}..{run[-1]}}}'}{end}")
     if lost:
         from rawpack_packer.sources.beside import command
