@@ -251,7 +251,7 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
     sets = dict[tuple[str, str, int, str], dict[int, str]]()
     for name in names:
         for match in islice(_SHARD.finditer(name, name.rfind("/") + 1), 1):
-            begin, end = name[: match.start()], _HASH.sub("", name[match.end(1) :])
+            begin, end = name[: match.start()], name[match.end(1) : match.end()] + _HASH.sub("", name[match.end() :])
             sets.setdefault((begin, end, int(match[3]), match[3]), {})[int(match[1])] = match[1]
     there, lost = list[str](), list[str]()
     for (begin, end, total, _), numbers in sets.items():
