@@ -334,7 +334,7 @@ def test_missing_files_are_counted_and_the_first_named(small: Callable[..., Path
         ("path,a b\n0.jpg,1\n", ["'a b' cannot be a field's name", "'a_b'"]),
         (",path\n0,0.jpg\n", ["line 1, column 1: the column has no name", "index=False"]),
         ("path,n,n\n0.jpg,1,2\n", ["has two columns 'n'"]),
-        ("image,label\n0.jpg,1\n", ["line 1", "no column is named path", "--path image"]),
+        ("image,label\na word,1\n", ["line 1", "no column is named path", "--path image"]),
         ("0.jpg,1\n1.jpg,2\n", ["no column is named path", "0.jpg, 1", "is the line of names missing?"]),
         ("", ["is empty"]),
     ],

@@ -152,7 +152,7 @@ def test_values_that_are_missing_in_frames(module: str, tmp_path: Path) -> None:
         Image.fromarray(picture(4, 4, 0)).save(path)
     frame = frames.DataFrame({"picture": [*map(str, files)], **columns})
     with pytest.raises(UsageError, match=r"none is called image, path, file_name.*names={'image': 'COLUMN'}"):
-        packed(frame, tmp_path / "no")
+        packed(frames.DataFrame({"note": ["a", "b", "c"]}), tmp_path / "no")
     reader = packed(frame, tmp_path / "s", names={"image": "picture"})
     assert reader.column("label").tolist() == [1, -1, 0]
     assert list(reader.column("note")) == ["a", "", "c"]

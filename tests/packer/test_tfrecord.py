@@ -382,7 +382,7 @@ def test_files_of_a_range_or_a_folder_are_one_source(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "imagenet", tmp_path / "set")
     (tmp_path / "set" / "train-00000-of-00002").unlink()
     with pytest.raises(UsageError, match="has no train-00000-of-00002, which the names of the other files count"):
-        open_source(tmp_path / "set")
+        open_source(tmp_path / "set" / "train")
     assert len(open_source(tmp_path / "set" / "train-00001-of-00002")) == 5
 
 

@@ -39,7 +39,6 @@ from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
-LABEL_NAMES = ("label", "labels", "y", "Y")
 """Names of the arrays of an `.npz` that hold these; the first that occurs."""
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
@@ -102,7 +101,10 @@ class ArraySource(TableSource):
         kinds = {name: FieldKind("str") if _is_text(one) else inferred_kind(name, one[0]) for name, one in held.items()}
         first = {name: said.further_chw(name, kind.shape, arrays, f"{root}: {name}") for name, kind in kinds.items()}
         fields = {name: replace(kind, shape=turned(kind.shape, first[name])) for name, kind in kinds.items()}
-        image_kind, left_out = ImageKind(dtype.name, turned(shape[1:], chw)), (*chosen.left_out, *problems)
+        image_kind, left_out = (
+            ImageKind(dtype.name, turned(shape[1:], chw)),
+            (*chosen.left_out, *chosen.notes, *problems),
+        )
         has = {"labelled": labels is not None, "numbered": keys is None}
         info = said.info("arrays", str(file), fields, image_kind, counts, left_out, root=root, **has)
         columns: dict[str, Column] = {
@@ -161,7 +163,7 @@ def _choice_and_images(
     also where they cannot be stored."""
     if image is None:
         no_image = f"; name it, and what else is packed: {opt.array('image=NAME,label=NAME')}"
-        habits = Habits(IMAGE_NAMES, LABEL_NAMES, no_image=no_image)
+        habits = Habits(IMAGE_NAMES, no_image=no_image)
         chosen = said.choose([_info(name, array) for name, array in arrays.items()], root, habits)
         image = Numbers(arrays[chosen.image])
         count = len(image.values) if image.values.ndim else 0

@@ -47,7 +47,14 @@ from rawpack_packer.sources.dataset_targets import by_category, of_annotations, 
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import LABEL, classes_from_0, classes_of, numbered_classes, refuse_one_hot
+from rawpack_packer.sources.table.choose import (
+    LABEL,
+    Labels,
+    classes_from_0,
+    classes_of,
+    numbered_classes,
+    refuse_one_hot,
+)
 from rawpack_packer.sources.table.columns import Numbers, column_of_values
 from rawpack_packer.sources.table.objects import BOXES
 from rawpack_packer.sources.table.source import key_text
@@ -186,7 +193,7 @@ class DatasetSource(BaseSource):
         typed = typed_columns(looked.dataset, looked.names, declared)
         objects = with_objects(typed.dataset, declared, given, looked.root)
         looked = replace(looked, dataset=objects.dataset)
-        first = looked.first()
+        looked, first = looked.with_label(looked.first(), declared)
         of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
         declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
         shown |= {*of_features}
@@ -222,6 +229,9 @@ class DatasetSource(BaseSource):
         all_keys, self._dataset, is_typed = _keys(keys, looked.count), looked.dataset, bool(of_features)
         self._all = DatasetPart(looked.dataset, 0, all_keys, looked.names, kinds, named, images, texts, ids, is_typed)
         self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
+        if LABEL in kinds and self._targets is not None:
+            labels = Labels(self._targets, None if named is None else tuple(named))
+            self.info = replace(self.info, counts=labels.counts)
         self._groups = groups if groups is not None and len(groups) == looked.count else None
 
     def labels(self) -> NDArray[Any] | None:

@@ -4,7 +4,7 @@ image files that samples in memory name are there."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -52,7 +52,9 @@ from rawpack_packer.sources.frames import (
     keys_of,
     lists_of_lengths,
     named_features,
+    named_label,
     named_path,
+    type_of_values,
 )
 from rawpack_packer.sources.inferred import first_pixels, inferred_kind
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser
@@ -135,6 +137,21 @@ class DatasetLook:
         if is_empty(first.get(LABEL)):  # an image without annotations shows no fields
             first = next((one for one in map(self.sample, range(1, tried)) if one and target_kinds(one)), first)
         return first
+
+    def with_label(self, first: dict[str, Any], fields: Container[str]) -> tuple[DatasetLook, dict[str, Any]]:
+        """These samples, and the first, in which a label of another name is called so. fields: those that are declared,
+        which are none."""
+        alone = {
+            name: type_of_values(value)
+            for name, value in first.items()
+            if not isinstance(value, list) and not getattr(value, "shape", ())
+        }
+        names = self.names if isinstance(self.names, Mapping) else {}
+        of_fields = {name: kind for name, kind in alone.items() if name not in fields and name not in names}
+        label = named_label(of_fields, names) if self.names is None or names else {}
+        if not label or isinstance(self.dataset, ColumnDataset) or LABEL in first:
+            return self, first
+        return replace(self, names={**names, **label}), renamed(first, label, "a sample")
 
     def others(self, name: str = "image") -> Others:
         """The images, or those of a further field, to be looked at; without those that cannot be read."""
@@ -231,7 +248,14 @@ class DatasetLook:
         """The label of each sample, if it is known. found: in texts."""
         targets = as_array(getattr(self.dataset, "targets", None))
         whole = targets is not None and targets.shape == (self.count,) and targets.dtype.kind in "iu"
-        return targets if whole else None if found is None else found.numbers
+        if whole or found is not None:
+            return targets if whole else found.numbers if found else None
+        features, form = getattr(self.dataset, "features", None), getattr(self.dataset, "format", None)
+        custom = isinstance(form, Mapping) and form.get("type") == "custom"
+        if custom or not isinstance(features, Mapping) or class_names(features, self._label) is None:
+            return None
+        values = self.dataset[self._label]
+        return np.array([-1 if one is None else int(one) for one in values], np.int64)
 
 
 def looked_at(
@@ -250,7 +274,18 @@ def looked_at(
         dataset, names = frame, of_frame | named_path(frame, of_frame)
         named = frame.pop("key", None) if keys is None and "key" not in of_frame.values() else None
     elif isinstance(features := getattr(dataset, "features", None), Mapping) and not isinstance(names, tuple):
-        names = {**(names or {}), **named_features(features, names or {})} or None
+        names = {
+            **(names or {}),
+            **named_features(features, {**{name: name for name in fields if name != LABEL}, **(names or {})}),
+        } or None
+    if (
+        isinstance(dataset, Mapping)
+        and IMAGE in {*dataset, *(names or ())}
+        and not isinstance(names, tuple)
+        and all(isinstance(one, str) for one in dataset)
+    ):
+        types = {str(name): type_of_values(column) for name, column in dataset.items() if name not in fields}
+        names = {**(names or {}), **named_label(types, names or {})} or None
     if isinstance(dataset, Mapping):
         if isinstance(names, Mapping):
             dataset, names = renamed(dataset, names, f"the {called}"), None

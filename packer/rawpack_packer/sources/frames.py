@@ -17,8 +17,17 @@ from rawpack_packer.sources.declared import array_of, declared_kind
 from rawpack_packer.sources.fields import EXACT, DeclaredKind, FieldKind, are_texts, as_text, is_rounded
 from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import ListingRows
-from rawpack_packer.sources.listing.reading import PATH_NAMES
-from rawpack_packer.sources.table.choose import IMAGE, LABEL, number_labels
+from rawpack_packer.sources.listing.reading import is_path
+from rawpack_packer.sources.table.choose import (
+    IMAGE,
+    LABEL,
+    PATH_NAMES,
+    ColumnInfo,
+    Habits,
+    label_columns,
+    number_labels,
+    path_column,
+)
 from rawpack_packer.sources.table.source import key_text, numbered_since, unique_keys
 from rawpack_packer.sources.times import plain_text
 from rawpack_packer.text import listed, plain
@@ -39,6 +48,8 @@ def frame_columns(frame: Any) -> dict[str, Any] | None:
 
 
 _WHOLE = re.compile(r"(u?int(8|16|32|64)|bool)(ean)?(\[pyarrow\])?")
+_SINGLE = re.compile(r"u?int\d*|float\d*|bool|str|(large_)?string|Str|<U.*")
+"""Types of numbers and texts."""
 _WHOLE_INSIDE = re.compile(r"\bu?int\d+")
 _AS_LIST = re.compile(r"struct|decimal|dictionary|tz=|time_zone='")
 """Of columns that lose something as arrays: the names of polars' structs, digits, what is missing, time zones."""
@@ -227,7 +238,7 @@ def named_path(columns: Mapping[str, Any], called: Mapping[str, Any]) -> dict[st
     the user gave. Raises UsageError where no column has such a name."""
     if IMAGE in columns or IMAGE in called:
         return {}
-    path = next((name for name in PATH_NAMES if name in columns), None)
+    path = path_column([*columns], lambda name: len(columns[name]) > 0 and is_path(columns[name][0], ""))
     if path is None:
         raise UsageError(
             f"the DataFrame has columns {listed([*map(repr, columns)], 8)}, and none is called "
@@ -244,7 +255,29 @@ def named_features(features: Any, called: Mapping[str, Any]) -> dict[str, str]:
     types = {IMAGE: "Image", LABEL: "ClassLabel"}
     fitting = {role: [name for name, one in features.items() if type(one).__name__ == types[role]] for role in types}
     free = [role for role in types if role not in features and role not in called and len(fitting[role]) == 1]
-    return {role: fitting[role][0] for role in free if fitting[role][0] not in called.values()}
+    shown = {role: fitting[role][0] for role in free if fitting[role][0] not in called.values()}
+    kinds = {name: getattr(one, "dtype", None) for name, one in features.items() if name not in shown.values()}
+    return shown | named_label(kinds, {**called, **shown})
+
+
+def named_label(types: Mapping[str, Any], called: Mapping[str, Any]) -> dict[str, str]:
+    """{"label": its column} where a column of numbers or texts has another name that says so. types: column -> int64,
+    string or the like; anything else for others. called: the names that the user gave."""
+    columns = [
+        ColumnInfo(name, str(dtype), None, is_label=bool(_SINGLE.fullmatch(str(dtype))))
+        for name, dtype in types.items()
+        if name not in called.values()
+    ]
+    names = label_columns(columns, Habits())
+    return {} if not names or LABEL in called or LABEL in types else {LABEL: names[0]}
+
+
+def type_of_values(values: Any) -> str:
+    """What a column, or a value of a sample, holds, as `named_label` takes it."""
+    if isinstance(values, np.ndarray | np.generic):
+        return str(values.dtype) if values.ndim < 2 else ""
+    first = next((value for value in values if value is not None), None) if isinstance(values, list) else values
+    return type(first).__name__ if type(first) in (int, float, bool, str) else ""
 
 
 def class_names(features: Any, label: Any) -> list[str] | None:

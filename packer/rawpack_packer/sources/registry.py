@@ -173,7 +173,7 @@ _ROWS = (
         options=_TABLE,
         signs=[
             Signs(several=r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$"),
-            Signs(file=r"rec|-of-\d", holds=_ANY, inside=True, decides="tfrecord:is_tfrecord"),
+            Signs(file=r"rec|-of-\d|\.gz$", holds=_ANY, inside=True, decides="tfrecord:is_tfrecord"),
         ],
         splits="tfrecord:splits_of", remote=True, extra="tfrecord",
     ),
@@ -348,7 +348,8 @@ class _SourceOpening:
             asked = {name: row for name, row in asked.items() if name not in KINDS or (row.remote and not local)}
         elif "labels_dir" in self.options and listing.is_dir:
             return "yolo", None
-        for names in surest(asked.values(), listing):
+        shows = listing.first if listing.is_pattern and not listing.is_url else listing
+        for names in surest(asked.values(), shows):
             if len(names) > 1:
                 where, cure = plain(os.fspath(listing)), " or ".join(map(opt.kind, names))
                 raise UsageError(f"{where} may be of kind {' or '.join(names)}: {cure} says which")

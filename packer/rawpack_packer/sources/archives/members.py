@@ -222,7 +222,7 @@ def parsed(data: bytes) -> Any:
 
 def _text(data: bytes) -> str:
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DecodeError("bad_field", f"byte {error.start} of the member is not UTF-8") from error
 

@@ -19,6 +19,7 @@ from rawpack_packer.sources.archives.members import PICKLES, WHOLE, NamedMember,
 from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, text_of
+from rawpack_packer.sources.table.choose import as_class
 from rawpack_packer.sources.table.columns import Fault, Rows, Spans
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import count, listed, plain
@@ -248,11 +249,12 @@ def _label(data: bytes, field: NamedMember) -> int | str | None:
             value = value.get(name) if isinstance(value, dict) else None
     else:
         try:
-            value = data.decode().strip()
+            value = data.decode("utf-8-sig").strip()
         except UnicodeDecodeError as error:
             raise DecodeError("bad_field", f"byte {error.start} is not UTF-8") from error
         value = int(value) if WHOLE.fullmatch(value) else value
-    if value is None or value == "":
+    value = as_class(value) if isinstance(value, str) else value
+    if value is None or value == "" or value != value:
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)

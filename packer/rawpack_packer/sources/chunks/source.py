@@ -59,7 +59,7 @@ from rawpack_packer.text import plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
-_HABITS = Habits(labels=("label", "labels", "class", "target", "y", "cls"), no_image=", by its encodings")
+_HABITS = Habits(no_image=", by its encodings")
 _READ = {"mds": mds.read_index, "litdata": litdata.read_index}
 _FILES, _ARRAYS = ("file", "bytes"), ("picture", "array")
 
@@ -165,7 +165,7 @@ class ShardSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*notes, *chosen.left_out, *hints(found, wanted.declared, image_kind)),
+            problems=(*notes, *chosen.left_out, *chosen.notes, *hints(found, wanted.declared, image_kind)),
         )
         states = np.concatenate(
             [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from codecs import BOM_UTF8
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -106,7 +107,7 @@ def _file_of(image: str) -> str:
 def _parsed(data: bytes) -> LabelFile:
     """Raises ValueError."""
     try:
-        return msgspec.json.decode(data, type=LabelFile)
+        return msgspec.json.decode(data.removeprefix(BOM_UTF8), type=LabelFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is not labelme's: {error}") from error
 

@@ -43,7 +43,6 @@ from rawpack_packer.text import plain
 
 T = TypeVar("T")
 _GROUPS = "see docs/how-to/what-is-not-read.md#hdf5 for a group of each sample"
-_LABELS = ("label", "labels", "y", "Y", "target", "targets")
 _BLOCK_BYTES = 8 << 20
 _BLOCK_ROWS = 4096
 _VLEN_ROWS = 32
@@ -119,7 +118,7 @@ class Hdf5Source(TableSource):
                     what = f"has no label for each of the {count:,} images: it contains"
                     problems.append(f"{beside.name}, next to it, {what} {', '.join(map(str, sets)) or 'nothing'}")
         labels, keys = said.labels(label, root), said.keys(None if key is None else [*map(str, key)], root, problems)
-        left_out = (*chosen.left_out, *problems, *at.left_beside(listing, HDF5))
+        left_out = (*chosen.left_out, *chosen.notes, *problems, *at.left_beside(listing, HDF5))
         info = said.info(
             "hdf5",
             of.path,
@@ -177,7 +176,6 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
         f"{opt.array('image=NAME,label=NAME')}, or {_GROUPS}"
     )
     habits = Habits(
-        labels=_LABELS,
         lone_label=True,
         name_image=lambda image: f"{opt.array(f'image={image},label=NAME')}, or {_GROUPS}",
         no_image=no_image,

@@ -26,6 +26,7 @@ from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import EXACT, TEXTS, FieldKind, are_texts, as_text
 from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import (
+    DECIMAL,
     BadListingError,
     Beyond,
     CellPosition,
@@ -35,7 +36,7 @@ from rawpack_packer.sources.listing.lines import (
     shown,
 )
 from rawpack_packer.sources.numbers import is_far
-from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, number_labels
+from rawpack_packer.sources.table.choose import LABEL_KIND, Classes, Labels, as_class, number_labels
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -48,7 +49,7 @@ from rawpack_packer.sources.table.columns import (
 )
 from rawpack_packer.sources.table.objects import Objects, all_faulty
 from rawpack_packer.sources.video import seconds
-from rawpack_packer.text import plain
+from rawpack_packer.text import listed, plain
 
 _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
@@ -95,7 +96,13 @@ class RawColumn:
         """What the first value is that is not empty; None if all are."""
         empty = self.place.empty
         found = next((value for block in self for value in block if not empty(value)), None)
-        return of_cell(found) if self.place.cells and found is not None else found
+        return of_cell(self._decimal([found])[0]) if self.place.cells and found is not None else found
+
+    def _decimal(self, cells: Sequence[str]) -> Sequence[str]:
+        """Cells with a point in place of a decimal comma, as numbers have in files of semicolons."""
+        if not self.place.commas:
+            return cells
+        return [cell.replace(",", ".") if DECIMAL.fullmatch(cell.strip()) else cell for cell in cells]
 
     def fault(self, row: int, what: str) -> BadListingError:
         """The error for the value of a row."""
@@ -156,7 +163,11 @@ class RawColumn:
     def values(self) -> Iterator[Sequence[Any]]:
         """The values as JSON has them, a block at a time; None for those that are empty."""
         for block in self:
-            yield of_cells(block) if self.place.cells else [None if value == "" else value for value in block]
+            yield (
+                of_cells(self._decimal(block))
+                if self.place.cells
+                else [None if value == "" else value for value in block]
+            )
 
     def _text_lists(self) -> TextLists:
         """The column of lists of texts. Raises BadListingError."""
@@ -181,6 +192,29 @@ class RawColumn:
         Floats are such numbers too if all of them are whole: some tools write 2 as 2.0 in a column with empty values.
         Other floats are measurements, and NaN where empty. Raises BadListingError.
         """
+        if declared is None and self.place.unit == "line":
+            return self._cleaned()._labels(declared, classes, self._one_class())
+        return self._labels(declared, classes)
+
+    def _cleaned(self) -> RawColumn:
+        """The labels of a text file, see `as_class`."""
+        cleaned = ([as_class(one) if isinstance(one, str) else one for one in block] for block in self)
+        return replace(
+            self, blocks=[pickle.dumps([None if one != one else one for one in block], -1) for block in cleaned]
+        )
+
+    def _one_class(self) -> tuple[str, ...]:
+        """A line for each class that has several spellings, which differ in blanks around them."""
+        spelled = dict[str, set[str]]()
+        for text in {one for block in self for one in block if isinstance(one, str) and as_class(one)}:
+            spelled.setdefault(as_class(text), set()).add(text)
+        alike = {name: sorted(texts) for name, texts in spelled.items() if len(texts) > 1}
+        first = isinstance(self._cleaned().first(), str)
+        return tuple(f"the classes {listed([*map(repr, alike[name])], 5)} are one, {name!r}" for name in alike if first)
+
+    def _labels(
+        self, declared: FieldKind | None, classes: Classes | None, notes: tuple[str, ...] = ()
+    ) -> tuple[FieldKind, Column, Labels | None]:
         values: Any
         if declared is None and isinstance(self.first(), str | None):
             names, empty = dict[Any, Any](), self.place.empty  # one object for each name
@@ -195,7 +229,7 @@ class RawColumn:
             found = number_labels(values, classes, where=self.place.where, row_name=self.at)
         except UsageError as error:
             raise BadListingError(str(error)) from error
-        return LABEL_KIND, Numbers(found.numbers), found
+        return LABEL_KIND, Numbers(found.numbers), replace(found, notes=notes)
 
     def keys(self) -> Texts:
         """The keys of samples: texts, or whole numbers as they are written. Raises BadListingError."""
@@ -246,7 +280,7 @@ def read_columns(rows: ListingRows, where: str) -> ListedRows:
             kept.append(pickle.dumps(values, -1))
     of_rows = np.concatenate([np.empty(0, np.int64), *lines])
     numbered = ((i if rows.cells else 0, name) for i, name in enumerate(rows.names, 1))
-    places = [CellPosition(where, name, i, rows.cells, rows.unit) for i, name in numbered]
+    places = [CellPosition(where, name, i, rows.cells, rows.unit, rows.commas) for i, name in numbered]
     raw = {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
     return ListedRows(of_rows, raw)
 

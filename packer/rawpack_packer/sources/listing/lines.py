@@ -68,6 +68,8 @@ class CellPosition:
     cells: bool
     """Whether values are the texts of cells, rather than of JSON's types."""
     unit: Unit = "line"
+    commas: bool = False
+    """Whether numbers may have decimal commas."""
 
     def at(self, line: int) -> str:
         """What messages call a line or row: "line 7"."""
@@ -108,6 +110,8 @@ _CELL = 1 << 30
 _BATCH_ROWS = 8192
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+DECIMAL = re.compile(r"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
+"""A number with a decimal comma."""
 _BLANK = re.compile(r" +")
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -129,6 +133,8 @@ class ListingRows:
     """Each row once: its number, of a text file that of its first line, and a value for each of `names`. Raises
     BadListingError."""
     unit: Unit = "line"
+    commas: bool = False
+    """Whether numbers may have decimal commas."""
 
 
 def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
@@ -136,7 +142,8 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     as those of a .csv may, which Excel writes with semicolons."""
     lines = _lines(file, where)
     first = [*islice(lines, 1)]
-    rows = _cells(chain(first, lines), where, delimiter_of("".join(first), delimiter))
+    between = delimiter_of("".join(first), delimiter)
+    rows = _cells(chain(first, lines), where, between)
     _, names = next(rows, (0, []))
 
     def checked() -> Iterator[tuple[int, list[str]]]:
@@ -146,7 +153,7 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
                 raise fault(where, line, min(len(row), len(names)) + 1, "", what)
             yield line, row
 
-    return ListingRows(True, names, checked())
+    return ListingRows(True, names, checked(), commas=between == ";")
 
 
 def unnamed_rows(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -19,10 +19,10 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.listing.lines import ListingRows, folder_of, read_parquet
-from rawpack_packer.sources.listing.reading import PATH_NAMES, ListingFile, ListingSource
+from rawpack_packer.sources.listing.reading import ListingFile, ListingSource
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.parquet import incomplete, listing_files, tables_of_files, types_of
-from rawpack_packer.sources.table.choose import KEY
+from rawpack_packer.sources.parquet import listing_files, tables_of_files, types_of
+from rawpack_packer.sources.table.choose import KEY, PATH_NAMES
 from rawpack_packer.text import plain
 
 _ALIKE = ("status", "error_message")
@@ -72,7 +72,6 @@ class PartsSource(ListingSource):
             self.info,
             paths=(*([str(root)] if tables else ()), *map(str, files)),
             counts={**self.info.counts, **counts},
-            problems=(*self.info.problems, *incomplete(root, files)),
         )
 
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_option
 from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
+from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
@@ -49,6 +50,7 @@ from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
     LABEL,
     NO_COUNTS,
+    PATH_NAMES,
     ChosenColumns,
     Classes,
     ColumnChoice,
@@ -61,6 +63,8 @@ from rawpack_packer.sources.table.choose import (
     named_file,
     number_labels,
     numbered_classes,
+    path_column,
+    repeat,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.objects import (
@@ -72,11 +76,10 @@ from rawpack_packer.sources.table.objects import (
     with_followers,
 )
 from rawpack_packer.sources.table.source import TableSource, repeated_key
+from rawpack_packer.sources.video import EXTENSIONS as VIDEOS
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import listed, plain
 
-PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
-"""Names of the column of paths; the first that occurs."""
 _LONGEST = 1 << 16
 """Bytes of a first line that are looked at."""
 TIMES = ("start", "end")
@@ -182,12 +185,15 @@ class _ReadListing:
     states: list[NDArray[np.int64]]
     wanted: ColumnChoice
     """What the user says of columns, or else the export."""
+    path: str | None
+    """The column of paths, if the user names none."""
     rows: ListedRows
 
     @cached_property
     def choice(self) -> tuple[PathTemplate | None, ChosenColumns]:
         """How paths are made of columns, if they are, and the columns."""
-        return _chosen([*self.rows.raw], self.wanted, self.where)
+        shown = {name: _shown_by(column, self.file.root) for name, column in self.rows.raw.items()}
+        return _chosen([*shown], self.wanted, self.path, self.where, shown)
 
     def paths(self, progress: Scanning) -> PathParser:
         """Those of the images. Raises BadListingError for one that is no file."""
@@ -218,15 +224,16 @@ def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, cl
         key = said.key or (exported.key if exported.key in rows.names else None)
         declared = exported.declared(rows.names, said.declared, (said.image, said.label, key))
         words = repr((sorted(declared.items()), names, *([said.image] if said.image else [])))
+        path, rows = _path(rows, file.root)
         wanted = ColumnChoice(said.image, said.label, key, declared=declared)
-        boxes = None if key else box_columns(rows.names, said.image or _path(rows.names), said.label, declared)
+        boxes = None if key else box_columns(rows.names, said.image or path_column(rows.names), said.label, declared)
         if not boxes:  # what is wrong with names is said before values are read
-            _chosen(rows.names, wanted, where)
+            _chosen(rows.names, wanted, path, where)
         found = read_columns(rows, where)
         states = [state_of_open(opened, words), *(state_of(one, words) for one in file.others)]
     if not len(found.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-    return _grouped(_ReadListing(where, file, exported, states, wanted, found), boxes, classes)
+    return _grouped(_ReadListing(where, file, exported, states, wanted, path, found), boxes, classes)
 
 
 def _grouped(listing: _ReadListing, boxes: BoxColumns | None, classes: Classes | None) -> _ReadListing:
@@ -289,7 +296,7 @@ def _fields(
             (objects, left_out), _ = lists, fields.pop(name)
     names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), fields)
     kinds, columns, labels = _converted(raw, chosen.label, fields, declared, names, listing.file.root)
-    problems = [*hints(kinds, declared), *left_out]
+    problems = [*hints(kinds, declared), *left_out, *chosen.notes, *(labels.notes if labels else ())]
     if objects is not None:
         problems += two_classes(labels, objects.labels)
         of_objects, values = objects.fields()
@@ -356,7 +363,7 @@ def read_keyed(
             stack.enter_context(long_cells())
             rows = NAMED_READERS[suffix](opened, where)
         names = rows.names
-        found = key or next((name for name in ("key", *PATH_NAMES) if name in names), None)
+        found = key or ("key" if "key" in names else path_column(names))
         if found is None or found not in names:
             raise UsageError(
                 f"{where} has no column {found or 'key'!r} with the keys of the samples, only {_listed(names)}: name "
@@ -393,20 +400,27 @@ def _check_unique(keys: Texts, lines: Rows, place: CellPosition, cure: str) -> N
         raise place.fault(int(lines[row]), what)
 
 
-def _chosen(names: Sequence[str], wanted: ColumnChoice, where: str) -> tuple[PathTemplate | None, ChosenColumns]:
-    """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image."""
+def _chosen(
+    names: Sequence[str],
+    wanted: ColumnChoice,
+    path_by_values: str | None,
+    where: str,
+    shown: Mapping[str, tuple[bool, bool]] | None = None,
+) -> tuple[PathTemplate | None, ChosenColumns]:
+    """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image. shown:
+    see `_shown_by`, if values were read."""
     path = wanted.image
     template = path_template(path, names) if path is not None and "{" in path and path not in names else None
     for name in [path] if template is None else template.columns:
         if name is not None and name not in names:
             raise UsageError(f"{opt.path_column(plain(name))}: {where} has no such column: it has {_listed(names)}")
-    path = path or _path(names)
+    path = path or path_by_values
     if path is None:
         raise UsageError(_no_path(where, names))
     # Such as {image}.jpg: no field can have this name, and the path has its value. {} is not stored, as in a pattern.
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
     fields = [name for name in names if name != wanted.label and name not in taken]
-    return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where)
+    return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where, shown)
 
 
 def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Container[str]) -> tuple[str, ...] | None:
@@ -418,21 +432,56 @@ def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Con
     return exported.classes if {*chain.from_iterable(label)} - {None, ""} <= {*exported.classes} else None
 
 
-def _path(names: Sequence[str]) -> str | None:
-    """The column of paths, by its name."""
-    return next((name for name in PATH_NAMES if name in names), None)
+def _path(rows: ListingRows, root: str) -> tuple[str | None, ListingRows]:
+    """The column of paths, and all rows."""
+    if (path := path_column(rows.names)) is not None or any(is_path(name, root) for name in rows.names):
+        return path, rows  # or there is no line of names
+    first = [*islice(each := iter(rows.rows), 1)]
+    values = dict(zip(rows.names, first[0][1], strict=True)) if first else {}
+    return path_column([*values], lambda name: is_path(values[name], root)), replace(rows, rows=chain(first, each))
 
 
-def _choose(names: Sequence[str], fields: Sequence[str], wanted: ColumnChoice, where: str) -> ChosenColumns:
-    """Choose columns by their names alone: their values show later what they hold. fields: those that may be any."""
+def _shown_by(column: RawColumn, root: str) -> tuple[bool, bool]:
+    """Whether values of a column may be labels: texts that are no paths, or numbers; and whether most of the first ones
+    occur again."""
+    first = column.first()
+    is_label = isinstance(first, str | int | float) and not is_path(first, root)
+    values = next(iter(column), ()) if is_label and not isinstance(first, float) else ()
+    return is_label, repeat([*map(str, values)])
+
+
+def is_path(value: Any, root: str) -> bool:
+    """Whether a value is the path of a file, or of an image or video that is missing."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    ends = (*EXTENSIONS, *VIDEOS)
+    return value.lower().endswith(ends) or os.path.isfile(os.path.join(root, value))  # noqa: PTH113, PTH118
+
+
+def _choose(
+    names: Sequence[str],
+    fields: Sequence[str],
+    wanted: ColumnChoice,
+    where: str,
+    shown: Mapping[str, tuple[bool, bool]] | None = None,
+) -> ChosenColumns:
+    """Choose columns. fields: those that may be any. shown: see `_shown_by`; without it, names alone decide."""
     if "" in names:
         cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
         raise fault(where, 1, names.index("") + 1, "", f"the column has no name: {cure}")
     infos = [
-        ColumnInfo(name, "column of a listing", None, is_image=True, is_label=True, is_key=name == wanted.key)
+        ColumnInfo(
+            name,
+            "column of a listing",
+            None,
+            is_image=name == wanted.image,
+            is_label=name in (wanted.label, LABEL) or (shown or {}).get(name, (False,))[0],
+            repeats=(shown or {}).get(name, (False, False))[1],
+            is_key=name == wanted.key,
+        )
         for name in names
     ]
-    return choose(infos, replace(wanted, fields={name: name for name in fields}), where, Habits())
+    return choose(infos, replace(wanted, fields={name: name for name in fields}, every=True), where, Habits())
 
 
 def _made_paths(template: PathTemplate, raw: Mapping[str, RawColumn]) -> Iterator[tuple[int, list[str]]]:

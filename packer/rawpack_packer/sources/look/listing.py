@@ -122,7 +122,7 @@ class Listing:
         from rawpack_packer.sources.table.named_files import expanded
 
         with suppress(UsageError):
-            return Listing(expanded(self._text)[0])
+            return Listing(expanded(self._text, whole=False)[0])
         return self
 
     def check_ends(self) -> None:

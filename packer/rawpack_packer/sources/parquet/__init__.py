@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,8 @@ from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing, kept
-from rawpack_packer.sources.table.named_files import natural, source_name
+from rawpack_packer.sources.table.choose import path_column
+from rawpack_packer.sources.table.named_files import check_whole, natural, source_name
 from rawpack_packer.text import listed, plain
 
 PARQUET, ARROW = ".parquet", ".arrow"
@@ -109,15 +112,26 @@ def types_of(listing: Listing) -> dict[str, Any] | None:
 
 def _columns(listing: Listing) -> str | None:
     """What a file has columns of: "images", or else "paths"; "" for neither, None where it cannot be read."""
-    from rawpack_packer.sources.listing.reading import PATH_NAMES
-
     if (types := types_of(listing)) is None:
         return None
     from rawpack_packer.sources.parquet.tables import holds_image, is_text
 
     if any(map(holds_image, types.values())):
         return "images"
-    return "paths" if any(name in types and is_text(types[name]) for name in PATH_NAMES) else ""
+    texts = [name for name, type_ in types.items() if is_text(type_)]
+    return "paths" if path_column(texts, partial(_is_path, listing)) else ""
+
+
+def _is_path(listing: Listing, name: str) -> bool:
+    """Whether the first value of a column of texts is a path."""
+    import pyarrow.parquet as pq
+
+    from rawpack_packer.sources.listing.reading import is_path
+
+    with pq.ParquetFile(listing.path) as file:
+        batches = islice(file.iter_batches(1, columns=[name]), 1)
+        values = [value for batch in batches for value in batch.column(0).to_pylist()]
+    return is_path(next(iter(values), None), os.fspath(listing.path.parent))
 
 
 def lists_paths(listing: Listing) -> bool:
@@ -132,7 +146,9 @@ def lists_paths(listing: Listing) -> bool:
 def listing_files(listing: Listing) -> list[Path]:
     """The Parquet files of a listing in parts, which may be next to its images; empty where there are none."""
     top = sorted(_at_top(listing), key=lambda file: natural(file.path.name))
-    return [file.path.absolute() for file in top or _all_files(listing)]
+    files = [file.path.absolute() for file in top or _all_files(listing)]
+    check_whole([*map(str, files)], source_name(listing))
+    return files
 
 
 def holds_images(listing: Listing) -> bool | None:
@@ -160,7 +176,7 @@ def splits_of(listing: Listing) -> list[str]:
 
 
 def files_of(listing: Listing) -> list[Listing]:
-    """The files at a path in order, those of all splits. Raises UsageError where there are none."""
+    """The files at a path in order, those of all splits. Raises UsageError where there are none, or one is missing."""
     where = listing.path.absolute()
     if listing.is_file:
         return [listing]
@@ -169,27 +185,13 @@ def files_of(listing: Listing) -> list[Listing]:
         raise missing(os.fspath(where))
     if not files:
         raise UsageError(f"{plain(os.fsencode(where))} has no .parquet file, and is no folder of save_to_disk")
+    check_whole([str(file.path) for file in files], plain(os.fsencode(where)))
     return files
 
 
 def _all_files(listing: Listing) -> list[Listing]:
     """Those of all splits. Raises UsageError."""
     return [file for files in _splits(listing).values() for file in files]
-
-
-def incomplete(path: Path, files: Sequence[Path]) -> list[str]:
-    """A line for each split of which files are missing, as the names of the others count them. path: what the files
-    were found by: where it is a file, it was chosen."""
-    there = dict[tuple[Path, str, int], set[str]]()
-    for file in files if files != [path] else ():
-        if (found := _SHARD.fullmatch(file.stem)) is not None:
-            there.setdefault((file.parent, found["split"], int(found["count"])), set()).add(found["number"])
-    return [
-        f"{plain(split)}: {len(numbers):,} of the {count:,} files that their names count; the rows of the others are "
-        "missing"
-        for (_, split, count), numbers in there.items()
-        if len(numbers) < count
-    ]
 
 
 def features_beside(file: Path) -> dict[str, Any] | None:
@@ -306,6 +308,6 @@ def _read(file: Path, kind: Callable[..., Any]) -> Any:
     with reading(where):
         data = file.read_bytes()
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data.removeprefix(BOM_UTF8), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not what save_to_disk writes: {error}") from error

@@ -23,7 +23,7 @@ from rawpack_packer.sources.fields import FieldKind, Value, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, hints, missing_value
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.parquet import features_beside, files_of, incomplete
+from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.boxes import BoxScan, flat
 from rawpack_packer.sources.parquet.tables import (
     Features,
@@ -197,16 +197,16 @@ class ParquetSource(TableSource):
         root, far, listing = source_name(path), is_url(path), Listing.of(path)
         options_of_table = TableOptions(**options)
         classes = options_of_table.classes
-        files = [] if far else files_of(listing)
+        named = named_files(path, spool) if far or listing.is_pattern else None
+        files = [] if far else [*map(Listing, named.paths)] if named else files_of(listing)
         paths = [str(file.path.absolute()) for file in files]
-        scan = _Scan(options_of_table, named_files(path, spool) if far else files_at(paths), files, progress)
+        scan = _Scan(options_of_table, named or files_at(paths), files, progress)
         if not scan.count:
             raise UsageError(f"{root} has no rows{' with an image' if scan.rows else ''}")
         columns, chosen, declared = scan.columns, scan.columns.chosen, scan.wanted.declared
         keys, rows = scan.keys(root), scan.arrow_rows()
         kinds, fields_of = scan.fields(rows)
-        problems = incomplete(listing.path.absolute(), [*map(Path, paths)])
-        problems += [*scan.notes, *chosen.left_out, *hints(kinds, declared)]
+        problems = [*scan.notes, *chosen.left_out, *chosen.notes, *hints(kinds, declared)]
         labels = scan.labels_of(root, classes)
         of_boxes, shown = None, tuple[str, ...]()
         if (lists := scan.objects) is not None:

@@ -4,6 +4,7 @@ the numbers of classes. Every source that finds texts or numbers as labels asks 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ class Labels:
     """Of the classes; None where labels are numbers without names."""
     doubts: tuple[str, ...] = ()
     """See `SourceInfo.doubts`."""
+    notes: tuple[str, ...] = ()
+    """What the summary says of their names."""
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -48,6 +51,12 @@ class Labels:
     def counts(self) -> dict[str, int]:
         """Entries of `SourceInfo.counts`."""
         return {UNLABELLED: int((self.numbers == -1).sum()), EMPTY: len(self.empty)}
+
+
+def as_class(text: str) -> str:
+    """The name of a class in a text file: without blanks around it; "" for none, as NaN, which pandas writes."""
+    name = text.strip()
+    return "" if name.lower() == "nan" else name
 
 
 def number_labels(
@@ -220,6 +229,12 @@ IMAGE, KEY = "image", "key"
 _SHOWN = 12
 _CALLED = ("image", "images")
 """What the images are called where other columns could be images, too."""
+PATH_NAMES = ("path", "file_name", "filename", "filepath", "file")
+"""Names of a column of paths, which in any case and with any mark between words says so before its values are seen."""
+_LABELS = ("label", "class", "category", "target", "y", "cls")
+_NUMBERED = re.compile(r"[ _.-]*(?:id|idx|index|name|number|num|no)$")
+"""Ends of names that do not say what a column is."""
+_IMAGES = re.compile("path|file|im(age|g)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -237,6 +252,8 @@ class ColumnInfo:
     """Whether its values are whole numbers or texts."""
     is_whole: bool = False
     """Whether they are whole numbers."""
+    repeats: bool | None = None
+    """Whether some value occurs again; None where that is not known."""
     is_key: bool = False
     """Whether they are texts."""
     says_image: bool = False
@@ -263,6 +280,10 @@ class ColumnChoice:
     """By the name of the field."""
     as_arrays: bool = False
     """Whether image, label and fields were named by `--array`."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Column -> what it is called as a field; empty for the last parts of names, see `named_apart`."""
+    every: bool = False
+    """Whether `fields` are what there is, rather than what the user names."""
 
     def __post_init__(self) -> None:
         refuse_one_hot(self.label)
@@ -280,7 +301,8 @@ class Habits:
     """What columns are usually called where a kind of file has no better sign."""
 
     images: tuple[str, ...] = ()
-    labels: tuple[str, ...] = (LABEL,)
+    labels: tuple[str, ...] = ()
+    """Further names of the column of labels."""
     lone_label: bool = False
     """Whether the only column of whole numbers is the label."""
     name_image: Callable[[str], str] | None = None
@@ -300,6 +322,8 @@ class ChosenColumns:
     """Name of a field -> its column, in order; without the label."""
     left_out: tuple[str, ...] = field(compare=False)
     """A printable line for each column that no field can hold."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What the summary says where other columns may be the label."""
 
 
 def refuse_one_hot(label: str | None) -> None:
@@ -339,13 +363,13 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
                 f"{image.rows:,} images"
             )
     key = _key(same, wanted, where)
-    label = _label(same, key, wanted, where, habits)
+    label, others = _label(same, key, wanted, where, habits)
     if wanted.label == image.name:
         raise UsageError(f"{wanted.said(LABEL, image.name)}: {where} has its images in it: name another column")
     rest = wanted.fields
     if rest is None:
-        apart = named_apart([one.name for one in same])
-        rest = {name: of_file for name, of_file in apart.items() if of_file not in (key, label)}
+        apart = _apart(by_name, wanted)
+        rest = {apart[one.name]: one.name for one in same if one.name not in (key, label)}
     if label not in (None, LABEL) and LABEL in rest:
         cure = f"leave it out by {opt.columns}" if wanted.fields is None else "rename one"
         if image.rows is not None:
@@ -377,7 +401,8 @@ def choose(columns: Sequence[ColumnInfo], wanted: ColumnChoice, where: str, habi
         check_names([*([LABEL] if label else []), *fields])
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    return ChosenColumns(image.name, label, key, fields, tuple(left_out))
+    notes = tuple(_may_be(label or fields.get(LABEL), other) for other in others)
+    return ChosenColumns(image.name, label, key, fields, tuple(left_out), notes)
 
 
 def _image(by_name: Mapping[str, ColumnInfo], wanted: ColumnChoice, where: str, habits: Habits) -> ColumnInfo:
@@ -393,13 +418,14 @@ def _image(by_name: Mapping[str, ColumnInfo], wanted: ColumnChoice, where: str, 
         return usual
     further = {name for name, kind in wanted.declared.items() if are_pixels(kind)}
     images = [column for column in by_name.values() if column.is_image]
-    fitting = [column for column in images if not further & {column.name, column.name.rpartition("/")[2]}]
+    apart = _apart(by_name, wanted)
+    fitting = [column for column in images if not further & {column.name, apart[column.name]}]
     found = [one for one in fitting if one.says_image] or fitting
     named = [one for one in found if one.name.rpartition("/")[2] in _CALLED]
     if len(found) == 1 or len(named) == 1:
         return (named or found)[0]
     if found:
-        other = plain(found[1].name.rpartition("/")[2])
+        other = plain(apart[found[1].name])
         raise UsageError(
             f"{where} has several columns of images, {_listed(map(str, found))}: name one, "
             f"{(habits.name_image or opt.image_column)(plain(found[0].name))}; "
@@ -419,27 +445,24 @@ def _key(same: Sequence[ColumnInfo], wanted: ColumnChoice, where: str) -> str | 
     return wanted.key or next((one.name for one in same if one.name == KEY and one.is_key), None)
 
 
-def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, where: str, habits: Habits) -> str | None:
-    """The column of labels: whole numbers, names of classes, or measurements; None where there is none."""
+def _label(
+    same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, where: str, habits: Habits
+) -> tuple[str | None, list[str]]:
+    """The column of labels: whole numbers, names of classes, or measurements; None where there is none. Others that may
+    be it."""
     same = [one for one in same if one.name != key or one.name == wanted.label]
     by_name = {one.name: one for one in same}
-    last = [one.name.rpartition("/")[2] for one in same]
-    short = {name: one.name for name, one in zip(last, same, strict=True) if last.count(name) == 1} | {
-        name: name for name in by_name
-    }
-    with_classes = [one.name for one in same if one.classes is not None]
-    whole = [one.name for one in same if one.is_whole]
+    if wanted.as_arrays and wanted.label is None:
+        return None, []
     # An array of images that is called target, say, is no label.
-    named = [name for name in habits.labels if name in short and (name == LABEL or name not in wanted.declared)]
-    usual = (short[name] for name in named if name == LABEL or not by_name[short[name]].is_image)
-    label = wanted.label or next(usual, None)
-    if label is None and len(with_classes) == 1:
-        # The only column of classes is the label, whatever its name is.
-        label = with_classes[0]
-    if label is None and habits.lone_label and len(whole) == 1:
-        label = whole[0]
-    if label is None or label not in by_name or (wanted.as_arrays and wanted.label is None):
-        return None
+    undeclared = [one for one in same if one.name.rpartition("/")[2] not in wanted.declared or one.name == LABEL]
+    may_be = [] if wanted.label else label_columns(undeclared, habits)
+    label = wanted.label or next(iter(may_be), None)
+    if label is None or label not in by_name:
+        rest = [one for one in undeclared if one.is_label and not _NUMBERED.search(one.name.casefold())]
+        alone = [one.name for one in rest if (one.is_whole if one.repeats is None else one.repeats)]
+        named = [one.name for one in undeclared if one.classes is not None] or alone[: len(alone) == 1]
+        return None, named if wanted.fields is None or wanted.every else []
     kind = by_name[label].field
     asked = wanted.label is not None or by_name[label].is_image  # bytes called label are no field either
     fits = by_name[label].is_label or isinstance(kind, FieldKind) or label in wanted.declared
@@ -447,7 +470,64 @@ def _label(same: Sequence[ColumnInfo], key: str | None, wanted: ColumnChoice, wh
         raise UsageError(
             f"{wanted.said(LABEL, label)}: {where}: it contains {by_name[label].type}; labels are numbers or names"
         )
-    return label
+    return label, may_be[1:] if label.rpartition("/")[2] != LABEL else []
+
+
+def label_columns(columns: Sequence[ColumnInfo], habits: Habits) -> list[str]:
+    """The columns that may be the label, the likeliest first. One of whole numbers or texts, or of a value of one shape
+    for each sample, is if it is called so: in any case, with an id or a name after the word. So is the only one with
+    names of classes, and where `habits` say so, the only one of whole numbers."""
+    with_classes = [one.name for one in columns if one.classes is not None]
+    x = next((one.type for one in columns if one.name.casefold() == "x"), None)
+    last = [one.name.rpartition("/")[2] for one in columns]
+    ranks = list[tuple[int, int, str]]()
+    for one, short in zip(columns, last, strict=True):
+        single = isinstance(one.field, FieldKind) and not (one.field.ragged or one.field.dtype == "str")
+        words = _NUMBERED.sub("", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", short).casefold().strip())
+        word = next((word for word in _LABELS if words in (word, f"{word}s", f"{word}es")), "")
+        if one.name == LABEL:
+            ranks.append((-2, 0, LABEL))
+        elif one.name in habits.labels:
+            ranks.append((99 if habits.labels.index(one.name) else -2, 1, one.name))
+        elif [one.name] == with_classes:
+            ranks.append((-1, 0, one.name))
+        # Beside a column x, one called y is where something is.
+        elif word and (one.is_label or single) and not one.is_image and last.count(short) == 1:
+            ranks += [(_LABELS.index(word), short != word, one.name)] if (word, one.type) != ("y", x) else []
+    whole = [one.name for one in columns if one.is_whole] if habits.lone_label else []
+    return [name for _, _, name in sorted(ranks)] or (whole if len(whole) == 1 else [])
+
+
+def repeat(values: Sequence[Any]) -> bool:
+    """Whether values are few and occur again, as those of classes do."""
+    return 1 < len({*values}) < len(values) / 2
+
+
+def path_column(names: Sequence[str], is_path: Callable[[str], bool] | None = None) -> str | None:
+    """The column of paths: by its name, or else the only one of paths, or of paths and a name that says whose they are.
+    is_path: whether values of a column are paths; None where that is not known."""
+    short = [re.sub(r"[\W_]", "", name.casefold()) for name in names]
+    for word in PATH_NAMES:
+        for name in (word, *(name for name, one in zip(names, short, strict=True) if one == word.replace("_", ""))):
+            if name in names:
+                return name
+    paths = [name for name in names if is_path(name)] if is_path is not None else []
+    called = [name for name in paths if _IMAGES.search(name)]
+    return next((some[0] for some in (paths, called) if len(some) == 1), None)
+
+
+def _may_be(label: str | None, other: str) -> str:
+    """What the summary says of a column that may be the label. label: the one that is."""
+    said = f"no column is called {LABEL}" if label is None else f"the label is column {plain(label)!r}"
+    return f"{said}, and {plain(other)!r} is a field: {opt.label_column(plain(other))} if that is the label"
+
+
+def column_called(word: str, names: Iterable[str]) -> str | None:
+    """The column of this name, or the only one whose name ends so, after "/"; None where there is none."""
+    every = [*names]
+    fitting = [name for name in every if f"/{name}".endswith(f"/{word}")]
+    fitting = fitting or [name for name in every if name.replace("/", "_") == word]
+    return word if word in every else fitting[0] if len(fitting) == 1 else None
 
 
 def named_apart(names: Sequence[str]) -> dict[str, str]:
@@ -457,6 +537,11 @@ def named_apart(names: Sequence[str]) -> dict[str, str]:
         short if last.count(short) == 1 else name.replace("/", "_"): name
         for short, name in zip(last, names, strict=True)
     }
+
+
+def _apart(names: Iterable[str], wanted: ColumnChoice) -> dict[str, str]:
+    """Column -> what it is called as a field."""
+    return {full: short for short, full in named_apart([*names]).items()} | {**wanted.names}
 
 
 def _listed(names: Iterable[object]) -> str:

@@ -8,11 +8,14 @@ import itertools
 import os
 import re
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -213,6 +216,7 @@ def files_of(
         raise UsageError(
             f"{where} contains no {ends[0]} files, or also other data: give the files, such as {where}/'*{ends[0]}'"
         )
+    check_whole(names, where)
     return files_at(names, spool)
 
 
@@ -228,11 +232,47 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str, *, lines: bool 
     """What an index in JSON says. lines: whether each line has a value. strict: whether
     a text is not a number. Raises UsageError where it is not a `kind`, as
     its `writer` writes them. where: the index, printable."""
-    decoder = msgspec.json.Decoder(kind, strict=strict)
+    decoder, data = msgspec.json.Decoder(kind, strict=strict), data.removeprefix(BOM_UTF8)
     try:
         return decoder.decode_lines(data) if lines else decoder.decode(data)  # type: ignore[return-value]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{where} is not what {writer} writes: {error}; copy it again") from error
+
+
+_SHARD = re.compile(r"(?<![0-9])([0-9]+)([-_. ]?of[-_. ]?)([0-9]+)(?![0-9])", re.IGNORECASE)
+"""The number of a file and how many there are, in its name."""
+_HASH = re.compile(r"-[0-9a-f]{4,}(?=\.|$)")
+"""At the end of names on the Hub: another one for each file."""
+
+
+def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
+    """Raise AnnotatedError where files lack another that their names count. where: what was asked for, printable.
+    pattern: what they were found by: others are not missing."""
+    sets = dict[tuple[str, str, int, str], dict[int, str]]()
+    for name in names:
+        for match in islice(_SHARD.finditer(name, name.rfind("/") + 1), 1):
+            begin, end = name[: match.start()], name[match.end(1) : match.end()] + _HASH.sub("", name[match.end() :])
+            sets.setdefault((begin, end, int(match[3]), match[3]), {})[int(match[1])] = match[1]
+    there, lost = list[str](), list[str]()
+    for (begin, end, total, _), numbers in sets.items():
+        width, first = max(map(len, numbers.values())), int(total in numbers)
+        those = (f"{begin}{n:0{width}d}{end}" for n in range(first, min(total, _MOST) + first) if n not in numbers)
+        lost += those if not pattern else (name for name in those if fnmatch(name, pattern))
+        runs = groupby(enumerate(sorted(numbers)), lambda pair: pair[1] - pair[0])
+        alike = {f"{begin}{digits}{end}" for digits in numbers.values()} <= {*names}
+        there += [] if alike else [name for name in names if name.startswith(begin)]
+        for run in ([numbers[n] for _, n in pairs] for _, pairs in runs if alike):
+            there.append(f"{begin}{run[0] if len(run) == 1 else f'{{{run[0]}..{run[-1]}}}'}{end}")
+    if lost:
+        from rawpack_packer.sources.beside import command
+        from rawpack_packer.sources.beside.annotated import AnnotatedError
+
+        others = [name for name in names if not any(name.startswith(begin) for begin, *_ in sets)]
+        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        raise AnnotatedError(
+            f"{where} has no {plain(shown(lost[0].rpartition('/')[2]))}{more}, which the names of the other files "
+            f"count: copy what is missing too; {command('::'.join(map(shown, [*there, *others])))} packs what is there"
+        )
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
@@ -332,8 +372,9 @@ def _check_bucket(url: str, spool: Spool | None) -> None:
         raise no_bucket(url)
 
 
-def expanded(path: str, spool: Spool | None = None) -> list[str]:
-    """The files that a path stands for, in order. Raises UsageError for an empty path and a glob without files."""
+def expanded(path: str, spool: Spool | None = None, *, whole: bool = True) -> list[str]:
+    """The files that a path stands for, in order. whole: whether a glob has to find all that names count. Raises
+    UsageError for an empty path and a glob without files."""
     if not path:
         raise UsageError("the source is an empty path: name an archive")
     if not is_pattern(path):
@@ -349,6 +390,8 @@ def expanded(path: str, spool: Spool | None = None) -> list[str]:
             names = _remote_glob(name, spool) if far else sorted(glob.glob(name), key=os.fsencode)  # noqa: PTH207
             if not names:
                 raise UsageError(f"no file matches {plain(name)}: check the path of the source")
+            if whole:
+                check_whole(names, plain(shown(name)), name)
             found += names
     return found
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Axis, Size
 from rawpack_packer.sources.table.named_files import (
     NamedFiles,
+    check_whole,
     decoded,
     files_at,
     files_in,
@@ -74,10 +76,25 @@ def is_tfrecord(listing: Listing) -> bool:
     if not (listing.is_file or listing.is_url):
         return bool(_splits(listing))
     name = _named(listing.path.name)
-    if name is None or (name["suffix"] or "").lower().startswith(".tf"):
-        return name is not None
-    size = listing.head[:_LENGTH]  # other files may be called .record
-    return len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= listing.path.stat().st_size
+    if name is not None and (name["suffix"] or "").lower().startswith(".tf"):
+        return True
+    if listing.is_url or name is not None:
+        size = listing.head[:_LENGTH]  # other files may be called .record
+        return name is not None and (
+            listing.is_url
+            or (len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= listing.path.stat().st_size)
+        )
+    return _begins_with_example(listing.head)
+
+
+def _begins_with_example(head: bytes) -> bool:
+    """Whether a file, compressed or not, begins with a record of an Example: its features, which are all of it."""
+    with suppress(zlib.error):
+        head = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(head, _LEAST + _LENGTH)
+    size, tag, features = int.from_bytes(head[:_LENGTH], "little"), head[12:13], head[13 : 13 + _LENGTH]
+    length = next((k for k, byte in enumerate(features, 1) if byte < 128), 0)
+    inside = sum((byte & 127) << (7 * k) for k, byte in enumerate(features[:length]))
+    return tag == b"\n" and length > 0 and size == 1 + length + inside
 
 
 def splits_of(listing: Listing) -> list[str]:
@@ -90,6 +107,7 @@ def files_of(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     """The files that a user named, those of all splits of a folder. Raises UsageError."""
     found = _splits(Listing.of(path))
     files = [str(file) for files in found.values() for file in files]
+    check_whole(files, source_name(path))
     return files_at(files, spool) if files else named_files(path, spool)
 
 
@@ -179,9 +197,7 @@ def _named(name: str) -> re.Match[str] | None:
 
 
 def _splits(listing: Listing, depth: int = _DEPTH) -> dict[str, list[Path]]:
-    """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into.
-
-    Raises UsageError where files are missing."""
+    """Name -> files in order; the name is "" where files are not divided. depth: of folders that are looked into."""
     path = listing.path
     if not listing.is_dir:
         parent = _splits(listing.above) if listing.above.is_dir and not listing.exists else {}
@@ -205,7 +221,6 @@ def _splits(listing: Listing, depth: int = _DEPTH) -> dict[str, list[Path]]:
     if not files:
         return {}
     info = info_in(listing)
-    _check_complete(path, [file.name for file in files])
     names = [_split(file.name, info) for file in files]
     divided: dict[str, list[Path]] = {}
     for file, name in zip(files, names, strict=True):
@@ -220,18 +235,3 @@ def _split(name: str, info: DatasetInfo | None) -> str:
     if info is not None and stem.startswith(f"{info.name}-"):
         return stem.removeprefix(f"{info.name}-")
     return next((word for word in reversed(re.split(r"[^A-Za-z]+", stem)) if is_split(word)), "")
-
-
-def _check_complete(folder: Path, names: list[str]) -> None:
-    """Raise UsageError where a set of files lacks one that their names count."""
-    sets: dict[tuple[str, str, str], set[int]] = {}
-    for name in names:
-        if (found := _OF.search(name)) is not None:
-            sets.setdefault((name[: found.start(1)], found[2], name[found.end() :]), set()).add(int(found[1]))
-    for (begin, total, end), there in sets.items():
-        missing = next((k for k in range(int(total)) if k not in there), None)
-        if missing is not None:
-            raise UsageError(
-                f"{plain(os.fspath(folder))} has no {plain(f'{begin}{missing:05d}-of-{total}{end}')}, which the names "
-                "of the other files count: copy it too, or name the files to pack by a glob in quotes"
-            )

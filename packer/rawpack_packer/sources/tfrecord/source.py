@@ -30,8 +30,10 @@ from rawpack_packer.sources.table.choose import (
     Labels,
     choose,
     classes_of,
+    column_called,
     named_apart,
     number_labels,
+    repeat,
 )
 from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts, spans_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 _BOXES, _LABEL, _TEXT = "boxes", "image/class/label", "image/class/text"
 _KEYS = ("image/filename", "filename", "file_name", "image_name", "id")
 _HABITS = Habits(
-    labels=(_LABEL, "label", "class", "target", _TEXT),
+    labels=(_LABEL, _TEXT),
     no_image=", which are features of image files, such as JPEG: no record has one",
 )
 _MOST_CLASSES = 1 << 16
@@ -83,9 +85,8 @@ class TfrecordSource(TableSource):
         where, files = source_name(path), files_of(path, spool)
         folder = None if files.remotes else Listing(Path(files.paths[0]).parent)
         said = TableOptions(**options)
-        choice = said.choice()
         records = _Records(files, where, folder, progress)
-        shorts = {full: short for short, full in named_apart(records.plain_features).items()}
+        choice, shorts = _named(said.choice(), records.plain_features)
         # What TensorFlow Datasets writes for features.
         lists = {} if folder is None else {
             name: folder.path / f"{name.replace('/', '-')}.labels.txt" for name in records.features
@@ -112,7 +113,13 @@ class TfrecordSource(TableSource):
             numbered=keys is None,
             options=said.given(),
             counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*notes, *records.notes, *chosen.left_out, *hints(fields, [*choice.declared, _BOXES])),
+            problems=(
+                *notes,
+                *records.notes,
+                *chosen.left_out,
+                *chosen.notes,
+                *hints(fields, [*choice.declared, _BOXES]),
+            ),
         )
         self.features = {name: one.words(records.sound) for name, one in records.features.items()}
         """What records hold, in words: name of a feature -> int64, text, image."""
@@ -120,12 +127,30 @@ class TfrecordSource(TableSource):
         super().__init__(info, keys or numbers, images, columns, labels=labels, of_boxes=of_boxes)
 
 
+def _named(said: ColumnChoice, features: Sequence[str]) -> tuple[ColumnChoice, dict[str, str]]:
+    """What the user says, with the names of fields in place of features, `NAME=FEATURE`, or their ends; and feature ->
+    its field."""
+    shorts = {full: short for short, full in named_apart(features).items()}
+    declared = dict[str, DeclaredKind]()
+    for word, kind in said.declared.items():
+        name, _, of = word.rpartition("=")
+        full = None if word in shorts.values() else column_called(of, features)
+        if full is not None:
+            shorts[full] = name or shorts[full]
+        declared[word if full is None else shorts[full]] = kind
+    return replace(said, declared=declared, names=shorts), shorts
+
+
 def _wanted(said: ColumnChoice, shorts: Mapping[str, str], records: _Records) -> tuple[ColumnChoice, list[str]]:
     """What the user says of columns, who may write the last part of a name, too; and the keys, if some feature has
     them. What the summary says where none has."""
     full = {short: name for name, short in shorts.items()}
-    image, label, key = (None if one is None else full.get(one, one) for one in (said.image, said.label, said.key))
-    fields = None if said.fields is None else {shorts.get(one, one): full.get(one, one) for one in said.fields}
+
+    def called(one: str) -> str:
+        return full.get(one) or column_called(one, shorts) or one
+
+    image, label, key = (None if one is None else called(one) for one in (said.image, said.label, said.key))
+    fields = None if said.fields is None else {shorts.get(called(one), one): called(one) for one in said.fields}
     notes = list[str]()
     if key is None:
         fit = (name for name in _KEYS if records.single_texts(name) and records.keys(name, named=False, notes=notes))
@@ -231,6 +256,7 @@ class _Records:
             is_image=single and one.is_image,
             is_label=single and (one.kind == INTS or one.is_text),
             is_whole=single and one.kind == INTS,
+            repeats=single and (one.is_text or one.kind == INTS) and repeat(one.singles()),
             is_key=single and one.is_text,
             classes=classes if one.kind == INTS else None,
         )

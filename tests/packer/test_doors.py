@@ -1,0 +1,172 @@
+"""The same question, asked of every kind of source: all answer alike, or the table says why a kind cannot be asked."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from tfrecords import tfrecord
+
+from rawpack.errors import UsageError
+from rawpack_packer.sources.base import Source
+from rawpack_packer.sources.beside.annotated import AnnotatedError
+from rawpack_packer.sources.dataset import DatasetSource
+from rawpack_packer.sources.registry import open_source
+
+Columns = dict[str, list[Any]]
+
+
+def _png(i: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (4, 4), (i, 0, 0)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _files(root: Path, count: int) -> list[str]:
+    for i in range(count):
+        (root / f"{i}.png").write_bytes(_png(i))
+    return [f"{i}.png" for i in range(count)]
+
+
+def _csv(root: Path, columns: Columns) -> Source:
+    columns = {"path": _files(root, len(next(iter(columns.values())))), **columns}
+    rows = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    (root / "t.csv").write_text("\ufeff" + "\n".join(rows) + "\n", "utf-8")
+    return open_source(root / "t.csv")
+
+
+def _jsonl(root: Path, columns: Columns) -> Source:
+    columns = {"path": _files(root, len(next(iter(columns.values())))), **columns}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    (root / "t.jsonl").write_text("\ufeff" + "".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return open_source(root / "t.jsonl")
+
+
+def _parquet(root: Path, columns: Columns) -> Source:
+    images = [_png(i) for i in range(len(next(iter(columns.values()))))]
+    pq.write_table(pa.table({"image": images, **columns}), root / "t.parquet")
+    return open_source(root / "t.parquet")
+
+
+def _tfrecord(root: Path, columns: Columns) -> Source:
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    encoded = [{name: one.encode() if isinstance(one, str) else one for name, one in row.items()} for row in rows]
+    (root / "t.tfrecord").write_bytes(tfrecord([{"image": _png(i), **row} for i, row in enumerate(encoded)]))
+    return open_source(root / "t.tfrecord")
+
+
+def _npz(root: Path, columns: Columns) -> Source:
+    count = len(next(iter(columns.values())))
+    images: Any = np.zeros((count, 4, 4, 3), np.uint8)
+    np.savez(root / "t.npz", image=images, **{name: np.array(one) for name, one in columns.items()})
+    return open_source(root / "t.npz")
+
+
+def _hdf5(root: Path, columns: Columns) -> Source:
+    with h5py.File(root / "t.h5", "w") as file:
+        file["image"] = np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8)
+        for name, values in columns.items():
+            file[name] = values
+    return open_source(root / "t.h5")
+
+
+def _columns(root: Path, columns: Columns) -> Source:
+    return DatasetSource({"image": np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8), **columns})
+
+
+def _samples(root: Path, columns: Columns) -> Source:
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return DatasetSource([{"image": Image.new("RGB", (4, 4)), **row} for row in rows])
+
+
+DOORS: dict[str, Callable[[Path, Columns], Source]] = {
+    "csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "tfrecord": _tfrecord, "npz": _npz, "hdf5": _hdf5,
+    "columns": _columns, "samples": _samples,
+}  # fmt: skip
+NAMES = ("label", "Label", "class", "CLASS_NAME", "category_id", "target", "y", "classId", "cls")
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_a_label_column(door: str, name: str, tmp_path: Path) -> None:
+    source = DOORS[door](tmp_path, {name: [3, 1, 2]})
+    assert [*source.info.fields] == ["label"]
+    assert [int(source[i].fields["label"]) for i in range(3)] == [3, 1, 2]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_none(door: str, tmp_path: Path) -> None:
+    """Beside x, y is where something is; `label` itself comes before other names."""
+    assert {*DOORS[door](tmp_path, {"x": [3, 1, 2], "y": [1, 2, 3]}).info.fields} == {"x", "y"}
+    assert {*DOORS[door](tmp_path, {"class": [3, 1, 2], "label": [1, 2, 3]}).info.fields} == {"class", "label"}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_names_of_classes(door: str, tmp_path: Path) -> None:
+    source = DOORS[door](tmp_path, {"class": ["cat", "dog", "cat"]})
+    assert (source.info.classes, [int(source[i].fields["label"]) for i in range(3)]) == (("cat", "dog"), [0, 1, 0])
+
+
+BLANKS = {
+    **dict.fromkeys(("csv", "jsonl"), ""),
+    **dict.fromkeys(("parquet", "tfrecord", "npz", "hdf5"), "texts of binary files are as they were written"),
+    **dict.fromkeys(("columns", "samples"), "texts in memory are as they were given"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_blanks_around_names(door: str, tmp_path: Path) -> None:
+    source = DOORS[door](tmp_path, {"label": [" cat", "cat", "dog "]})
+    assert source.info.classes == (("cat", "dog") if not BLANKS[door] else (" cat", "cat", "dog "))
+    assert any("are one, 'cat'" in one for one in source.info.problems) != bool(BLANKS[door])
+
+
+@pytest.mark.parametrize("name", ["path", "File Name", "image", "Photo", "where"])
+@pytest.mark.parametrize("end", ["csv", "jsonl", "parquet"])
+def test_what_is_a_path_column(end: str, name: str, tmp_path: Path) -> None:
+    """All other kinds hold their images themselves."""
+    columns = {name: _files(tmp_path, 3), "label": [3, 1, 2]}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if end == "parquet":
+        pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    else:
+        lines = [",".join(columns), *(",".join(map(str, one.values())) for one in rows)]
+        (tmp_path / f"t.{end}").write_text("\n".join(map(json.dumps, rows) if end == "jsonl" else lines) + "\n")
+    source = open_source(tmp_path / f"t.{end}")
+    assert (source.info.kind, len(source), [*source.info.fields]) == ("listing", 3, ["label"])
+
+
+def _shards(end: str) -> bytes:
+    if end == ".parquet":
+        file = io.BytesIO()
+        pq.write_table(pa.table({"image": [_png(0)], "label": [1]}), file)
+        return file.getvalue()
+    return tfrecord([{"image": _png(0), "label": 1}])
+
+
+@pytest.mark.parametrize("end", [".parquet", ".tfrecord"])
+@pytest.mark.parametrize("asked", ["", "/*{end}", "/a-*"])
+def test_which_numbers_are_missing(end: str, asked: str, tmp_path: Path) -> None:
+    """MDS, litdata and LeRobot name their files in an index, HDF5 and arrays are one file; the command packs the
+    rest, and a pattern that leaves the missing out is no question."""
+    for k in (0, 1, 3):
+        (tmp_path / f"a-{k:05}-of-00004{end}").write_bytes(_shards(end))
+    with pytest.raises(AnnotatedError, match=rf"has no a-00002-of-00004{end}, .*`rawpack pack ") as raised:
+        open_source(f"{tmp_path}{asked.format(end=end)}")
+    part = str(raised.value).partition("`rawpack pack ")[2].partition(" DST`")[0].strip("'")
+    assert len(open_source(part)) == 3
+    assert len(open_source(f"{tmp_path}/a-0000[01]*")) == 2
+
+
+def test_a_pattern_without_files_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        open_source(f"{tmp_path}/*.parquet")
