@@ -21,6 +21,7 @@ from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, given_options, unseen
+from rawpack_packer.sources.beside import is_of_camera
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
@@ -125,11 +126,11 @@ class FolderSource(BaseSource):
         self._all = scan.files()
         if not scan.samples:
             raise NoImageError(root, scan)
-        if detected and labels_file is None:
-            refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         if images or fields:
             scanned = partial(scan_folder, wanted=wanted_images(), progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
+        if detected and labels_file is None:
+            self.info = refuse_annotations(path, scan.beside, self._all, self.info, scan.head)
         inside = Path(where, labels_file or "")
         self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
@@ -253,7 +254,10 @@ def wanted_images() -> Wanted:
     """Which files of a folder are images."""
     from rawpack_packer.images import sniff
 
-    return Wanted(EXTENSIONS, sniff, 32, VIDEO_EXTENSIONS, "videos")
+    def is_image(first: bytes) -> bool:
+        return bool(sniff(first)) and not (sniff(first) == "tiff" and is_of_camera(first))
+
+    return Wanted(EXTENSIONS, is_image, 4096, VIDEO_EXTENSIONS, "videos")
 
 
 class DividedError(UsageError):

@@ -126,7 +126,7 @@ class ArchiveSource(FolderSource):
         self.info = replace(info, paths=archives.on_disk, problems=problems)
         if detected and labels_file is None:
             packed = os.path.join(outer, os.fsdecode(folder).rstrip("/"))  # noqa: PTH118 - as the user wrote it
-            refuse_annotations(path, scan.beside, self._all, info, scan.head, packed)
+            self.info = refuse_annotations(path, scan.beside, self._all, self.info, scan.head, packed)
         filled = [name for name in info.classes or () if name not in info.empty_classes]
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
