@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,9 @@ CVAT = (
     '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="10" height="10">'
     '<box label="cat" xtl="1" ytl="1" xbr="5" ybr="5"/></image></annotations>'
 )
+_TAGS = ((271, 2, 1), (330, 4, 1))
+"""Of a TIFF directory: the maker of the camera, and where further images are."""
+RAW = struct.pack("<4sIH", b"II*\0", 8, 2) + b"".join(struct.pack("<HHII", *tag, 0) for tag in _TAGS) + bytes(4)
 Files = Mapping[str, str | bytes]
 
 
@@ -116,6 +120,10 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
     "raw files of a camera": (
         images("0.jpg") | {"0.CR2": b"II*\0\x10\0\0\0CR\2\0", "0.xmp": '<x:xmpmeta xmlns:x="adobe:ns:meta/"/>'}, "",
         "folder", 1, None,
+    ),
+    "raw files that begin as TIFF": (
+        images("0.jpg", "1.jpg") | dict.fromkeys(("0.nef", "1.nef"), RAW) | {"scan": encoded(RED, "TIFF")}, "", "folder",
+        3, None,
     ),
     "Ultralytics with data.yaml": (
         images("images/train/0.jpg", "images/val/1.jpg")

@@ -1,5 +1,4 @@
-"""Further images, or masks, for those of a folder: files with the same paths, but for their extensions, in another
-folder; or next to them, by a pattern of their names.
+"""Further images, or masks, for those of a folder: in another folder by the same paths, or next to them by a pattern.
 
 `--images target=clean` gives the sample `a/001.jpg` a field `target` from the file `clean/a/001.png`, and
 `--images 'mask=*_mask.png'` a field `mask` from `a/001_mask.png`, which then is no sample.
