@@ -122,7 +122,7 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
         "folder", 1, None,
     ),
     "raw files that begin as TIFF": (
-        images("0.jpg", "1.jpg") | dict.fromkeys(("0.nef", "1.nef"), RAW) | {"scan": encoded(RED, "TIFF")}, "", "folder",
+        images("0.jpg", "1.jpg") | {"0.nef": RAW, "1.nef": RAW, "scan": encoded(RED, "TIFF")}, "", "folder",
         3, None,
     ),
     "Ultralytics with data.yaml": (

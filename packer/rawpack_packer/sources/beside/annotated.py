@@ -54,6 +54,7 @@ from rawpack_packer.sources.beside.tables import list_cure, tables_beside
 from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, twins_in
 from rawpack_packer.sources.files import FolderPart, text_of
 from rawpack_packer.sources.look.listing import HEAD, Listing
+from rawpack_packer.sources.pairs import ending
 from rawpack_packer.text import count, listed, plain
 
 _FILES_PAGE = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
@@ -84,8 +85,6 @@ _COCO = (
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
 _DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 _MOST_MASKS = 4
-_OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
-"""Ends of the names of such images, without the extension."""
 
 
 class AnnotatedError(UsageError):
@@ -133,7 +132,7 @@ def refuse_annotations(
         or _pairs(seen)
         or _apart(seen)
         or _singles(seen)
-        or _twins(seen, part)
+        or twins_in(seen, part)
         or _masks(seen, {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}, _tops(filled))
         or _look_alikes(seen, part)
         or _container_as_class(seen, packed or shown_path)
@@ -364,12 +363,6 @@ def _rows(file: bytes, head: bytes) -> int | None:
     return sum(map(bool, map(bytes.strip, head.splitlines())))
 
 
-def _twins(seen: Seen, part: FolderPart) -> str:
-    error, line = twins_in(seen, part)
-    seen.lines.extend(filter(None, [line]))
-    return error
-
-
 def _top(folder: bytes) -> str:
     """The first-level folder that a folder is in; "" for the source itself."""
     return text_of(folder.partition(b"/")[0])
@@ -395,7 +388,7 @@ def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[
         match, pairs = MASKS.fullmatch(name), list[tuple[str, str]]()
         for mask in masks:
             stem = mask.rpartition(b"/")[2].rpartition(b".")[0]
-            stems = dict.fromkeys([stem, _OF_MASK.sub(b"", stem)])
+            stems = dict.fromkeys([stem, stem[: len(stem) - len(ending(stem))]])
             for image in (image for one in stems for image in seen.images.paths(os.fsdecode(one), True)):
                 top = image.partition("/")[0] if "/" in image else ""
                 if match and top in tops and top != name and _may_have(match["of"], top, {name, *tops} - {""}):

@@ -25,7 +25,7 @@ MASKS = re.compile(
 FIRST = re.compile(
     r"before|blur(red|ry)?|degraded|haz[ey]|in(puts?)?|left|low|lq|lr|nois[ey]|noisy|rainy?|source", re.I
 )
-SECOND = re.compile(r"after|clean|clear|high|hq|hr|out(puts?)?|right|sharp|targets?", re.I)
+SECOND = re.compile(r"after|clean|clear|high|hq|hr|out(puts?)?|r|right|sharp|targets?", re.I)
 """Names of images that belong together, where these are named alike."""
 _FOLDERS, _IMAGES = 256, 2000
 """Folders, and images of each, that are looked at."""
@@ -65,18 +65,24 @@ def twins_of(names: Sequence[bytes]) -> Twins:
     # Numbers at the end count images.
     for word in [word for word, n in words.most_common(_WORDS) if n > 1 and not word.strip(b" _.-").isdigit()]:
         bases = {stem.removesuffix(word): stem for stem in stems if word and stem.endswith(word)}
-        pairs = list[tuple[bytes, bytes]]()
-        for stem in ordered:
-            partner = bases.get(stem) or bases.get(stem[: len(stem) - len(ending(stem))])
-            if partner is not None and not stem.endswith(word):
-                pairs.append((stems[stem][0], stems[partner][0]))
+        firsts = {
+            stem: bases.get(stem) or bases.get(stem[: len(stem) - len(ending(stem))])
+            for stem in ordered
+            if not stem.endswith(word)
+        }
+        times = Counter(firsts.values())  # one of many frames belongs to none of them
+        pairs = [
+            (stems[stem][0], stems[partner][0])
+            for stem, partner in firsts.items()
+            if partner is not None and times[partner] == 1
+        ]
         if len(pairs) > 1 and (len(pairs), _rank(word)) > (len(best.pairs), _rank(best.word.encode())):
             best = Twins(pairs, len(names), text_of(word))
     return best
 
 
-def twins_in(seen: Seen, part: FolderPart) -> tuple[str, str]:
-    """The error and the line for images that belong together, of which at most one is there."""
+def twins_in(seen: Seen, part: FolderPart) -> str:
+    """The error for images that belong together; "" where there are none, or so few that they are a line."""
     found, every = list[tuple[bytes, Twins]](), list[bytes]()
     for k in np.unique(part.folder_of)[:_FOLDERS].tolist():
         rows = islice(np.flatnonzero(part.folder_of == k).tolist(), _IMAGES)
@@ -85,7 +91,7 @@ def twins_in(seen: Seen, part: FolderPart) -> tuple[str, str]:
         if len(names) > 1 and (twins := twins_of(names)).pairs:
             found.append((part.folders[k], twins))
     if not found:
-        return "", ""
+        return ""
     total, shared = sum(seen.filled.values()), sum(len(twins.pairs) for _, twins in found)
     folder, twins = max(found, key=lambda one: len(one[1].pairs) * (1 + one[1].most))
     image, partner = twins.pairs[0]
@@ -93,9 +99,12 @@ def twins_in(seen: Seen, part: FolderPart) -> tuple[str, str]:
     alone = command("--source", seen.kind, seen.path)
     if not (4 * shared >= total or (twins.most and len(twins.pairs) >= _FEW)):
         more = f" and {shared - 1:,} more such pairs" if shared > 1 else ""
-        return "", f"{what}{more} may belong together, and each image is a sample: {_cure(seen, twins, found, every)}"
+        seen.lines.append(
+            f"{what}{more} may belong together, and each image is a sample: {_cure(seen, twins, found, every)}"
+        )
+        return ""
     cure = f"{_cure(seen, twins, found, every)}, and {alone} makes each image a sample"
-    return f"{plain(seen.path)} contains {what}, which may belong together: {cure}", ""
+    return f"{plain(seen.path)} contains {what}, which may belong together: {cure}"
 
 
 def _cure(seen: Seen, twins: Twins, found: Sequence[tuple[bytes, Twins]], every: Sequence[bytes]) -> str:
@@ -108,19 +117,13 @@ def _cure(seen: Seen, twins: Twins, found: Sequence[tuple[bytes, Twins]], every:
     if seen.in_archive or len(ends) > 1 or len(words) > 1 or fit > sum(len(one.pairs) for _, one in found):
         return "see docs/how-to/pack-several-images.md#pairs-in-one-folder"
     word = twins.word.strip(" _.-")
-    is_mask = bool(MASKS.fullmatch(word)) or (not word and _is_mask(seen, found))
-    name = (
-        "mask" if is_mask else re.sub(r"\W", "_", word.lower()) if word.isascii() and word[:1].isalpha() else "target"
-    )
-    options = ("--images", f"{name}=*{twins.word}{min(ends)}", *(("--field", f"{name}:mask") if is_mask else ()))
+    folder, partner = found[0][0], found[0][1].pairs[0][1]
+    # A PNG file says in its header whether it is gray or of a palette.
+    flat = re.match(rb"\x89PNG.{21}[\x00\x03]", seen.images.head(folder + partner), re.DOTALL)
+    is_mask = "depth" not in word.lower() and bool(MASKS.fullmatch(word) if word else flat)
+    name = "mask" if is_mask else word.lower() if re.fullmatch(r"[A-Za-z]\w*", word, re.ASCII) else "target"
+    options = ("--images", f"{name}=*{twins.word}{min(ends)}", *(("--field", "mask:mask") if is_mask else ()))
     return f"{command(*options, seen.path)} packs each image with its {'mask' if is_mask else 'partner'}"
-
-
-def _is_mask(seen: Seen, found: Sequence[tuple[bytes, Twins]]) -> bool:
-    """Whether the first partner is a PNG file in gray or of a palette next to an image that is not."""
-    folder, twins = found[0]
-    head = seen.images.head(folder + twins.pairs[0][1])
-    return head.startswith(b"\x89PNG") and head[25:26] in (b"\0", b"\3")
 
 
 def _in_order(one: bytes, other: bytes) -> tuple[bytes, bytes]:
@@ -132,10 +135,4 @@ def _in_order(one: bytes, other: bytes) -> tuple[bytes, bytes]:
 def _rank(word: bytes) -> int:
     """Which of two words at the end of names is that of the second image."""
     text = text_of(word.strip(b" _.-"))
-    return (
-        2
-        if MASKS.fullmatch(text) or SECOND.fullmatch(text) or text in {"r", "R"}
-        else 0
-        if FIRST.fullmatch(text)
-        else 1
-    )
+    return bool(MASKS.fullmatch(text) or SECOND.fullmatch(text)) - bool(FIRST.fullmatch(text))
