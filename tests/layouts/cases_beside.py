@@ -301,6 +301,8 @@ CASES = (
     Case("pairs in class folders", "photos", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
     Case("a few pairs", "photos", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),
     Case("a few pairs by an ending", "photos", partners("{0,1,2,3,4,5,6,7,8}.jpg", "{0,1}_edited.jpg")),
+    Case("frames that are numbered after a letter", "photos", partners("{cup,mug}_f{1,2,3}.png")),
+    Case("depths beside images", "photos", partners("{0,1,2}.jpg", "{0,1,2}_depth.png")),
     Case("views that are numbered", "photos", partners("{cup,mug}_{1,2}.png")),
     Case(
         "pairs that are packed by an option",
