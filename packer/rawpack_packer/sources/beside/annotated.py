@@ -131,11 +131,11 @@ def refuse_annotations(
         error
         or _pairs(seen)
         or _apart(seen)
+        or _container_as_class(seen, packed or shown_path)
         or _singles(seen)
         or twins_in(seen, part)
         or _masks(seen, {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}, _tops(filled))
         or _look_alikes(seen, part)
-        or _container_as_class(seen, packed or shown_path)
     )
     if error:
         raise AnnotatedError(error)
