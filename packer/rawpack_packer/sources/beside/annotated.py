@@ -374,7 +374,7 @@ def _tops(filled: Collection[bytes]) -> set[str]:
 
 def _first_files(part: FolderPart, name: str) -> list[bytes]:
     """The paths of some files of a first-level folder."""
-    inside = [k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")]
+    inside = [k for k, folder in enumerate(part.folders) if _top(folder) == name]
     return [part.path(i) for i in np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()]
 
 
