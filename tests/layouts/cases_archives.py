@@ -134,9 +134,29 @@ CASES = (
     Case("shards with names of classes", "shards", shards(("cls", "cat"))),
     Case("shards with two images", "shards", shards(("seg.png", image()), ("cls", "1"))),
     Case("shards with an .npy", "shards", shards(("npy", b"\x93NUMPY"))),
-    Case("a folder of shards with an .npz", "shards", shards(("npz", _NPZ)), wrong="a shard is not recognized"),
-    Case("shards with an .npz by a pattern", "shards/*.tar", shards(("npz", _NPZ)), wrong="what the .npz hold is lost"),
-    Case("a folder of shards with a .pth", "shards", shards(("pth", b"x")), wrong="a shard is not recognized"),
+    Case("a folder of shards with an .npz", "shards", shards(("npz", _NPZ))),
+    Case("shards with an .npz by a pattern", "shards/*.tar", shards(("npz", _NPZ))),
+    Case("a folder of shards with a .pth", "shards", shards(("pth", b"x"))),
+    Case(
+        "shards with three suffixes of their own",
+        "shards",
+        shards(("pose", "1 2"), ("lidar", b"\xff"), ("emb", b"\xfe")),
+    ),
+    Case(
+        "shards with texts for a few images",
+        "shards",
+        {**shards(("cls", "1")), "shards/002.tar": tar({"9.jpg": image(".jpg"), "9.txt": "a", "9.cls": "2"})},
+    ),
+    Case("shards of images and how they were developed", "shards", shards(("xmp", "<x:xmpmeta/>"))),
+    Case(
+        "a zip of landmarks beside images",
+        "a.zip",
+        {"a.zip": zipped({**images("a/{0,1,2}.jpg"), **{f"a/{n}.pts": b"1" for n in range(9)}})},
+    ),
+    Case("a zip of pairs", "a.zip", {"a.zip": zipped(images("a/{0,1,2}.jpg", "a/{0,1,2}.png"))}),
+    Case(
+        "a tar of classes with texts beside", "a.tar", {"a.tar": tar({**CLASSES, "cat/0.txt": "a", "dog/0.txt": "a"})}
+    ),
     Case(
         "shards of names with dots",
         "a.tar",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from cases import Case, Files, image, images, texts
+from PIL import Image
 
 TWO = images("photos/{0,1}.jpg")
 LABELME = json.dumps({
@@ -25,6 +26,18 @@ BOX = "0 0.5 0.5 0.2 0.4\n"
 def npz(**arrays: Any) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _npy(rows: int) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.arange(rows))
+    return file.getvalue()
+
+
+def _gray(seed: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8), seed, np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
@@ -68,13 +81,11 @@ CASES = (
         "an .npz for each image",
         "photos",
         beside(npz(a=np.arange(3)), ".npz"),
-        wrong="what the .npz hold is lost",
     ),
     Case(
         "a .pts of landmarks for each image",
         "photos",
         beside("version: 1\nn_points: 1\n{\n1 2\n}\n", ".pts"),
-        wrong="the landmarks are lost",
     ),
     Case("a pickle for each image", "photos", beside(b"x", ".pkl")),
     Case("a text in class folders", "photos", {**images("photos/{cat,dog}/0.jpg"), "photos/cat/0.txt": "a cat"}),
@@ -117,7 +128,6 @@ CASES = (
             **images("photos/{000001,000002}.jpg"),
             "photos/list_attr_celeba.txt": "2\nBald Male\n000001.jpg -1  1\n000002.jpg  1 -1\n",
         },
-        wrong="the attributes are lost",
     ),
     Case(
         "Tiny ImageNet's validation folder",
@@ -130,26 +140,22 @@ CASES = (
         "a MATLAB file of labels",
         "photos",
         {**TWO, "photos/labels.mat": b"MATLAB 5.0 MAT-file" + bytes(109)},
-        wrong="the labels are lost",
     ),
     Case("masks/ beside images/", "photos", partners("images/{0,1}.jpg", "masks/{0,1}.png")),
     Case(
         "masks in folders of any name",
         "photos",
         partners("pics/{0,1}.jpg", "pics_fg/{0,1}.png"),
-        wrong="masks are a class of their own",
     ),
     Case(
         "each mask beside its image, of another suffix",
         "photos",
         partners("{0,1}.jpg", "{0,1}.png"),
-        wrong="masks are samples",
     ),
     Case(
         "each mask beside its image, of a longer name",
         "photos",
         partners("{0,1}.jpg", "{0,1}_mask.png"),
-        wrong="masks are samples",
     ),
     Case("depth/ beside rgb/", "photos", partners("rgb/{0,1}.jpg", "depth/{0,1}.png")),
     Case("noisy/ and clean/", "photos", partners("noisy/{0,1}.png", "clean/{0,1}.png")),
@@ -194,5 +200,124 @@ CASES = (
         },
     ),
     Case("metadata.csv of other files", "photos", {**TWO, "photos/metadata.csv": "file_name,text\n7.jpg,a\n"}),
+    *(
+        Case(
+            f"a {suffix} for each image, and for many others",
+            "photos",
+            {
+                **images("photos/{0,1,2}.jpg"),
+                **texts("7 8", f"photos/{{0,1,2,3,4,5,6,7,8}}{suffix}"),
+            },
+        )
+        for suffix in (".pose", ".emb", ".dat")
+    ),
+    Case(
+        "a .pts for a few images",
+        "photos",
+        {**images("photos/{0,1,2,3,4,5,6,7}.jpg"), **texts("7", "photos/{0,1,a,b}.pts")},
+    ),
+    Case(
+        "a .pts for each image of classes",
+        "photos",
+        {**images("photos/{cat,dog}/{0,1}.jpg"), **texts("7", "photos/{cat,dog}/{0,1}.pts")},
+    ),
+    Case(
+        "a .pose for each image in a folder beside",
+        "photos",
+        {**images("photos/images/{0,1,2}.jpg"), **texts("7", "photos/poses/{0,1,2}.pose")},
+    ),
+    *(
+        Case(
+            f"what a camera writes beside its images: {suffix}",
+            "photos",
+            {**images("photos/{0,1,2}.jpg"), **texts(begin, f"photos/{{0,1,2}}.{suffix}")},
+        )
+        for suffix, begin in (
+            ("xmp", '<?xpacket begin=""?><x:xmpmeta/>'),
+            ("RAF", "FUJIFILMCCD-RAW 0201"),
+            ("clip", "\0\0\0\x18ftypqt  \0\0"),
+            ("AAE", '<?xml version="1.0"?>\n<!DOCTYPE plist>'),
+        )
+    ),
+    *(
+        Case(
+            f"a number for each image, a line each: {name}",
+            "photos",
+            {**images("photos/{0,1,2}.jpg"), f"photos/{name}": "4\n0\n7\n"},
+        )
+        for name in ("truth.lst", "y", "targets.out")
+    ),
+    *(
+        Case(
+            f"arrays with a row for each image: {name}",
+            "photos",
+            {**images("photos/{0,1,2}.jpg"), f"photos/{name}": data},
+        )
+        for name, data in (
+            ("y.npy", _npy(3)),
+            ("all.npz", npz(y=np.arange(3))),
+            ("set.pickle", b"\x80\4\x95abc"),
+            ("x.v7", b"\x89HDF\r\n\x1a\n"),
+        )
+    ),
+    Case("an array of other things", "photos", {**images("photos/{0,1,2}.jpg"), "photos/mean.npy": _npy(8)}),
+    Case("a text of other things", "photos", {**images("photos/{0,1,2}.jpg"), "photos/notes.txt": "a\nb\n"}),
+    Case("arrays beside classes", "photos", {**images("photos/{cat,dog}/{0,1}.jpg"), "photos/y.npy": _npy(4)}),
+    Case(
+        "lists of images beside classes",
+        "photos",
+        {
+            **images("photos/{cat,dog}/{0,1}.jpg"),
+            "photos/a.lst": "cat/0.jpg\ncat/1.jpg\n",
+            "photos/b.lst": "dog/0.jpg\ndog/1.jpg\n",
+        },
+    ),
+    *(
+        Case(
+            f"pairs of one name: {first} and {second}", "photos", partners(f"{{0,1,2}}.{first}", f"{{0,1,2}}.{second}")
+        )
+        for first, second in (("png", "tif"), ("jpeg", "webp"), ("bmp", "gif"))
+    ),
+    *(
+        Case(
+            f"pairs by an ending: {first or 'none'} and {second}",
+            "photos",
+            partners(f"{{1,2,10}}{first}.png", f"{{1,2,10}}{second}.png"),
+        )
+        for first, second in (
+            ("", "_fg"),
+            ("_left", "_right"),
+            ("-in", "-out"),
+            ("L", "R"),
+            ("", " matte"),
+            ("", "alpha"),
+        )
+    ),
+    Case(
+        "a gray image beside each of several colors",
+        "photos",
+        {**images("photos/{0,1}.jpg"), **{f"photos/{n}.png": _gray(n) for n in (0, 1)}},
+    ),
+    Case("pairs in class folders", "photos", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
+    Case("a few pairs", "photos", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),
+    Case("a few pairs by an ending", "photos", partners("{0,1,2,3,4,5,6,7,8}.jpg", "{0,1}_edited.jpg")),
+    Case("frames that are numbered after a letter", "photos", partners("{cup,mug}_f{1,2,3}.png")),
+    Case("depths beside images", "photos", partners("{0,1,2}.jpg", "{0,1,2}_depth.png")),
+    Case("views that are numbered", "photos", partners("{cup,mug}_{1,2}.png")),
+    Case(
+        "pairs that are packed by an option",
+        "photos",
+        partners("{0,1,2}.jpg", "{0,1}_mask.png"),
+        {"images": ("mask=*_mask.png",), "fields": ("mask:mask",)},
+    ),
+    Case(
+        "pairs of classes that are packed by an option",
+        "photos",
+        partners("{cat,dog}/{0,1}_l.png", "{cat,dog}/{0,1}_r.png"),
+        {"images": ("r=*_r.png",)},
+    ),
+    Case("a pattern of pairs that are not there", "photos", partners("{0,1}.png"), {"images": ("r=*_r.png",)}),
+    Case("partners in two folders, of two formats", "photos", partners("view/{0,1}.jpg", "view_alpha/{0,1}.png")),
+    Case("two classes of two formats", "photos", partners("mugs/{0,1}.png", "cups/{0,1}.jpg")),
     Case("an image that is beside nothing", "photos", {"photos/0.jpg": image(".jpg"), "photos/9.txt": "a note"}),
 )

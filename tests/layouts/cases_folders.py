@@ -193,7 +193,7 @@ CASES = (
             "train/n02/n02_boxes.txt": "n02_0.JPEG\t6\t5\t3\t8\n",
         },
     ),
-    Case("raw files of a camera", "photos", {**PHOTOS, **texts("raw", "photos/{0,1,2}.CR2")}),
+    Case("raw files of a camera", "photos", {**PHOTOS, **texts("II*\0\x10\0\0\0CR\2", "photos/{0,1,2}.CR2")}),
     Case(
         "gray images of 16 bits",
         "photos",

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,9 @@ CVAT = (
     '<?xml version="1.0"?><annotations><meta/><image id="0" name="0.jpg" width="10" height="10">'
     '<box label="cat" xtl="1" ytl="1" xbr="5" ybr="5"/></image></annotations>'
 )
+_TAGS = ((271, 2, 1), (330, 4, 1))
+"""Of a TIFF directory: the maker of the camera, and where further images are."""
+RAW = struct.pack("<4sIH", b"II*\0", 8, 2) + b"".join(struct.pack("<HHII", *tag, 0) for tag in _TAGS) + bytes(4)
 Files = Mapping[str, str | bytes]
 
 
@@ -113,22 +117,19 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
     "split of class folders in JSON": (
         CLASSES | {"split_zhou.json": '{"train": [["cat/0.jpg", 0, "cat"]]}'}, "", "folder", 3, ("cat", "dog"),
     ),
-    "raw files of a camera": (images("0.jpg") | {"0.CR2": "raw", "0.xmp": "<x/>"}, "", "folder", 1, None),
+    "raw files of a camera": (
+        images("0.jpg") | {"0.CR2": b"II*\0\x10\0\0\0CR\2\0", "0.xmp": '<x:xmpmeta xmlns:x="adobe:ns:meta/"/>'}, "",
+        "folder", 1, None,
+    ),
+    "raw files that begin as TIFF": (
+        images("0.jpg", "1.jpg") | {"0.nef": RAW, "1.nef": RAW, "scan": encoded(RED, "TIFF")}, "", "folder",
+        3, None,
+    ),
     "Ultralytics with data.yaml": (
         images("images/train/0.jpg", "images/val/1.jpg")
         | {"labels/train/0.txt": BOX, "labels/val/1.txt": BOX}
         | {"data.yaml": "train: images/train\nval: images/val\nnames: [cat]\n"},
         "data.yaml/train", "yolo", 1, ("cat",),
-    ),
-    "WebDataset shards with texts": (
-        {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat"}) for k in range(2)} | {"0_stats.json": "{}"},
-        "", "webdataset", 2, None,
-    ),
-    "img2dataset's shards": (
-        {f"0000{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat", f"{k}0.json": "{}"}) for k in range(2)}
-        | {f"0000{k}_stats.json": "{}" for k in range(2)}
-        | {f"0000{k}.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": [f"{k}0"]}) for k in range(2)},
-        "", "webdataset", 2, None,
     ),
     "img2dataset's files": (
         images("00000/0.jpg") | {"00000/0.txt": "a cat", "00000/0.json": "{}", "00000_stats.json": "{}"}
@@ -167,7 +168,7 @@ def test_layouts_that_lose_nothing_pack_as_they_are(name: str, tmp_path: Path) -
 
 def test_captions_of_img2dataset_become_fields(tmp_path: Path) -> None:
     """The folder that img2dataset writes packs with the members that `--field` names, without naming its kind."""
-    root = write(tmp_path / "i2d", PACKS["img2dataset's shards"][0])
+    root = write(tmp_path / "i2d", STOPS["img2dataset's shards"][0])
     ran = run_here("pack", *SMALL, "--field", "caption=txt", root, tmp_path / "store")
     assert ran.code == 0, ran.err
     assert [(sample["key"], sample["caption"]) for sample in Reader(tmp_path / "store")] == [
@@ -260,8 +261,22 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         images("images/val_0.JPEG") | {"val_annotations.txt": "val_0.JPEG\tn01\n"}, "", "val_annotations.txt", (),
     ),
     "pickles in a tar": (
-        {"x.tar": tarred({"0.jpg": JPEG, "0.pyd": b"x", "1.jpg": JPEG, "1.pyd": b"x"})}, "x.tar", "0.pyd for the image",
-        (),
+        {"x.tar": tarred({"0.jpg": JPEG, "0.pyd": b"x", "1.jpg": JPEG, "1.pyd": b"x"})}, "x.tar",
+        "contains members .pyd", (),
+    ),
+    "WebDataset shards with texts": (
+        {f"{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat"}) for k in range(2)} | {"0_stats.json": "{}"},
+        "", "contains members .txt for the images", ("txt",),
+    ),
+    "img2dataset's shards": (
+        {f"0000{k}.tar": tarred({f"{k}0.jpg": JPEG, f"{k}0.txt": "a cat", f"{k}0.json": "{}"}) for k in range(2)}
+        | {f"0000{k}_stats.json": "{}" for k in range(2)}
+        | {f"0000{k}.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": [f"{k}0"]}) for k in range(2)},
+        "", "contains members .txt, .json for the images", ("txt", "json"),
+    ),
+    "a mask next to each image": (
+        {f"{k}.jpg": JPEG for k in range(3)} | {f"{k}_fg.png": encoded(RED, "PNG") for k in range(3)}, "",
+        "0_fg.png next to 0.jpg", ("fg",),
     ),
     "JSON in folders of a tar": (
         {"x.tar": tarred({"a/0.jpg": JPEG, "a/0.json": '{"a": 1}'})}, "x.tar", "pack-webdataset.md#fields", (),
@@ -328,13 +343,13 @@ def test_what_would_be_lost_stops_and_says_what_to_type(
     assert len(ran.err.splitlines()) == 1
     assert words in ran.err
     assert files_of(tmp_path) == before
-    kind = "archive" if ".tar" in inside else "folder"
-    assert f"; --source {kind} packs the images alone" in ran.err
+    (kind,) = re.findall(r"--source (\w+) (?:packs the images alone|'my data')", ran.err)[-1:]
+    assert kind in ("archive", "folder", "webdataset")
     if fields:
         assert packed_as_told(ran.err) >= set(fields)
     ran = run_here("pack", *SMALL, "--source", kind, path, "alone")
     assert ran.code == 0, ran.err
-    assert set(Reader(tmp_path / "alone").fields) <= {"image", "label", "key"}
+    assert {*Reader(tmp_path / "alone").fields} <= {"image", "label", "key"}
 
 
 def packed_as_told(message: str) -> set[str]:
@@ -438,7 +453,7 @@ def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:
     ran = run_here("pack", *SMALL, "--json", "--source", "folder", tmp_path / "data", tmp_path / "again")
     assert json.loads(ran.out)["skipped"] == {".md": 2, "": 1, ".json": 1}
     tar(tmp_path / "x.tar", {"0.jpg": JPEG, "0.txt": "a", "0.json": "{}", "1.jpg": JPEG, "1.txt": "b"})
-    ran = run_here("pack", *SMALL[:4], tmp_path / "x.tar", tmp_path / "shards")
+    ran = run_here("pack", *SMALL[:4], "--source", "webdataset", tmp_path / "x.tar", tmp_path / "shards")
     assert "members that --field does not name, left out: 3 (.txt 2, .json 1)" in ran.out
     ran = run_here("pack", *SMALL[:4], "--field", "txt", tmp_path / "x.tar", tmp_path / "texts")
     assert "members that --field does not name, left out: 1 (.json 1)" in ran.out

@@ -520,22 +520,35 @@ def test_a_folder_with_several_sets_of_shards_is_refused(tmp_path: Path) -> None
     [
         (["0.jpg", "0.cls"], "webdataset"),
         (["s/0.jpg", "s/0.cls"], "webdataset"),
-        (["0.json", "0.jpg"], "webdataset"),
+        (["0.jpg", "0.seg.png", "0.cls"], "webdataset"),
+        (["0.cls", "0.any", "0.jpg"], "webdataset"),
         (["cat/0.jpg", "cat/0.txt", "dog/0.jpg", "dog/0.txt"], "archive"),
         (["cat/0.jpg", "cat/1.jpg"], "archive"),
-        (["0.jpg", "1.jpg", "0.txt", "1.txt"], "archive"),
     ],
 )
 def test_a_shard_is_known_by_its_first_members(members: list[str], kind: str, tmp_path: Path) -> None:
-    """An image next to its `.cls`; outside of folders, next to its text or JSON. `--source` decides otherwise."""
+    """An image next to its `.cls`; outside of folders, next to any other member. `--source` decides otherwise."""
     path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in members])
-    if any(name.endswith(".txt") for name in members) and kind == "archive":
-        with pytest.raises(AnnotatedError, match=r"see docs/how-to/pack-webdataset\.md#fields; --source archive packs"):
-            open_source(path)
-    else:
-        assert open_source(path).info.kind == kind
-    if members[2:] != ["0.txt", "1.txt"]:
-        assert open_source(path, "webdataset").info.kind == "webdataset"
+    fields = ("image=jpg",) if "0.seg.png" in members else ()
+    assert open_source(path, fields=fields).info.kind == kind
+    assert open_source(path, "webdataset", fields=fields).info.kind == "webdataset"
+    assert open_source(path, "archive").info.kind == "archive"
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        (["0.json", "0.jpg"], r"members \.json .* `rawpack pack --field json .* --source webdataset packs"),
+        (["0.jpg", "0.pose"], r"members \.pose .* `rawpack pack --field pose .* --source webdataset packs"),
+        (["0.jpg", "0.npz", "0.pth"], r"members \.npz, \.pth for the images.*#pickles; --source webdataset packs"),
+        (["0.jpg", "1.jpg", "0.txt", "1.txt"], r"0\.txt for the image 0\.jpg.*; --source archive packs"),
+    ],
+)
+def test_members_that_may_be_labels_are_named_or_stop(members: list[str], says: str, tmp_path: Path) -> None:
+    """Whatever their suffix is, unless there are labels, a field is named, or the kind is."""
+    path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in members])
+    with pytest.raises(AnnotatedError, match=says):
+        open_source(path)
     assert open_source(path, "archive").info.kind == "archive"
 
 

@@ -81,7 +81,8 @@ class SourceKeywords(TypedDict, total=False):
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.
     images: of a listing, the folder that relative paths start from. For a folder, {"target": "clean/"}: folders with a
-        further image for each, a file of the same path but for its extension.
+        further image for each, a file of the same path but for its extension; or patterns such as "*_clean.png", in
+        which * stands for the name of the image next to it.
     classes: of class folders, a listing, YOLO's files, WebDataset, RecordIO or HDF5, a file of class names; of a
         dataset, names of the labels.
     prefix: of WebDataset, put the name or the number of its shard before each key, as "a-000/".

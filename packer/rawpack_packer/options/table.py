@@ -268,14 +268,16 @@ SOURCE: tuple[Option, ...] = (
         default="the paths", annotation="str", doc="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
     _of_files(
-        name="images", is_path=True, multiple=True, metavar="DIR|NAME=DIR",
+        name="images", is_path=True, multiple=True, metavar="DIR|NAME=DIR|NAME=PATTERN",
         short="Folder of the images, or of further images",
         help="Folder that relative paths in a listing or in COCO's JSON start from [default: the file's own]; for "
         "YOLO's text files, the folder of the images. For a folder of images, target=clean/: the file "
-        "clean/a/001.png is the further image target of SRC/a/001.jpg; may be repeated.",
+        "clean/a/001.png is the further image target of SRC/a/001.jpg; may be repeated. target='*_clean.png': the file "
+        "SRC/a/001_clean.png next to it, which then is no sample.",
         annotation="str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str]",
         doc='of a listing, the folder that relative paths start from. For a folder, {"target": "clean/"}: folders '
-        "with a further image for each, a file of the same path but for its extension.",
+        "with a further image for each, a file of the same path but for its extension; or patterns such as "
+        '"*_clean.png", in which * stands for the name of the image next to it.',
     ),
     _source(
         name="classes", is_path=True, metavar="FILE", meant_by=("class_names", "class_file"),

@@ -22,6 +22,7 @@ from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.beside import is_of_camera
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
@@ -131,14 +132,14 @@ class FolderSource(BaseSource):
         self._all = scan.files()
         if not scan.samples:
             raise NoImageError(root, scan)
-        if detected and labels_file is None:
-            refuse_annotations(path, scan, self._all, self.info)
-        if detected:
-            refuse_splits(path, scan)
         if images or fields:
             wanted = wanted_images(arrays=True)
             scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
+        if detected and labels_file is None:
+            self.info = refuse_annotations(path, scan, self._all, self.info)
+        if detected:
+            refuse_splits(path, scan)
         inside = Path(where, labels_file or "")
         self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
@@ -286,8 +287,11 @@ def wanted_images(*, arrays: bool = False) -> Wanted:
     """Which files of a folder are images. arrays: also those of numpy's own, `.npy`."""
     from rawpack_packer.images import npy, sniff
 
-    looked_for = (lambda head: sniff(head) or npy.is_npy(head)) if arrays else sniff
-    return Wanted(EXTENSIONS, looked_for, 32, VIDEO_EXTENSIONS, "videos")
+    def is_image(first: bytes) -> bool:
+        kind = sniff(first)
+        return (bool(kind) and not (kind == "tiff" and is_of_camera(first))) or (arrays and npy.is_npy(first))
+
+    return Wanted(EXTENSIONS, is_image, 4096, VIDEO_EXTENSIONS, "videos")
 
 
 class DividedError(UsageError):

@@ -1,11 +1,13 @@
-"""Folders of further images, or masks, for those of a folder: files with the same paths, but for their extensions.
+"""Further images, or masks, for those of a folder: in another folder by the same paths, or next to them by a pattern.
 
-`--images target=clean` gives the sample `a/001.jpg` a field `target` from the file `clean/a/001.png`.
+`--images target=clean` gives the sample `a/001.jpg` a field `target` from the file `clean/a/001.png`, and
+`--images 'mask=*_mask.png'` a field `mask` from `a/001_mask.png`, which then is no sample.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +21,7 @@ from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, PixelW
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, bad_name, text_of
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.inferred import first_pixels
+from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, empty_classes
 from rawpack_packer.sources.table.columns import NO_FILE, Files, texts_of
 from rawpack_packer.text import count, plain
 
@@ -26,6 +29,18 @@ Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequen
 """`--images`: the folder of the images, of a listing and the like; or, of a folder, NAME=FOLDER, several of these, or a
 mapping."""
 UNPAIRED = "unpaired"
+_WORDS = re.compile(rb"(?<=\d)[A-Za-z]+$"), re.compile(rb"[ _.-][^ _./-]+$")
+
+
+def ending(stem: bytes) -> bytes:
+    """The last word of a name without its extension: `_left` of `000_left`, `L` of `000L`; b"" where it has only
+    one."""
+    return next((word[0] for look in _WORDS if (word := look.search(stem)) and word.start()), b"")
+
+
+def unsuffixed(name: bytes) -> bytes:
+    """A file name without its extension."""
+    return name.rpartition(b".")[0] or name
 
 
 def one_folder(images: Folders) -> str | os.PathLike[str]:
@@ -44,7 +59,7 @@ def in_split(images: Folders, split: str) -> Folders:
     if not isinstance(images, Mapping) and not all("=" in text for text in map(os.fspath, images)):
         return images
     named = _named(images)
-    return {name: os.path.join(folder, split) for name, folder in named.items()}  # noqa: PTH118 - as written
+    return {name: folder if "*" in folder else os.path.join(folder, split) for name, folder in named.items()}  # noqa: PTH118 - as written
 
 
 def with_partners(
@@ -66,8 +81,9 @@ def with_partners(
                 "NAME:disparity, which contain distances in pixels)"
             )
     kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Files](), 0, list[str]()
+    files, info, beside = _without(files, info, {name: text for name, text in folders.items() if "*" in text})
     for name, folder in folders.items():
-        columns[name], left = _partners(files, folder, scan)
+        columns[name], left = beside[name] if name in beside else _partners(files, folder, scan)
         there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
         role: PixelWord = next((role for role in PIXEL_WORDS if said.get(name) == role), "image")
         kinds[name] = first_pixels(role, name, columns[name].value, there)
@@ -77,11 +93,58 @@ def with_partners(
     return replace(files, further=columns), replace(
         info,
         fields={**info.fields, **kinds},
-        paths=(*info.paths, *(one.root for one in columns.values())),
+        paths=tuple(dict.fromkeys((*info.paths, *(one.root for one in columns.values())))),
         options=given_options(images=[f"{name}={folder}" for name, folder in folders.items()], field=words),
         counts={**info.counts, UNPAIRED: alone},
         problems=(*info.problems, *problems),
     )
+
+
+def _without(
+    files: FolderPart, info: SourceInfo, patterns: Mapping[str, str]
+) -> tuple[FolderPart, SourceInfo, dict[str, tuple[Files, list[str]]]]:
+    """The files that no pattern fits, what is known of them, and for each pattern their partners and those of none.
+    Raises UsageError where a pattern fits no partner of an image, or all images."""
+    if not patterns:
+        return files, info, {}
+    paths, numbers = [files.path(i) for i in range(len(files))], dict[str, dict[bytes, int]]()
+    rest = dict.fromkeys(range(len(files)))
+    for name, pattern in patterns.items():
+        before, after = (os.fsencode(text).lower() for text in pattern.split("*", 1))
+        if b"*" in after or b"/" in before + after:
+            raise UsageError(
+                f"{opt.images(plain(f'{name}={pattern}'))}: write one *, which stands for the image's name"
+            )
+        numbers[name] = {}
+        for i, path in enumerate(paths):
+            folder, slash, last = path.rpartition(b"/")
+            fits = last.lower().startswith(before) and last.lower().endswith(after) and len(last) > len(before + after)
+            if fits and files.states[i, 0] != NOT_SCANNED:
+                numbers[name][folder + slash + last[len(before) : len(last) - len(after)]] = i
+                rest.pop(i, None)
+    rows, partners = np.array([*rest], np.int64), dict[str, tuple[Files, list[str]]]()
+    stems = [_stem(paths[i]) for i in rest]
+    for name, pattern in patterns.items():
+        found = numbers[name]
+        at = np.array(
+            [found.get(stem, found.get(stem[: len(stem) - len(ending(stem))], -1)) for stem in stems], np.int64
+        )
+        if not (at >= 0).any():
+            raise UsageError(
+                f"{opt.images(plain(f'{name}={pattern}'))}: no image of {plain(files.root)} has such a file next to "
+                "it, where * stands for the image's name without the extension, or without its last word"
+            )
+        texts = [text_of(paths[k] if k >= 0 else stem) for k, stem in zip(at.tolist(), stems, strict=True)]
+        states = np.where(at[:, None] >= 0, files.states[at], NO_FILE)
+        left = [plain(files.key(k)) for k in sorted({*found.values()} - {*at.tolist()})]
+        partners[name] = Files(files.root, texts_of(texts), states), left
+    files = files.pick(rows)
+    labels, empty = files.file_labels(), info.empty_classes
+    if labels is not None:
+        read = labels[files.states[:, 0] != NOT_SCANNED]
+        empty = empty_classes(info.classes, read)
+        info = replace(info, counts={**info.counts, UNLABELLED: int((read == -1).sum()), EMPTY: len(empty)})
+    return files, replace(info, empty_classes=empty), partners
 
 
 def _named(images: Folders) -> dict[str, str]:

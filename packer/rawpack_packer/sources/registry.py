@@ -201,7 +201,7 @@ _ROWS = (
         reads="WebDataset shards: .tar, .tar.gz",
         options=("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
         signs=[Signs(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards")],
-        remote=True, extra="archives", extra_for="compressed shards",
+        stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed shards",
     ),
     SourceKind(
         name="yolo", open="detection.yolo:YoloSource",
@@ -409,7 +409,8 @@ class _SourceOpening:
         if "images" in options and kind != "folder":
             options["images"] = one_folder(options["images"])
         options |= {"spool": self.spool} if spooled else {}
-        options |= {"detected": True} if detected and row.stops_at_annotations else {}
+        labels = kind == "webdataset" and "{label" in self.options.get("key_pattern", "")
+        options |= {"detected": True} if detected and row.stops_at_annotations and not labels else {}
         options |= {"begun": begun} if begun is not None else {}
         source: Source = loaded(row.open)(listing, progress=self.progress, **options)
         return source

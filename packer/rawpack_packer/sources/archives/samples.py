@@ -32,8 +32,6 @@ _VIEW = re.compile(r"[a-z_]+\.[a-z]+")
 """The suffix of one of several images of a sample: not that of a date, a.2024.01.jpg."""
 _TRIED = 64
 """Members that show whether an archive is a WebDataset shard."""
-_SIDES = frozenset({"cls", "json", "txt", "npy"})
-"""Types of members next to the image of a sample that show the same."""
 
 
 def key_of(name: bytes) -> tuple[bytes, str] | None:
@@ -56,7 +54,8 @@ class Shards:
         self.members = 0
         """So far."""
         self._places: dict[str, array[int]] = {}
-        """The members of each suffix of images, and of what was named: sample, offset, size and time of each."""
+        """The members of each suffix of images, and of what was named: sample, offset, size and time of each; of other
+        suffixes, the first one."""
         self.suffixes: dict[str, int] = {}
         """How often each occurs."""
         self.shard, self.keys, self.ends = array("i"), bytearray(), array("q", [0])
@@ -203,7 +202,7 @@ class Shards:
         self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
         self.counts["pickles"] += type_of(suffix) in PICKLES
         i = len(self.shard) - 1
-        if suffix in self._wanted or is_image(suffix):
+        if suffix in self._wanted or is_image(suffix) or suffix not in self._places:
             places = self._places.setdefault(suffix, array("q"))
             places.extend((i, member.offset, member.size, member.mtime_ns))
         if self._label is None or suffix != self._label.suffix:
@@ -235,7 +234,7 @@ def is_shard(members: Iterable[Member]) -> bool:
         views += bool(_VIEW.fullmatch(found[1])) and is_image(found[1])
         types.add("image" if is_image(found[1]) else type_of(found[1]))
         flat = b"/" not in key.removeprefix(b"./")
-        if "image" in types and ("cls" in types or (flat and (types & _SIDES or views > 1))):
+        if "image" in types and ("cls" in types or (flat and (len(types) > 1 or views > 1))):
             return True
     return False
 

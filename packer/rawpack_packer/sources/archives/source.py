@@ -137,7 +137,7 @@ class ArchiveSource(FolderSource):
         problems = (*info.problems, *doubled[:MAX_PROBLEMS])
         self.info = replace(info, paths=archives.on_disk, problems=problems)
         if detected and labels_file is None:
-            refuse_annotations(path, scan, self._all, info)
+            self.info = refuse_annotations(path, scan, self._all, self.info)
         filled = [name for name in info.classes or () if name not in info.empty_classes]
         self._more = archives.states
         self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))

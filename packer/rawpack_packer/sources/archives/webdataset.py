@@ -13,12 +13,15 @@ import numpy as np
 import xxhash
 
 from rawpack.errors import DecodeError, UsageError
+from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import (
     PICKLES,
     MemberValues,
     NamedMember,
+    is_image,
+    member_bytes,
     named_fields,
     type_of,
     values_of,
@@ -28,12 +31,14 @@ from rawpack_packer.sources.archives.samples import Shards, is_shard
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.archives.tar import BadArchiveError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.beside import command, is_of_camera
+from rawpack_packer.sources.beside.annotated import refuse_members
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import FieldKind, Fields
 from rawpack_packer.sources.files import UnreadableError, problems_shown, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.listing import HEAD, Listing
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
@@ -76,6 +81,7 @@ class WebDatasetSource(TableSource):
         skip_unreadable: bool = False,
         spool: Spool | None = None,
         progress: Scanning = unseen,
+        detected: bool = False,
         begun: Pass | None = None,
     ) -> None:
         """path: a shard, several (see `named_files`), or a folder of shards.
@@ -84,8 +90,9 @@ class WebDatasetSource(TableSource):
         before the colon to what is after it. NAME `image` chooses the image, `label` the label. classes: names of the
         labels. prefix: what is put before keys: the name of the shard, or its number. skip_unreadable: pack the samples
         before the damage of shards that are truncated or damaged, without the last one of each, of which members may
-        be missing. spool: for shards behind URLs. progress: called with the number of members seen. begun: the pass
-        through the shards, if it has begun.
+        be missing. spool: for shards behind URLs. progress: called with the number of members seen. detected:
+        whether members show that these are shards, and nobody says so: then those that may be labels are named, unless
+        there are labels. begun: the pass through the shards, if it has begun.
 
         Raises UsageError where shards have no samples, or keys are not unique; UnreadableError where shards are
         damaged.
@@ -101,6 +108,8 @@ class WebDatasetSource(TableSource):
         keys = _keys(shards, read.rows, images.archives, prefix, where)
         labels, problems = read.labels(classes)
         unnamed = read.unnamed()
+        if detected and labels is None and not fields:
+            read.refuse_unnamed(path)
         options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
@@ -265,6 +274,37 @@ class _ReadShards:
         used |= {self._label.suffix} if self._label else set()
         others = {suffix for suffix in self.shards.suffixes if type_of(suffix) not in PICKLES} - used
         return {f".{suffix}": number for suffix, number in self.shards.suffixes.items() if suffix in others}
+
+    def refuse_unnamed(self, path: str | os.PathLike[str]) -> None:
+        """Raise AnnotatedError where half of the samples have members that may be their labels."""
+        counts = {suffix: n for suffix, n in self.shards.suffixes.items() if not is_image(suffix) and suffix != "cls"}
+        counts = {suffix: n for suffix, n in counts.items() if 2 * n >= len(self.rows)}
+        fields, pickles = list[str](), list[str]()
+        for suffix in [*counts]:
+            spans = self.spans([suffix])
+            has = np.flatnonzero(spans.states[:, 0] >= 0)
+            if not len(has) or is_of_camera(member_bytes(spans, int(has[0]))[:HEAD]):
+                del counts[suffix]
+                continue
+            try:
+                values_of(named_fields([suffix])[suffix.rpartition(".")[0] or suffix], spans, int(has[0]))
+                fields.append(suffix)
+            except (UsageError, KeyError):
+                pickles += [suffix] if type_of(suffix) in PICKLES else []
+        if not counts:
+            return
+        cure = "see docs/how-to/pack-webdataset.md#fields"
+        if fields:
+            where = shown(os.fspath(path)) if is_url(os.fspath(path)) else os.fspath(path)
+            cure = f"{command(*(word for one in fields for word in ('--field', one)), where)} packs them as fields"
+            cure += (
+                f", without {listed([f'.{one}' for one in counts if one not in fields], 5)}"
+                if len(fields) < len(counts)
+                else ""
+            )
+        elif pickles:
+            cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
+        refuse_members(path, f"members {listed([f'.{one}' for one in counts], 5)} for the images", cure)
 
     def _suffixes(self) -> str:
         return listed([f".{suffix}" for suffix in self.shards.suffixes], 8)

@@ -7,8 +7,11 @@ memory that does not grow with the number of files.
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,11 +30,17 @@ _MOST_HITS = 1000
 TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 """Suffixes of tables."""
 PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
-_PAIRED = PICKLES | {".json", ".xml", ".txt", ".cls", ".caption", ".npy"}
-"""Suffixes of files that describe an image if they are named as it is."""
-_SINGLE = frozenset({".json", ".xml", ".txt"})
-"""Suffixes of files that may describe all images."""
-_NEVER = frozenset(
+_FEW = 3
+_OF_CAMERA = re.compile(
+    rb"II\*\x00.{4}CR|IIRO|IIRS|IIU\x00|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM|II.{4}HEAPCCDR|"
+    rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI |\x00\x00\x01[\xb3\xba]|FLV\x01|"
+    rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?(<\?xpacket|<x:xmpmeta|<!DOCTYPE plist|<plist)",
+    re.DOTALL,
+)
+"""How camera raw, videos, and what editors write beside a photo begin."""
+_MAKE, _OF_RAW = 271, {330, 50706}
+"""Tags of a TIFF file: who made the camera; further images in it, and the version of DNG."""
+NEVER = frozenset(
     {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "classes", "labels", "requirements"}
 )
 """Names without a suffix of files that describe no image, even if an image has the same name."""
@@ -56,6 +65,8 @@ class Beside:
     """Paths of tables that are not empty, the first few."""
     pairs: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     """Suffix of files that are named as an image in their folder -> the paths of the first one, and of its image."""
+    named: dict[str, list[int]] = field(default_factory=dict)
+    """The same suffix -> how many files are so named, and how many there are in folders that have images."""
     apart: dict[tuple[bytes, str], list[bytes]] = field(default_factory=dict)
     """Folder without an image of its own, and suffix -> the names of two files or more."""
     singles: list[bytes] = field(default_factory=list)
@@ -69,7 +80,7 @@ class Beside:
         """Take a file that is no image. suffix: in lower case, with its dot."""
         if suffix in self.suffixes or len(self.suffixes) < _MOST_SUFFIXES:
             self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
-        if size and suffix not in self.pairs and (suffix in TABLES or suffix in _PAIRED):
+        if size and suffix in self.suffixes:
             names = self._noted.setdefault(suffix, [])
             if len(names) < _MOST_NAMES:
                 names.append(name)
@@ -81,20 +92,42 @@ class Beside:
         noted, self._noted = self._noted, {}
         for suffix in sorted(TABLES & noted.keys()):
             self.tables += [folder + name for name in sorted(noted.pop(suffix))[: max(0, _MOST - len(self.tables))]]
-        alone, stems = True, _by_stem(noted)
+        stems, images = _by_stem(noted), [*images]
+        files, hits = sum(map(len, noted.values())), dict[str, dict[bytes, bytes]]()
         for image in images:
-            alone = False
             for suffix, name in stems.get(image) or stems.get(image.rpartition(b".")[0]) or ():
-                if noted.pop(suffix, None) is not None:
-                    self.pairs[suffix] = (folder + name, folder + image)
-            if not noted:
+                files -= name not in hits.setdefault(suffix, {})
+                hits[suffix].setdefault(name, image)
+            if not files:
                 break
         for suffix, names in noted.items():
+            if images:
+                named, every = self.named.get(suffix, (0, 0))
+                self.named[suffix] = [named + len(hits.get(suffix, ())), every + len(names)]
+            if suffix in hits:
+                name, image = next(iter(hits[suffix].items()))
+                self.pairs.setdefault(suffix, (folder + name, folder + image))
+                continue
             some = sorted(names)[:_MOST_OF_FOLDER]
-            if alone and len(some) > 1 and len(self.apart) < _MOST_APART:
+            if not images and len(some) > 1 and len(self.apart) < _MOST_APART:
                 self.apart[folder, suffix] = some[:_SAMPLED]
-            if suffix in _SINGLE:
-                self.singles += [folder + name for name in some[: max(0, _MOST - len(self.singles))]]
+            self.singles += [folder + name for name in some[: max(0, _MOST - len(self.singles))]]
+
+
+def is_of_camera(head: bytes) -> bool:
+    """Whether a file with the name of a photo is the same photo or a video of it, or says how it was developed, by its
+    first bytes: it is no label."""
+    if _OF_CAMERA.match(head):
+        return True
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(head[:4])
+    if order is None:
+        return False
+    with suppress(struct.error):
+        (at,) = struct.unpack_from(f"{order}I", head, 4)
+        (number,) = struct.unpack_from(f"{order}H", head, at)
+        tags = {*(struct.unpack_from(f"{order}H", head, at + 2 + 12 * k)[0] for k in range(min(number, 64)))}
+        return _MAKE in tags and bool(tags & _OF_RAW)
+    return False
 
 
 def _by_stem(noted: Mapping[str, Iterable[bytes]]) -> dict[bytes, list[tuple[str, bytes]]]:
@@ -103,7 +136,7 @@ def _by_stem(noted: Mapping[str, Iterable[bytes]]) -> dict[bytes, list[tuple[str
     for suffix, names in noted.items():
         for name in names:
             for stem in {name.rpartition(b".")[0], name.partition(b".")[0]}:
-                if stem and stem.decode("utf-8", "replace").lower() not in _NEVER:
+                if stem and stem.decode("utf-8", "replace").lower() not in NEVER:
                     found.setdefault(stem, []).append((suffix, name))
     return found
 
@@ -123,6 +156,13 @@ class Seen:
     """Whether the folders give the images two classes or more."""
     depth: int = 1
     """Of the class folders."""
+    lines: list[str] = field(default_factory=list)
+    """What may describe the images and stops nothing, for the summary."""
+
+    def are_many(self, named: int, files: int) -> bool:
+        """Whether files of one suffix may be the labels of the images. named: how many have the name of an image."""
+        least = min(files, sum(self.filled.values()))
+        return named >= min(_FEW, least) and 2 * named >= least
 
     def told(
         self,

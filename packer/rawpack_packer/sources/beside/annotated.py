@@ -18,6 +18,7 @@ Whoever names the kind of the source, as by `--source folder`, packs the images 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -36,6 +37,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,
+    NEVER,
     PICKLES,
     Beside,
     ImageNames,
@@ -44,21 +46,31 @@ from rawpack_packer.sources.beside import (
     command,
     folder_of,
     is_container,
+    is_of_camera,
 )
 from rawpack_packer.sources.beside.tables import list_cure, tables_beside
+from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, twins_in
 from rawpack_packer.sources.files import FolderPart, text_of
-from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.text import listed, plain
+from rawpack_packer.sources.look.listing import HEAD, Listing
+from rawpack_packer.sources.pairs import ending
+from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.folder_scan import FolderScan
 
+_FILES_PAGE = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
+_TABLE_PAGE = "see docs/how-to/pack-annotated-folders.md#a-table-of-labels"
 _LISTING = "see docs/how-to/pack-a-listing.md"
 _COCO_PAGE = "see docs/how-to/pack-detection-datasets.md#coco-annotationsinstances_val2017json"
 _VOC = "see docs/how-to/pack-detection-datasets.md#pascal-voc-vocdevkitvoc2012"
 _YOLO_PAGE = "see docs/how-to/pack-detection-datasets.md#any-folder-of-images-and-folder-of-text-files"
 _MOST_SHOWN = 3
 _MOST_TRIED, _MOST_LISTED = 200, 2000
+_MOST_NAMED, _FEW = 100_000, 3
+_ARRAYS = re.compile(
+    rb"MATLAB 5\.0|\x89HDF\r\n|\x80[\x02-\x05][^\x00]|PK\x03\x04.{26}[^\x00]{0,200}(\.npy|/data\.pkl)", re.DOTALL
+)
+"""How files of arrays begin, of which only their readers know how many rows they have."""
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
 _CAPTIONS, _WITH_BOXES = "captions_", "instances_"
@@ -74,17 +86,6 @@ _COCO = (
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
 _DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 _MOST_MASKS = 4
-_MASKS = re.compile(
-    r"((?P<of>.+?)([ _-]|(?=annot)))?"
-    r"(annot|annotation|depth|ground_?truth|gt|label|mask|seg|segmentation|segmentationclass|trimap)s?",
-    re.IGNORECASE,
-)
-"""Names of folders of images that belong to other images, alone or after the name of what they belong to."""
-_FIRST = re.compile(r"before|blur(red|ry)?|degraded|haz[ey]|inputs?|left|low|lq|lr|nois[ey]|noisy|rainy?|source", re.I)
-_SECOND = re.compile(r"after|clean|clear|high|hq|hr|outputs?|right|sharp|targets?", re.I)
-"""Names of two folders whose images belong together, where these are named alike."""
-_OF_MASK = re.compile(rb"[_-](mask|label|gt|seg|depth|l)s?$", re.IGNORECASE)
-"""Ends of the names of such images, without the extension."""
 
 
 class AnnotatedError(UsageError):
@@ -105,9 +106,11 @@ class OtherKindError(UsageError):
         self.kind = kind
 
 
-def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, part: FolderPart, info: SourceInfo) -> None:
+def refuse_annotations(
+    path: str | os.PathLike[str], scan: FolderScan, part: FolderPart, info: SourceInfo
+) -> SourceInfo:
     """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
-    where there is a kind of source that reads it.
+    where there is a kind of source that reads it. Returns `info` with a line for what is packed nevertheless.
 
     path: of the source, as the user wrote it. part, info: what the scan found.
     """
@@ -129,10 +132,18 @@ def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, part: Fol
         part = replace(part, folders=tuple(folder.removeprefix(inside) for folder in part.folders))
         filled = {folder.removeprefix(inside): n for folder, n in filled.items()}
         seen = replace(seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled)
-    masks = {name: _first_files(part, name) for name in classes if _MASKS.fullmatch(name)}
-    error = error or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
+    masks = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}
+    error = error or twins_in(seen, part) or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
     if error:
         raise AnnotatedError(error)
+    return replace(info, problems=(*info.problems, *seen.lines))
+
+
+def refuse_members(path: str | os.PathLike[str], what: str, cure: str) -> None:
+    """Raise AnnotatedError for members of shards that may be labels, and that no option names."""
+    where = os.fspath(path)
+    seen = Seen(shown(where) if is_url(where) else where, Beside(), "webdataset", ImagesOnDisk(Listing(where), ()))
+    raise AnnotatedError(seen.told(what, cure, "shards are packed without them"))
 
 
 def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
@@ -151,7 +162,7 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
                 beside.add(os.fsencode(name), os.path.splitext(name)[1].lower(), os.path.getsize(listing.path / name))  # noqa: PTH122, PTH202
         beside.end(os.fsencode(below), ())
     seen = Seen(os.fspath(path), beside, "folder", ImagesOnDisk(root, ["", *splits, *others]))
-    masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if _MASKS.fullmatch(folder)}
+    masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if MASKS.fullmatch(folder)}
     if error := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
         raise AnnotatedError(error)
 
@@ -236,8 +247,23 @@ def _format_of(suffix: str, head: bytes) -> str:
 
 
 def _pair_formats(seen: Seen) -> dict[str, str]:
-    """Suffix of files that are named as an image next to them -> their format."""
-    return {suffix: _format_of(suffix, seen.images.head(file)) for suffix, (file, _) in seen.beside.pairs.items()}
+    """Suffix of files that are named as images next to them, and may be their labels -> their format. Others are a
+    line: they are few, or the folders give the images classes."""
+    formats, few = dict[str, str](), list[str]()
+    for suffix, (file, image) in seen.beside.pairs.items():
+        head, (named, files) = seen.images.head(file), seen.beside.named[suffix]
+        if is_of_camera(head):
+            continue
+        form = _format_of(suffix, head)
+        if seen.are_many(named, files) and (form or not seen.labeled):
+            formats[suffix] = form
+        else:
+            example = f"{plain(text_of(file))} for {plain(text_of(image))}"
+            few.append(
+                f"{count(named, f'{suffix} file')} with the name of an image, left out: {example}; {_FILES_PAGE}"
+            )
+    seen.lines[:] = few
+    return formats
 
 
 def _pairs(seen: Seen) -> str:
@@ -252,7 +278,7 @@ def _pairs(seen: Seen) -> str:
     what = f"{plain(text_of(file))} for the image {plain(text_of(image))}"
     what += f" (also {listed(others, 5)})" if others else ""
     lost = "; that loses the folders' classes" if seen.labeled else ""
-    cure = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
+    cure = _FILES_PAGE
     match formats[suffix]:
         case "pickle":
             cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
@@ -279,7 +305,13 @@ def _apart(seen: Seen) -> str:
             images += islice(chain(seen.images.paths(stem, True), seen.images.paths(stem, False)), 1)
         if len(images) < 2 or 2 * len(images) < len(names):
             continue
-        beside, form = images[0].rpartition("/")[0], _format_of(suffix, seen.images.head(folder + names[0]))
+        head = seen.images.head(folder + names[0])
+        if is_of_camera(head):
+            continue
+        beside, form = images[0].rpartition("/")[0], _format_of(suffix, head)
+        if seen.labeled and not form:
+            seen.lines.append(f"{suffix} files with the names of images, left out: {plain(text_of(folder + names[0]))}")
+            continue
         cure = _LISTING
         if form == "voc":
             cure = _voc_cure(seen)
@@ -302,30 +334,55 @@ def _voc_cure(seen: Seen) -> str:
 
 
 def _singles(seen: Seen) -> str:
-    """Where folders give the images classes, CVAT's files count only."""
-    tried = 0
+    """The error for a list or a file of arrays that may have the labels of all images. Where folders give the images
+    classes, it is a line, except for CVAT's."""
+    tried, images, lists = 0, sum(seen.filled.values()), list[str]()
     for file in seen.beside.singles[:_MOST_TRIED]:
-        head = seen.images.head(file)
+        head, name = seen.images.head(file), plain(text_of(file))
         of_cvat = b"<annotations" in head and b"<image " in head
-        if seen.labeled and not of_cvat:
-            continue
-        words = [text_of(match[0]) for match in islice(_NAMED.finditer(head), _MOST_SHOWN)]
+        words = [*dict.fromkeys(text_of(match[0]) for match in islice(_NAMED.finditer(head), _MOST_NAMED))]
         tried += bool(words)
         if tried > _MOST_LISTS:
             break
-        image = next((image for word in words for image in seen.images.paths(word, False)), None)
+        image = next((image for word in words[:_MOST_SHOWN] for image in seen.images.paths(word, False)), None)
+        cure, what = "", f"{name}, which names its images"
         if image is None:
-            continue
-        cure = _LISTING
-        if of_cvat:
+            rows = _rows(file, head)
+            if seen.labeled:
+                lists += [name] if rows == images >= _FEW else []
+            elif rows is None or rows == images >= _FEW:
+                what = f"{name}, which may have a row for each image" if rows else f"the array file {name}"
+                cure = _TABLE_PAGE
+        elif of_cvat:
             holds, beside = os.fsencode(image).rpartition(b"/")[0], folder_of(file)
             options = [] if holds in (beside[:-1], beside + b"images") else ["--images", seen.below(holds)]
             cure = f"{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
-        elif file.endswith(b".txt"):
-            cure = list_cure(seen, file)
+        elif len(words) >= min(_MOST_NAMED, images / 2):
+            if seen.labeled:
+                lists.append(name)
+                continue
+            cure = list_cure(seen, file) or _LISTING
         if cure:
-            return seen.told(f"{plain(text_of(file))}, which names its images", seen.unpacked(cure))
+            return seen.told(what, seen.unpacked(cure))
+    if lists:
+        what = count(len(lists), "file")
+        seen.lines.append(f"{what} that may describe the images, left out: {listed(lists, _MOST_SHOWN)}")
     return ""
+
+
+def _rows(file: bytes, head: bytes) -> int | None:
+    """The rows of a list or a file of arrays, by its beginning; None for arrays of which only their reader knows it."""
+    shape = re.search(rb"'shape': \((\d+)", head[:_MOST_LISTED]) if re.match(rb"\x93NUMPY|PK\x03\x04", head) else None
+    if shape:
+        return int(shape[1])
+    if _ARRAYS.match(head):
+        return None
+    if len(head) >= HEAD or b"\0" in head or text_of(file).rpartition("/")[2].partition(".")[0].lower() in NEVER:
+        return 0
+    with suppress(ValueError, RecursionError):
+        values = json.loads(head)
+        return len(values) if isinstance(values, list | dict) else 0
+    return sum(map(bool, map(bytes.strip, head.splitlines())))
 
 
 def _top(folder: bytes) -> str:
@@ -339,7 +396,7 @@ def _tops(filled: Collection[bytes]) -> set[str]:
 
 def _first_files(part: FolderPart, name: str) -> list[bytes]:
     """The paths of some files of a first-level folder."""
-    inside = [k for k, folder in enumerate(part.folders) if folder.startswith(os.fsencode(name) + b"/")]
+    inside = [k for k, folder in enumerate(part.folders) if _top(folder) == name]
     return [part.path(i) for i in np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()]
 
 
@@ -350,10 +407,10 @@ def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[
     images that count, such as splits; "" stands for images in none.
     """
     for name, masks in folders.items():
-        match, pairs = _MASKS.fullmatch(name), list[tuple[str, str]]()
+        match, pairs = MASKS.fullmatch(name), list[tuple[str, str]]()
         for mask in masks:
             stem = mask.rpartition(b"/")[2].rpartition(b".")[0]
-            stems = dict.fromkeys([stem, _OF_MASK.sub(b"", stem)])
+            stems = dict.fromkeys([stem, stem[: len(stem) - len(ending(stem))]])
             for image in (image for one in stems for image in seen.images.paths(os.fsdecode(one), True)):
                 top = image.partition("/")[0] if "/" in image else ""
                 if match and top in tops and top != name and _may_have(match["of"], top, {name, *tops} - {""}):
@@ -378,17 +435,24 @@ def _of_partner(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> str:
 
 
 def _look_alikes(seen: Seen, part: FolderPart) -> str:
-    """The error for two folders, such as noisy and clean, whose images have the same names; "" where there are none."""
+    """The error for two folders, such as noisy and clean, or pics and pics_fg, whose images have the same names; ""
+    where there are none."""
     tops = sorted(_tops(seen.filled))
-    for first, second in (tops, tops[::-1]) if len(tops) == 2 and not seen.in_archive else ():
-        if _FIRST.fullmatch(first) and _SECOND.fullmatch(second):
-            files = [text_of(one) for one in _first_files(part, second)]
-            stems = {one: one.rpartition("/")[2].rpartition(".")[0] for one in files}
-            found = [(one, image) for one in files for image in seen.images.paths(stems[one], True) if image != one]
-            pairs = [pair for pair in found if pair[1].startswith(f"{first}/") and _same_below(*pair)]
-            if len(pairs) == len(files) > 0:
-                cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
-                return _of_partner(seen, pairs[0], second, cure)
+    if len(tops) != 2 or seen.in_archive:
+        return ""
+    held = {top: sum(n for name, n in seen.filled.items() if _top(name) == top) for top in tops}
+    for first, second in (tops, tops[::-1]):
+        files = [text_of(one) for one in _first_files(part, second)]
+        stems = {one: one.rpartition("/")[2].rpartition(".")[0] for one in files}
+        pairs = [(one, image) for one in files for image in seen.images.paths(stems[one], True) if image != one]
+        pairs = [pair for pair in pairs if pair[1].startswith(f"{first}/") and _same_below(*pair)]
+        # Classes may be numbered alike, and hardly ever are of another format each and called after one another.
+        named = FIRST.fullmatch(first) and SECOND.fullmatch(second)
+        ends = [{path.rpartition(".")[2].lower() for path in paths} for paths in zip(*pairs, strict=True)]
+        other = held[first] == held[second] and second.startswith(first) and ends and not ends[0] & ends[1]
+        if len(pairs) == len(files) > 0 and (named or other):
+            cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
+            return _of_partner(seen, pairs[0], second, cure)
     return ""
 
 
@@ -410,7 +474,7 @@ def _may_have(masks_of: str | None, top: str, tops: Collection[str]) -> bool:
 
     Where files are numbered in each class, those of a class called shipping_labels have the names of all others.
     """
-    if _MASKS.fullmatch(top):
+    if MASKS.fullmatch(top):
         return False
     if masks_of is None or len(tops) <= 2 or is_container(top):
         return True

@@ -28,12 +28,12 @@ def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
 
 
 def list_cure(seen: Seen, file: bytes) -> str:
-    """What to do with a list of images; "" where its first line is not an image and what belongs to it."""
+    """What to do with a list of images; "" where its first line does not begin with one."""
     words = re.split(r"[\t ]", text_of(seen.images.head(file).lstrip().partition(b"\n")[0]).strip())
-    if len(words) < 2 or next(seen.images.paths(words[0], False), None) is None:
+    if next(seen.images.paths(words[0], False), None) is None:
         return ""
     if not seen.in_archive and _listing(seen.below(file)) is not None:
-        return f"{command(seen.below(file))} packs its labels"
+        return f"{command(seen.below(file))} packs {'its labels' if len(words) > 1 else 'the images that it lists'}"
     return "see docs/how-to/pack-a-listing.md#plain-lists"
 
 
