@@ -76,7 +76,8 @@ class SourceKeywords(TypedDict, total=False):
         of the sample, "flow" or "disparity" for one whose values are distances in pixels, "mask" for labels of its
         pixels, "array" for what has its height and width and is no image; "xyxy", "xywh" or "yolo" for boxes; or
         (dtype, shape). HDF5 and files of arrays: "image", "flow", "disparity", "mask" and "array". WebDataset: the
-        members to store as fields: ["txt", "width=json.width"].
+        members to store as fields: ["txt", "width=json.width"]. LMDB: "boxes=txt:yolo", keys whose values are float64
+        rows of boxes.
     key_pattern: fields in the paths of a folder, an archive, a listing or videos, as "{person}/{label}_{n:d}.jpg".
     path_column: of a listing, the column of paths, or how columns make them, "{id}_{start:06d}.mp4".
     key_column: of a listing, Parquet, HDF5 or `.npz` file, the column of keys.

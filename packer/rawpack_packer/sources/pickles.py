@@ -33,7 +33,7 @@ class BadPickleError(ValueError):
 
 
 @dataclass(eq=False)
-class _Call:
+class _Import:
     """What a pickle would import, its arguments if it is called, and the state that the result is given."""
 
     name: str
@@ -73,7 +73,7 @@ def read_pickle(data: bytes) -> Any:
 
 
 def _follow(name: str, arg: Any, stack: list[Any], memo: dict[int, Any]) -> None:
-    """Follow one instruction. Raises BadPickleError, and as `_Call.value`."""
+    """Follow one instruction. Raises BadPickleError, and as `_Import.value`."""
     match name:
         case "PROTO" | "FRAME" | "STOP":
             pass
@@ -108,10 +108,10 @@ def _follow(name: str, arg: Any, stack: list[Any], memo: dict[int, Any]) -> None
             if called != _ENCODE and not _CORE.fullmatch(called):
                 shown = called.replace(" ", ".")[:100]
                 raise BadPickleError(f"it would import {shown!r}, and only arrays and plain values are read")
-            stack.append(_Call(called))
+            stack.append(_Import(called))
         case "REDUCE":
             args = stack.pop()
-            stack.append(_Call(stack.pop().name, args))
+            stack.append(_Import(stack.pop().name, args))
         case "BUILD":
             state = stack.pop()
             stack[-1].state = state
@@ -121,18 +121,18 @@ def _follow(name: str, arg: Any, stack: list[Any], memo: dict[int, Any]) -> None
 
 def _plain(value: Any, depth: int) -> Any:
     """A value with the results of its calls, which are an image or a label: in lists and tuples of two at most."""
-    if isinstance(value, _Call):
+    if isinstance(value, _Import):
         return value.value()
     if isinstance(value, list | tuple) and len(value) <= 2 and depth:
         return type(value)([_plain(item, depth - 1) for item in value])
     return value
 
 
-def _array(data: Any, dtype: _Call, shape: tuple[int, ...]) -> Any:
-    """An array of numbers. Raises as `_Call.value`."""
+def _array(data: Any, dtype: _Import, shape: tuple[int, ...]) -> Any:
+    """An array of numbers. Raises as `_Import.value`."""
     form: Any = dtype.args[0]
     order: Any = dtype.state[1] if dtype.state else "="
     if not isinstance(form, str) or not _FORM.fullmatch(form) or order not in ("<", ">", "=", "|"):
         raise BadPickleError("it contains an array of what are not numbers")
-    data = data.value() if isinstance(data, _Call) else data
+    data = data.value() if isinstance(data, _Import) else data
     return np.frombuffer(data, np.dtype(form).newbyteorder(order)).reshape(shape)

@@ -101,7 +101,7 @@ class _Pixels:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _LmdbOptions:
     """What the user says of keys and values."""
 
     boxes: Mapping[bytes, str]
@@ -111,7 +111,7 @@ class _Wanted:
     """How `--array` has the pixels."""
 
     @classmethod
-    def of(cls, array: Arrays, fields: Fields) -> _Wanted:
+    def of(cls, array: Arrays, fields: Fields) -> _LmdbOptions:
         """Raises UsageError."""
         boxes, pixels, said = dict[bytes, str](), None, None
         for word in words_of(fields):
@@ -184,7 +184,7 @@ class LmdbSource(TableSource):
         Raises UsageError where it is no LMDB file, is damaged, or is of no known scheme.
         """
         where = Path(path).absolute()
-        root, wanted = plain(os.fsencode(where)), _Wanted.of(array, fields)
+        root, wanted = plain(os.fsencode(where)), _LmdbOptions.of(array, fields)
         try:
             with reading(root):
                 files, found, samples, layout = _look_through(where, root, wanted, progress)
@@ -211,7 +211,7 @@ class LmdbSource(TableSource):
 
 
 def _look_through(
-    where: Path, root: str, wanted: _Wanted, progress: Scanning, *, again: bool = True
+    where: Path, root: str, wanted: _LmdbOptions, progress: Scanning, *, again: bool = True
 ) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
     """The file, all of its entries, those that are samples, and their layout. again: read it once more where it was
     written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
@@ -235,7 +235,7 @@ def _look_through(
 class _LmdbEntries:
     """The entries of a database, as few objects as possible: there may be many millions."""
 
-    def __init__(self, wanted: _Wanted) -> None:
+    def __init__(self, wanted: _LmdbOptions) -> None:
         self._wanted, self._end_of = wanted, wanted.sides
         self.offsets, self.sizes = array("q"), array("q")
         self.used = 0

@@ -121,7 +121,7 @@ class TableSource(BaseSource):
         return self._all.pick(rows)
 
     def column(self, name: str, /) -> Column | None:
-        """See `HasColumns`: texts and whole numbers that are in a local file are read."""
+        """Texts and whole numbers that are in a local file are read."""
         column, kind = self._all.columns.get(name), self.info.fields.get(name)
         whole = kind is not None and not kind.shape and not kind.dtype.startswith("float")
         if column is None or isinstance(column, Texts | Numbers | Files) or not (whole and self.info.paths):
