@@ -312,7 +312,7 @@ SOURCE: tuple[Option, ...] = (
         short="How deep the class folders are",
         help="How deep below SRC the folders are that are classes, of images or videos: 1 for SRC/cat/0.jpg, 2 for "
         "SRC/animals/cat/0.jpg.",
-        default="1; deeper where a single folder holds several", annotation="int",
+        default="1; deeper where a single folder contains several", annotation="int",
         doc="of a folder, an archive or videos, how deep below the source the class folders are: 2 takes `cat` of "
         "`animals/cat/0.jpg`.",
     ),
