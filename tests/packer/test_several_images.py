@@ -627,7 +627,7 @@ def test_listed_videos_have_no_further_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["target:image", "target:float32"])
-@pytest.mark.parametrize("kind", ["lmdb", "recordio", "video", "yolo", "coco", "voc"])
+@pytest.mark.parametrize("kind", ["recordio", "video", "yolo", "coco", "voc"])
 def test_sources_without_the_word_refuse_it_as_any_other(kind: str, word: str, tmp_path: Path) -> None:
     """The sentence is the one that other words get."""
     from make_source_docs import FURTHER

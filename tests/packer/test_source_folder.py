@@ -239,7 +239,6 @@ def test_keys_do_not_depend_on_the_locale(tmp_path: Path) -> None:
 def expected_of(root: bytes) -> tuple[list[bytes], list[int], list[bytes]]:
     """Paths, labels and class names by os.walk and one sort of split paths."""
     image_suffixes = (b".jpg", b".jpeg", b".png")
-    classes = sorted(e.name for e in os.scandir(root) if e.is_dir() and not e.name.startswith(b"."))
     paths = []
     for folder, folders, files in os.walk(root, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(b".")]
@@ -251,8 +250,15 @@ def expected_of(root: bytes) -> tuple[list[bytes], list[int], list[bytes]]:
             if is_image and stem and not name.startswith(b"."):
                 paths.append(path[len(root) + 1 :])
     paths.sort(key=lambda path: path.split(b"/"))
+    folders_of = [path.split(b"/")[:-1] for path in paths]
+    common: list[bytes] = os.path.commonprefix(folders_of)
+    several = len({names[len(common)] for names in folders_of if len(names) > len(common)}) > 1
+    inside = b"".join(name + b"/" for name in common) if several else b""
+    top = root + b"/" + inside
+    classes = sorted(e.name for e in os.scandir(top) if e.is_dir() and not e.name.startswith(b"."))
     number = {name: i for i, name in enumerate(classes)}
-    return paths, [number.get(path.split(b"/")[0], -1) if b"/" in path else -1 for path in paths], classes
+    first_folders = [path.removeprefix(inside).split(b"/")[:-1] for path in paths]
+    return paths, [number[names[0]] if names else -1 for names in first_folders], classes
 
 
 odd_characters = st.sampled_from("ab.-_ ~A0é中\n\u00a0\U0001f993\uffff\ue000")

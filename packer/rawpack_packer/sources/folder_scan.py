@@ -266,13 +266,14 @@ class FolderScan:
         """Number the class folders: those of the depth that the user names; otherwise the first-level ones, unless all
         images are in one of these, and in two or more folders in that."""
         paths = [folder.split(b"/")[:-1] for folder in self._folders]
-        filled = [paths[k] for k in np.unique(np.asarray(self._folder_of)).tolist() if paths[k]]
+        filled = [paths[k] for k in np.unique(np.asarray(self._folder_of)).tolist()]
         shared = [names[0] for names in takewhile(lambda names: len({*names}) == 1, zip(*filled, strict=False))]
         depth = self._said.depth
         if depth is None:
             inner = {path[len(shared)] for path in filled if len(path) > len(shared)}
             depth = len(shared) + 1 if shared and len(inner) > 1 else 1
             self.inside = b"".join(name + b"/" for name in shared[: depth - 1])
+            paths = [path if path[: depth - 1] == shared[: depth - 1] else [] for path in paths]
             self._doubt_depth(filled, depth)
         elif self.samples and all(len(path) < depth for path in filled):
             raise UsageError(f"{opt.label_depth(depth)}: no folder of {self.wanted.noun}s is that deep in the source")
