@@ -251,7 +251,7 @@ def expected_of(root: bytes) -> tuple[list[bytes], list[int], list[bytes]]:
                 paths.append(path[len(root) + 1 :])
     paths.sort(key=lambda path: path.split(b"/"))
     folders_of = [path.split(b"/")[:-1] for path in paths]
-    common: list[bytes] = os.path.commonprefix(folders_of)
+    common: list[bytes] = os.path.commonprefix(folders_of)  # noqa: RUF071 - of lists, name by name
     several = len({names[len(common)] for names in folders_of if len(names) > len(common)}) > 1
     inside = b"".join(name + b"/" for name in common) if several else b""
     top = root + b"/" + inside
