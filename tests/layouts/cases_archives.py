@@ -54,6 +54,18 @@ def _folder_called_tar(root: Path) -> None:
 _NPZ = npz(a=np.arange(3))
 
 CASES = (
+    *(
+        Case(
+            f"numbered shards of which {which}",
+            "shards",
+            {f"shards/bee-{n:04}.tar": shard(n, ("jpg", image(".jpg")), ("cls", "1")) for n in numbers},
+        )
+        for which, numbers in (
+            ("the third is missing", (0, 1, 3)),
+            ("the first ones are there", (0, 1, 2)),
+            ("years are the numbers", (2019, 2021, 2022)),
+        )
+    ),
     Case("a zip", "photos.zip", {"photos.zip": zipped(CLASSES)}),
     Case("a zip of a folder", "photos.zip", {"photos.zip": zipped(INSIDE)}),
     Case("the folder in a zip", "photos.zip/photos", {"photos.zip": zipped(INSIDE)}),

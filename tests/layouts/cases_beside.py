@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +67,16 @@ def parquet(columns: Mapping[str, Any], about: Mapping[str, Any] | None = None) 
 
 def beside(data: bytes | str, suffix: str) -> Files:
     return {**TWO, **{f"photos/{n}{suffix}": data for n in (0, 1)}}
+
+
+_LIST = "path,kind\n0.jpg,a\n1.jpg,b\n2.jpg,a\n"
+
+
+def _zipped(text: str, method: int) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr(zipfile.ZipInfo("kinds.csv"), text, method)
+    return file.getvalue()
 
 
 def partners(*patterns: str) -> Files:
@@ -319,5 +332,29 @@ CASES = (
     Case("a pattern of pairs that are not there", "photos", partners("{0,1}.png"), {"images": ("r=*_r.png",)}),
     Case("partners in two folders, of two formats", "photos", partners("view/{0,1}.jpg", "view_alpha/{0,1}.png")),
     Case("two classes of two formats", "photos", partners("mugs/{0,1}.png", "cups/{0,1}.jpg")),
+    *(
+        Case(f"a list of the images that is {how}", "photos", {**images("photos/{0,1,2}.jpg"), f"photos/{name}": data})
+        for how, name, data in (
+            ("gzipped", "kinds.csv.gz", gzip.compress(_LIST.encode(), mtime=0)),
+            ("packed by bzip2", "kinds.bz2", bz2.compress(_LIST.encode())),
+            ("in UTF-16", "kinds.lst", _LIST.encode("utf-16")),
+            ("in a ZIP file", "kinds.zip", _zipped(_LIST, zipfile.ZIP_STORED)),
+            ("in a packed ZIP file", "kinds.xlsx", _zipped(_LIST, zipfile.ZIP_DEFLATED)),
+        )
+    ),
+    *(
+        Case(f"no list of labels: {name}", "photos", {**images("photos/{0,1,2}.jpg"), f"photos/{name}": text})
+        for name, text in (
+            ("SHA256SUMS", "".join(f"{n:064x}  {n}.jpg\n" for n in range(3))),
+            ("md5.txt", "".join(f"MD5 ({n}.jpg) = {n:032x}\n" for n in range(3))),
+            ("fetch.sh", "#!/bin/sh\ncd photos\nwget x\n"),
+            ("load.py", "import os\nimport sys\nprint(1)\n"),
+            ("Makefile", "a:\n\tb\nc:\n"),
+            ("paper.bib", "@misc{x,\ntitle={y}\n}\n"),
+            ("index.html", "".join(f'<img src="{n}.jpg">\n' for n in range(3))),
+        )
+    ),
+    Case("pairs, and images without a partner", "photos", partners("{0,1,2,3,4,5}.jpg", "{0,1,2}.png")),
+    Case("masks that are JPEG files", "photos", partners("{0,1,2}.jpg", "{0,1,2}_mask.jpg")),
     Case("an image that is beside nothing", "photos", {"photos/0.jpg": image(".jpg"), "photos/9.txt": "a note"}),
 )

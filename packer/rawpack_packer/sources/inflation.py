@@ -3,9 +3,15 @@ out, never with what a file states."""
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
+import re
 import sys
+import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 MAX_INFLATION = 1 << 12
@@ -14,6 +20,12 @@ _UNCHECKED = 1 << 28
 """Bytes up to which any ratio is accepted: they fit into the memory of any machine."""
 _SNAPPY = 22
 """The same ratio of snappy, whose blocks say their length first: the longest copy, 64 bytes, takes 3."""
+_MEMBER = re.compile(
+    rb"PK\x03\x04.{4}(?P<packed>[\x00\x08])\x00.{8}(?P<size>.{4}).{4}(?P<length>..)(?P<extra>..)"
+    rb"(?=(?P<name>[^\x00-\x1f]{1,250}?(\.npy|\.pkl|(?=[\x00-\x1f])|$)|))",
+    re.DOTALL,
+)
+"""The header of a member of a ZIP file, without its name; `name` ends where those of arrays do."""
 _PIECE, _BATCH_BYTES = 1 << 20, 8 << 20
 
 
@@ -51,6 +63,32 @@ def parquet_batches(file: Any, size: int, most: int, **which: Any) -> Iterator[A
         yield batch
         rows = max(1, min(most, 4 * rows, _BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
         file.reader.set_batch_size(rows)
+
+
+def readable(head: bytes, most: int = 1 << 18) -> bytes:
+    """The beginning of a text, of at most `most` bytes, where `head` is that of a text that is compressed, in UTF-16,
+    or in the members of a ZIP file, such as a sheet of Excel; `head` itself where it is none of these, or a file of
+    arrays."""
+    with suppress(zlib.error, OSError, lzma.LZMAError, EOFError):
+        if head.startswith(b"\x1f\x8b"):
+            return zlib.decompressobj(31).decompress(head, most)
+        if head.startswith(b"BZh"):
+            return bz2.BZ2Decompressor().decompress(head, most)
+        if head.startswith(b"\xfd7zXZ\0"):
+            return lzma.LZMADecompressor().decompress(head, most)
+    if head.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
+        return head.decode("utf-16", "replace").encode()
+    text, members = b"", [*_MEMBER.finditer(head)]
+    if any(member["name"].endswith((b".npy", b".pkl")) for member in members):
+        return head
+    for member in members:
+        size, name, extra = (int.from_bytes(member[key], "little") for key in ("size", "length", "extra"))
+        data = head[member.end() + name + extra :]
+        with suppress(zlib.error):
+            is_packed, left = member["packed"] == b"\x08", most - len(text)
+            text += zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, left) if is_packed and left > 0 else b""
+            text += data[: min(size, max(left, 0))] if not is_packed else b""
+    return text or head
 
 
 class Inflated:

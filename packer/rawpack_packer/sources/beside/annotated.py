@@ -51,6 +51,7 @@ from rawpack_packer.sources.beside import (
 from rawpack_packer.sources.beside.tables import list_cure, tables_beside
 from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, twins_in
 from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.inflation import readable
 from rawpack_packer.sources.look.listing import HEAD, Listing
 from rawpack_packer.sources.pairs import ending
 from rawpack_packer.text import count, listed, plain
@@ -71,6 +72,10 @@ _ARRAYS = re.compile(
     rb"MATLAB 5\.0|\x89HDF\r\n|\x80[\x02-\x05][^\x00]|PK\x03\x04.{26}[^\x00]{0,200}(\.npy|/data\.pkl)", re.DOTALL
 )
 """How files of arrays begin, of which only their readers know how many rows they have."""
+_CHECKSUMS = re.compile(rb"\\?[0-9a-fA-F]{32,128} [ *]\S|(MD5|SHA\d+) \(")
+"""How the files of md5sum and the like begin."""
+_PROGRAM = re.compile(rb"(^|/)(make|docker)file$|\.(py|ipynb|sh|bash|bat|ps1|m|r|js|css|html?|tex|bib)$")
+"""Suffixes of programs, pages and references: their lines are no rows, and where they name images, that is a line."""
 _MOST_LISTS = 16
 """Files with names of images, of which none need be here: each look goes through all names."""
 _CAPTIONS, _WITH_BOXES = "captions_", "instances_"
@@ -338,7 +343,10 @@ def _singles(seen: Seen) -> str:
     classes, it is a line, except for CVAT's."""
     tried, images, lists = 0, sum(seen.filled.values()), list[str]()
     for file in seen.beside.singles[:_MOST_TRIED]:
-        head, name = seen.images.head(file), plain(text_of(file))
+        head, name = readable(seen.images.head(file)), plain(text_of(file))
+        if _CHECKSUMS.match(head):
+            continue
+        labeled = seen.labeled or bool(_PROGRAM.search(file.lower()) or head.startswith(b"#!"))
         of_cvat = b"<annotations" in head and b"<image " in head
         words = [*dict.fromkeys(text_of(match[0]) for match in islice(_NAMED.finditer(head), _MOST_NAMED))]
         tried += bool(words)
@@ -348,8 +356,8 @@ def _singles(seen: Seen) -> str:
         cure, what = "", f"{name}, which names its images"
         if image is None:
             rows = _rows(file, head)
-            if seen.labeled:
-                lists += [name] if rows == images >= _FEW else []
+            if labeled:
+                lists += [name] if seen.labeled and rows == images >= _FEW else []
             elif rows is None or rows == images >= _FEW:
                 what = f"{name}, which may have a row for each image" if rows else f"the array file {name}"
                 cure = _TABLE_PAGE
@@ -358,7 +366,7 @@ def _singles(seen: Seen) -> str:
             options = [] if holds in (beside[:-1], beside + b"images") else ["--images", seen.below(holds)]
             cure = f"{command(*options, seen.below(file))} packs CVAT's boxes and polygons"
         elif len(words) >= min(_MOST_NAMED, images / 2):
-            if seen.labeled:
+            if labeled:
                 lists.append(name)
                 continue
             cure = list_cure(seen, file) or _LISTING

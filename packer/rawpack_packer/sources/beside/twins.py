@@ -114,16 +114,21 @@ def _cure(seen: Seen, twins: Twins, found: Sequence[tuple[bytes, Twins]], every:
     words = {one.word for _, one in found}
     tail = (twins.word + min(ends)).lower().encode()
     fit = sum(name.lower().endswith(tail) for name in every)
-    if seen.in_archive or len(ends) > 1 or len(words) > 1 or fit > sum(len(one.pairs) for _, one in found):
+    shared = sum(len(one.pairs) for _, one in found)
+    alone = len(every) - 2 * shared if len(every) == sum(seen.filled.values()) else 0
+    if seen.in_archive or len(ends) > 1 or len(words) > 1 or fit > shared or alone > 2 * shared:
         return "see docs/how-to/pack-several-images.md#pairs-in-one-folder"
     word = twins.word.strip(" _.-")
     folder, partner = found[0][0], found[0][1].pairs[0][1]
-    # A PNG file says in its header whether it is gray or of a palette.
-    flat = re.match(rb"\x89PNG.{21}[\x00\x03]", seen.images.head(folder + partner), re.DOTALL)
-    is_mask = "depth" not in word.lower() and bool(MASKS.fullmatch(word) if word else flat)
+    head = seen.images.head(folder + partner)
+    # A mask is a PNG file, which says in its header whether it is gray or of a palette.
+    flat = re.match(rb"\x89PNG.{21}[\x00\x03]", head, re.DOTALL)
+    is_mask = "depth" not in word.lower() and bool(head[1:4] == b"PNG" and MASKS.fullmatch(word) if word else flat)
     name = "mask" if is_mask else word.lower() if re.fullmatch(r"[A-Za-z]\w*", word, re.ASCII) else "target"
     options = ("--images", f"{name}=*{twins.word}{min(ends)}", *(("--field", "mask:mask") if is_mask else ()))
-    return f"{command(*options, seen.path)} packs each image with its {'mask' if is_mask else 'partner'}"
+    options += ("--max-rejects", str(alone)) if alone else ()
+    rest = f" and rejects the {alone:,} without" if alone else ""
+    return f"{command(*options, seen.path)} packs each image with its {'mask' if is_mask else 'partner'}{rest}"
 
 
 def _in_order(one: bytes, other: bytes) -> tuple[bytes, bytes]:

@@ -241,6 +241,8 @@ def decoded(data: bytes, kind: type[T], where: str, writer: str, *, lines: bool 
 
 _SHARD = re.compile(r"(?<![0-9])([0-9]+)([-_. ]?of[-_. ]?)([0-9]+)(?![0-9])", re.IGNORECASE)
 """The number of a file and how many there are, in its name."""
+_NUMBER = re.compile(r"(?<![0-9])([0-9]{3,})(?![0-9])(?!.*[0-9]{3})")
+"""The last number of a file in its name, with the zeros before it."""
 _HASH = re.compile(r"-[0-9a-f]{4,}(?=\.|$)")
 """At the end of names on the Hub: another one for each file."""
 
@@ -253,6 +255,7 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
         for match in islice(_SHARD.finditer(name, name.rfind("/") + 1), 1):
             begin, end = name[: match.start()], name[match.end(1) : match.end()] + _HASH.sub("", name[match.end() :])
             sets.setdefault((begin, end, int(match[3]), match[3]), {})[int(match[1])] = match[1]
+    sets |= _sets_with_gaps(names) if not sets else {}
     there, lost = list[str](), list[str]()
     for (begin, end, total, _), numbers in sets.items():
         width, first = max(map(len, numbers.values())), int(total in numbers)
@@ -273,6 +276,20 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
             f"{where} has no {plain(shown(lost[0].rpartition('/')[2]))}{more}, which the names of the other files "
             f"count: copy what is missing too; {command('::'.join(map(shown, [*there, *others])))} packs what is there"
         )
+
+
+def _sets_with_gaps(names: Sequence[str]) -> dict[tuple[str, str, int, str], dict[int, str]]:
+    """Sets of files, as `check_whole` has them, that begin at 0 or 1 and lack fewer numbers than they have: a download
+    that was cut off has no gap, and years or other names begin at more."""
+    sets, whole = dict[tuple[str, str], dict[int, str]](), dict[tuple[str, str, int, str], dict[int, str]]()
+    for name in names:
+        if match := _NUMBER.search(name, name.rfind("/") + 1):
+            sets.setdefault((name[: match.start()], name[match.end() :]), {})[int(match[1])] = match[1]
+    for (begin, end), numbers in sets.items():
+        least, greatest = min(numbers), max(numbers)
+        if least < 2 and len({*map(len, numbers.values())}) == 1 and greatest - least < 2 * len(numbers) - 1:
+            whole[begin, end, greatest + 1 - least, ""] = numbers
+    return whole
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
