@@ -396,17 +396,19 @@ def test_what_is_above_splits_stops_the_splits(archived: bool, tmp_path: Path) -
 
 
 def test_boxes_of_splits_stop_the_splits(tmp_path: Path) -> None:
-    """`--splits` of COCO's folder, or of Roboflow's, does not pack images without their boxes."""
+    """`--splits` of COCO's folder, or of Roboflow's, packs images with their boxes, or stops where a split has none."""
     own = images("train2017/0.jpg", "val2017/1.jpg") | {"annotations/instances_val2017.json": coco("1.jpg")}
     write(tmp_path / "coco", own)
     write(tmp_path / "robo", images("train/0.jpg", "valid/1.jpg"))
     for split, name in (("train", "0.jpg"), ("valid", "1.jpg")):
         write(tmp_path / "robo", {f"{split}/_annotations.coco.json": coco(name)})
-    for root, splits in (("coco", "train2017,val2017"), ("robo", "train,valid")):
-        ran = run_here("pack", *SMALL, "--splits", splits, tmp_path / root, tmp_path / "sets")
-        assert (ran.code, ran.out) == (2, "")
-        assert "COCO's JSON" in ran.err
-        assert not (tmp_path / "sets").exists()
+    ran = run_here("pack", *SMALL, "--splits", "train2017,val2017", tmp_path / "coco", tmp_path / "sets")
+    assert (ran.code, ran.out) == (2, "")
+    assert "COCO's JSON" in ran.err
+    assert not (tmp_path / "sets").exists()
+    ran = run_here("pack", *SMALL, "--splits", "train,valid", tmp_path / "robo", tmp_path / "sets")
+    assert ran.code == 0, ran.err
+    assert all("boxes" in Reader(tmp_path / "sets" / split).fields for split in ("train", "valid"))
 
 
 @pytest.mark.parametrize(

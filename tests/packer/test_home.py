@@ -25,7 +25,7 @@ NO_PATHS = {
     "engine_timeout",
     "episodes", "every", "fast", "field", "fields", "fit", "format", "fps", "frame_step", "group_by", "holdout", "host",
     "image",
-    "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels", "key_column", "key_pattern", "keys",
+    "image_column", "image_size", "interpolation", "jpeg_tables", "keep_labels", "label_depth", "key_column", "key_pattern", "keys",
     "kind", "label_column", "length",
     "limit", "max_frames", "max_pixels", "max_rejects", "memory", "names", "numbered", "other_libraries",
     "options", "path_column", "per_class", "port",

@@ -102,7 +102,7 @@ def test_what_each_check_finds_is_what_the_page_says(photos: Path, tmp_path: Pat
             data[:at] + bytes((len(data) - at) // 2) + data[at + (len(data) - at) // 2 :]
         )
         (source / f"{i:02} cut.jpg").write_bytes(data[:at])
-    limits = ("--workers", 0, "--max-rejects", "100%", "--quiet", *AS_THEY_ARE)
+    limits = ("--workers", 0, "--source", "folder", "--max-rejects", "100%", "--quiet", *AS_THEY_ARE)
     found = {}
     for check in ("structure", "decode"):
         assert run_here("pack", *limits, "--check", check, source, tmp_path / check).code == 0

@@ -233,7 +233,7 @@ def test_a_folder_that_holds_all_classes_is_no_class(source: str, data: Callable
     assert ran.code == 0, ran.err
     assert held(Path("all")) == {"images/001.A/0.jpg": ("001.A",), "images/002.B/1.jpg": ("002.B",)}
     for depth, classes in ((1, {"images"}), (2, {"001.A", "002.B"})):
-        assert f"--label-depth {depth}" in open_source(source).info.problems[0]
+        assert f"--label-depth {depth}" in str(open_source(source).info)
         assert not open_source(source, label_depth=depth).info.doubts
         ran_deep = run_here("pack", *SMALL, "--strict", "--label-depth", depth, source, f"deep{depth}")
         assert ran_deep.code == 0, ran_deep.err

@@ -171,7 +171,7 @@ def read(photos: Path, folder: Path) -> None:
 
 KINDS: dict[str, tuple[Callable[[Path, Path], None], str]] = {
     "scan of videos": (scan_videos, "rawpack_packer.sources.video.scan:make_index"),
-    "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_choose"),
+    "decoder of videos, called wrongly": (scan_videos, "rawpack_packer.sources.video.container:_open"),
     "packing": (pack_by_processes, "rawpack_packer.part:prepare_item"),
     "packing, before its first part": (pack_by_processes, "rawpack_packer.engines.local:init_decoder_process"),
     "packing, pieces for another worker": (help_with_a_part, "rawpack_packer.engines.local:make_piece"),

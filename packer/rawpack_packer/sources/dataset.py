@@ -231,7 +231,7 @@ class DatasetSource(BaseSource):
         self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
         if LABEL in kinds and self._targets is not None:
             labels = Labels(self._targets, None if named is None else tuple(named))
-            self.info = replace(self.info, counts=labels.counts)
+            self.info = replace(self.info, counts={name: number for name, number in labels.counts.items() if number})
         self._groups = groups if groups is not None and len(groups) == looked.count else None
 
     def labels(self) -> NDArray[Any] | None:

@@ -132,11 +132,14 @@ class FolderSource(BaseSource):
         self._all = scan.files()
         if not scan.samples:
             raise NoImageError(root, scan)
+        asks = detected and labels_file is None
+        if asks and not images:
+            self.info = refuse_annotations(path, scan, self._all, self.info)
         if images or fields:
             wanted = wanted_images(arrays=True)
             scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
             self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
-        if detected and labels_file is None:
+        if asks and images:  # its files are images of the samples now
             self.info = refuse_annotations(path, scan, self._all, self.info)
         if detected:
             refuse_splits(path, scan)

@@ -272,11 +272,11 @@ def _pair_formats(seen: Seen) -> dict[str, str]:
 
 
 def _pairs(seen: Seen) -> str:
-    from rawpack_packer.sources.detection.yolo import label_files
-
     formats = _pair_formats(seen)
     if not formats:
         return ""
+    from rawpack_packer.sources.detection.yolo import label_files
+
     suffix = min(formats, key=lambda one: (one in PICKLES, one))
     file, image = seen.beside.pairs[suffix]
     others = [one for one in formats if one != suffix]

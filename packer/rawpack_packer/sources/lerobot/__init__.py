@@ -40,7 +40,7 @@ class _InfoSigns(msgspec.Struct):
 def is_lerobot(listing: Listing) -> bool:
     """Whether a path is that of a dataset, of its `INFO`, or of a split of it."""
     info = listing if listing.path.name == "info.json" else listing / INFO
-    if listing.exists:
+    if listing.exists or listing.is_url:
         return _signs_in(info) is not None
     above = _signs_in(listing.above / INFO)
     return above is not None and listing.path.name in above.splits
