@@ -20,7 +20,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside.annotated import AnnotatedError
 from rawpack_packer.sources.dataset import DatasetSource
-from rawpack_packer.sources.registry import open_source
+from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.registry import kinds_at, open_source
 
 Columns = dict[str, list[Any]]
 
@@ -170,3 +171,31 @@ def test_which_numbers_are_missing(end: str, asked: str, tmp_path: Path) -> None
 def test_a_pattern_without_files_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         open_source(f"{tmp_path}/*.parquet")
+
+
+RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}
+"""Kind -> the name of a file of records."""
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+@pytest.mark.parametrize(
+    ("others", "size", "packs"),
+    [
+        ({"data.anything": 10}, 10, True),
+        ({"data.tfindex": 5 << 20, "data.sums": 5 << 20}, 10, True),  # named as the records
+        ({"made.by": 10, "LICENSE": 100, "notes.pdf": 1000}, 10, True),
+        ({"made.by": 3 << 20}, 4 << 20, True),
+        ({"made.by": 3 << 20}, 2 << 20, False),
+        ({"data.jpg": 1}, 10, False),
+        ({"other.mp4": 1}, 10, False),
+    ],
+)
+def test_what_may_lie_beside_files_of_records(
+    kind: str, others: dict[str, int], size: int, packs: bool, tmp_path: Path
+) -> None:
+    for name, count in {RECORDS[kind]: size, **others}.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(count)
+    assert (kind in kinds_at(Listing(tmp_path))) == packs
+    (tmp_path / "folder").mkdir()
+    assert kind not in kinds_at(Listing(tmp_path))
