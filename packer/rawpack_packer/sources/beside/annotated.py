@@ -136,7 +136,8 @@ def refuse_annotations(
     error = error or twins_in(seen, part) or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
     if error:
         raise AnnotatedError(error)
-    return replace(info, problems=(*info.problems, *seen.lines))
+    lines = tuple(f"{line}; {opt.kind(info.kind)} keeps it so" for line in seen.lines)
+    return replace(info, problems=(*info.problems, *lines), left_out=lines)
 
 
 def refuse_members(path: str | os.PathLike[str], what: str, cure: str) -> None:
