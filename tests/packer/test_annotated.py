@@ -465,7 +465,11 @@ def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:
         ("set", {"cat/0.txt": "a"}, "1 .txt file with the name of an image, left out: cat/0.txt for cat/0.jpg"),
         ("set", {"apart/0.pts": "a", "apart/1.pts": "b"}, ".pts files with the names of images, left out: apart/0.pts"),
         ("set", {"a.lst": "a\n" * 10}, "1 file that may describe the images, left out: a.lst"),
-        ("set", images(*(f"cat/a{k}{end}.jpg" for k in range(2) for end in ("", "_edited"))), "may belong together, and each image is a sample"),
+        (
+            "set",
+            images(*(f"cat/a{k}{end}.jpg" for k in range(2) for end in ("", "_edited"))),
+            "may belong together, and each image is a sample",
+        ),
         ("set.tar", {"cat/0.txt": "a"}, "1 .txt file with the name of an image, left out: cat/0.txt for cat/0.jpg"),
     ],
 )
