@@ -137,7 +137,7 @@ def test_an_annotation_that_does_not_say_of_which_image_it_is(
 ) -> None:
     """It is left out and counted; all others are as they would be without it."""
     if captions and bad.get("image_id"):
-        pytest.skip("a caption is read with its id, or not at all")
+        bad = {}  # a caption is read with its id, or not at all
     photos(tmp_path)
     coco(tmp_path / "set.json", *(f"{i}.jpg" for i in range(4)))
     tree = json.loads((tmp_path / "set.json").read_text())
