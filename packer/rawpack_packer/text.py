@@ -298,9 +298,9 @@ class Shown(Printed):
         raise NotImplementedError
 
     @property
-    def missing(self) -> str:
-        """A line that is printed even where nothing else is, of what should be in the result; "" for nothing."""
-        return ""
+    def missing(self) -> tuple[str, ...]:
+        """Lines that are printed even where nothing else is, of what should be in the result."""
+        return ()
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""

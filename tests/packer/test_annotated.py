@@ -461,6 +461,43 @@ def test_the_summary_names_what_was_skipped(tmp_path: Path) -> None:
     assert "members that --field does not name, left out: 1 (.json 1)" in ran.out
 
 
+@pytest.mark.parametrize(
+    ("path", "files", "line"),
+    [
+        ("set", {"cat/0.txt": "a"}, "1 .txt file with the name of an image, left out: cat/0.txt for cat/0.jpg"),
+        ("set", {"apart/0.pts": "a", "apart/1.pts": "b"}, ".pts files with the names of images, left out: apart/0.pts"),
+        ("set", {"a.lst": "a\n" * 10}, "1 file that may describe the images, left out: a.lst"),
+        (
+            "set",
+            images(*(f"cat/a{k}{end}.jpg" for k in range(2) for end in ("", "_edited"))),
+            "may belong together, and each image is a sample",
+        ),
+        ("set.tar", {"cat/0.txt": "a"}, "1 .txt file with the name of an image, left out: cat/0.txt for cat/0.jpg"),
+    ],
+)
+def test_files_that_may_be_labels_are_named_whatever_is_printed(
+    path: str, files: Files, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the summary, on the standard error where there is none unless all are packed, and as an error by --strict; not
+    with the kind."""
+    monkeypatch.chdir(tmp_path)
+    layout = images(*(f"{name}/{k}.jpg" for name in ("cat", "dog") for k in range(5))) | files
+    tar(Path(path), layout) if path.endswith(".tar") else write(Path(path), layout)
+    is_lost = "left out" in line
+    line += ".*; --source (folder|archive) keeps it so"
+    for number, options in enumerate(((), ("-q",), ("--json",), ("-q", "--dry-run"))):
+        ran = run_here("pack", "--workers", 0, "--size", 8, *options, path, f"out{number}")
+        assert ran.code == 0, ran.err
+        words = re.sub(r"\s+", " ", ran.out if not options else ran.err)
+        assert bool(re.search(line, words)) == (is_lost or not options), (options, ran)
+    ran = run_here("pack", "--workers", 0, "--strict", path, "strict")
+    assert (ran.code, Path("strict").exists()) == (2, False)
+    assert re.search(f"{line}; or leave out --strict", ran.err), ran.err
+    kind = "archive" if path.endswith(".tar") else "folder"
+    ran = run_here("pack", "--workers", 0, "--size", 8, "--strict", "-q", "--source", kind, path, "alone")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
 def test_the_scan_looks_at_each_folder_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To find annotations, no folder is listed a second time, whatever is in it."""
     root = write(tmp_path / "data", CLASSES | {"cat/notes.json": "{}", "dog/x.xml": "<x/>", "x.txt": "words"})

@@ -20,7 +20,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside.annotated import AnnotatedError
 from rawpack_packer.sources.dataset import DatasetSource
-from rawpack_packer.sources.registry import open_source
+from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.registry import kinds_at, open_source
 
 Columns = dict[str, list[Any]]
 
@@ -170,3 +171,82 @@ def test_which_numbers_are_missing(end: str, asked: str, tmp_path: Path) -> None
 def test_a_pattern_without_files_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         open_source(f"{tmp_path}/*.parquet")
+
+
+RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}
+"""Kind -> the name of a file of records."""
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+@pytest.mark.parametrize(
+    ("others", "size", "packs"),
+    [
+        ({"data.anything": 10}, 10, True),
+        ({"data.tfindex": 5 << 20, "data.sums": 5 << 20}, 10, True),  # named as the records
+        ({"made.by": 10, "LICENSE": 100, "notes.pdf": 1000}, 10, True),
+        ({"made.by": 3 << 20}, 4 << 20, True),
+        ({"made.by": 3 << 20}, 2 << 20, False),
+        ({"data.jpg": 1}, 10, False),
+        ({"other.mp4": 1}, 10, False),
+    ],
+)
+def test_what_may_lie_beside_files_of_records(
+    kind: str, others: dict[str, int], size: int, packs: bool, tmp_path: Path
+) -> None:
+    for name, count in {RECORDS[kind]: size, **others}.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(count)
+    assert (kind in kinds_at(Listing(tmp_path))) == packs
+    (tmp_path / "folder").mkdir()
+    assert kind not in kinds_at(Listing(tmp_path))
+
+
+def _csv_of(root: Path, name: str, head: str = "path,label") -> None:
+    (root / f"{name}.png").write_bytes(_png(len(name)))
+    (root / f"{name}.csv").write_text(f"{head}\n{name}.png,{name[0]}\n")
+
+
+@pytest.mark.parametrize("pattern", ["[a-z].csv", "b.csv::a.csv", "a.csv", "[b]*.csv", "*.jsonl", "{1..2}.csv"])
+def test_a_pattern_is_the_listings_that_it_names(pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        _csv_of(tmp_path, name)
+        rows = {"label": name, "path": f"{name}.png"} if name == "b" else {"path": f"{name}.png", "label": name}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(rows) + "\n")
+    for number, name in (("1", "b"), ("2", "a")):
+        (tmp_path / f"{number}.csv").write_text((tmp_path / f"{name}.csv").read_text())
+    source = open_source(pattern)
+    names = {"b.csv::a.csv": "ba", "a.csv": "a", "[b]*.csv": "b", "{1..2}.csv": "ba"}.get(pattern, "ab")
+    assert [source[i].key for i in range(len(source))] == [f"{name}.png" for name in names]
+    assert source.info.classes == tuple(sorted(names))
+    labels = source.labels()
+    assert labels is not None
+    assert [source.info.classes[k] for k in labels.tolist()] == [*names]
+    assert len(source.info.paths) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("*.csv", "c.csv has other columns than a.csv"),
+        ("a.*", "names {}/a.png too, which is no listing"),
+        ("t*/*.csv", "names several splits, train.csv, val.csv"),
+        ("u*/*.csv", "names listings in several folders: --images"),
+        ("t*.npy", "names t0.npy, t1.npy, and a source of kind arrays is one path"),
+        ("u?", "names u1, u2, and a source of kind folder is one path"),
+        ("nothing*.csv", "there is no file or folder"),
+    ],
+)
+def test_what_a_pattern_cannot_name(
+    pattern: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, name in (("", "a"), ("t", "train"), ("t", "val"), ("u1", "a"), ("u2", "b")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        _csv_of(tmp_path / folder, name)
+    _csv_of(tmp_path, "c", "path,class")
+    for k in range(2):
+        np.save(tmp_path / f"t{k}.npy", np.zeros((2, 4, 4, 3), np.uint8))
+    with pytest.raises(UsageError) as refused:
+        open_source(pattern)
+    assert message.replace("{}", str(tmp_path)) in str(refused.value)

@@ -192,7 +192,7 @@ def test_an_id_that_is_not_there(tmp_path: Path) -> None:
     for annotation in tree["annotations"]:
         annotation["image_id"] = "x"
     file.write_text(json.dumps(tree))
-    with pytest.raises(UsageError, match=r"annotations\[0\].image_id: there is no image 'x'"):
+    with pytest.raises(UsageError, match=r"annotations\[0\] of image 'x': there is no such image"):
         open_source(file)
 
 

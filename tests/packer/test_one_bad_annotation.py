@@ -14,6 +14,7 @@ import pytest
 from pictures import picture, save
 from running import run_here
 
+import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError
 from rawpack_packer.sources import AnnotatedError, Source, open_source
@@ -127,6 +128,60 @@ def coco(file: Path, *names: str, classes: tuple[str, ...] = ("cat", "dog")) -> 
         "categories": [{"id": 7 + i, "name": name} for i, name in enumerate(classes)],
     }
     file.write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize("captions", [False, True])
+@pytest.mark.parametrize("bad", [{}, {"image_id": None}, {"image_id": [1]}])
+def test_an_annotation_that_does_not_say_of_which_image_it_is(
+    bad: dict[str, Any], captions: bool, tmp_path: Path
+) -> None:
+    """It is left out and counted; all others are as they would be without it."""
+    if captions and bad.get("image_id"):
+        bad = {}  # a caption is read with its id, or not at all
+    photos(tmp_path)
+    coco(tmp_path / "set.json", *(f"{i}.jpg" for i in range(4)))
+    tree = json.loads((tmp_path / "set.json").read_text())
+    if captions:
+        del tree["categories"]
+        tree["annotations"] = [{"image_id": i, "caption": "a cat"} for i in range(4)]
+    one = tree["annotations"][2]
+    del one["image_id"]
+    one |= bad
+    (tmp_path / "set.json").write_text(json.dumps(tree))
+    source = open_source(tmp_path / "set.json")
+    line = "1 annotation of an image that is not listed, left out: $.annotations[2] without an image_id"
+    assert source.info.problems[:1] == (line,)
+    fields = [source[i].fields for i in range(4)]
+    counts = [len(one["captions"] if captions else one["boxes"].rows) for one in fields]  # type: ignore[arg-type, union-attr]
+    assert counts == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ([{"bbox": None, "category": 0}], "bbox is not four numbers"),
+        ([{"bbox": [1, 1], "category": 0}], "bbox is not four numbers"),
+        ({"bbox": [[1, 1, 2, 2]], "category": [0, 1]}, "its lists differ in length"),
+        ([{"bbox": [1, 1, 2, 2], "category": 0.5}], "category is not one name or whole number"),
+        ("words", "it is no object of lists"),
+    ],
+)
+def test_objects_of_a_dataset_in_memory(bad: Any, words: str, at: int, tmp_path: Path) -> None:
+    """One reject, wherever it is; all others are as they would be without it."""
+    objects: list[Any] = [[{"bbox": [1, 1, 3, 3], "category": i % 2, "score": i}] for i in range(4)]
+    objects[at] = bad
+    images = [np.full((8, 8, 3), i, np.uint8) for i in range(4)]
+    summary = rawpack_packer.pack(
+        {"image": images, "objects": objects}, tmp_path / "store", size="keep", workers=0, max_rejects=1,
+        fields={"objects": "xywh"},
+    )  # fmt: skip
+    assert summary.manifest.rejects.reasons == {"bad_field": 1}
+    assert f"row {at}: {words}" in (tmp_path / "store/rejects.jsonl").read_text()
+    with Reader(tmp_path / "store") as reader:
+        kept = [i for i in range(4) if i != at]
+        assert [int(reader[k]["image"][0, 0, 0]) for k in range(3)] == kept
+        assert [reader[k]["boxes"].tolist() for k in range(3)] == [[[1, 1, 4, 4, i % 2]] for i in kept]
 
 
 @pytest.mark.parametrize(

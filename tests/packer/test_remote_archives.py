@@ -189,6 +189,34 @@ def test_a_missing_object_is_said_to_be_missing(server: Server, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("scheme", ["http", "s3"])
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ("photos", "set/a-0000{}-of-00004.tar"),
+        ("rows-0", "set/a_{}_of_4.parquet"),
+        ("x.tfrecord-", "set/a.tfrecord-0000{}-of-00004"),
+    ],
+)
+def test_a_missing_shard_of_a_pattern_is_a_stop(
+    server: Server, archives: Path, tmp_path: Path, files: str, name: str, scheme: str
+) -> None:
+    """By the numbers that names count, whatever is packed; the command that is printed names all that is there."""
+    first = int("parquet" in name)
+    data = next(archives.glob(f"{files}*")).read_bytes()
+    there = [name.format(first), name.format(first + 3)]
+    server.put_folder("bucket", dict.fromkeys(there, data))
+    server.files["bucket/set/"] = "".join(f'<a href="{one.partition("/")[2]}">x</a>' for one in there).encode()
+    root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
+    pattern = f"{root}/{name.replace('0000{}', '*').replace('{}', '*')}"
+    ran = run_here("pack", "--workers", 0, pattern, tmp_path / "store")
+    lost = name.partition("/")[2].format(first + 1)
+    assert (ran.code, (tmp_path / "store").exists()) == (2, False), ran
+    assert f"{pattern} has no {lost} and 1 more, which the names of the other files count" in ran.err
+    command = shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])
+    assert command[:-1] == ["pack", "::".join(f"{root}/{one}" for one in there)]
+
+
+@pytest.mark.parametrize("scheme", ["http", "s3"])
 def test_where_a_missing_object_may_not_be_told_from_others(server: Server, tmp_path: Path, scheme: str) -> None:
     """S3 answers 403 for it to those who may not list the bucket: the error names both reasons."""
     server.faults += [on("gone.tar", status(403), method=method) for method in ("GET", "HEAD")]

@@ -100,6 +100,28 @@ def test_one_file_has_no_classes(clips: Path) -> None:
 
 
 @here
+def test_a_pattern_is_the_videos_that_it_names(clips: Path) -> None:
+    """Those of one folder, which may be named by their bytes alone; in several they may have classes."""
+    source = open_source(clips / "run" / "*.m*")
+    assert (source.info.kind, source.info.classes) == ("video", None)
+    assert [row["key"] for row in rows(source)] == [
+        *(f"a.mkv#{k:06d}" for k in range(17)), *(f"b.mp4#{k:06d}" for k in range(31))
+    ]  # fmt: skip
+    assert [row["shows"] for row in rows(source)] == [*range(17), *range(31)]
+    assert source.info.paths == (str(clips / "run/a.mkv"), str(clips / "run/b.mp4"))
+    assert len(open_source(clips / "run" / "b*", fps=10)) < 31
+    with pytest.raises(
+        UsageError, match=r"in several folders, which may be classes: name the folder that they are in, "
+    ):
+        open_source(clips / "*" / "[abr]*.[mh]*")
+    (clips.parent / "mixed").mkdir()
+    (clips.parent / "mixed/a.mp4").write_bytes(b"")
+    (clips.parent / "mixed/b.doc").write_bytes(b"text")
+    with pytest.raises(UsageError, match=r"mixed/\* names .*mixed/b\.doc too, which is no video"):
+        open_source(clips.parent / "mixed/*")
+
+
+@here
 def test_images_win_over_videos_beside_them(tmp_path: Path) -> None:
     """A folder with both is one of images, and says how many videos were left out; --source video takes those."""
     encode(tmp_path / "source" / "x.mp4", "libx264", 3, options=FAST)

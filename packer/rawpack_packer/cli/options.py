@@ -181,8 +181,8 @@ class Output:
 
     def tell_missing(self, result: text.Shown) -> None:
         """Say what is missing, also if quiet; a result for a person says so itself."""
-        if (self.quiet or self.as_json) and result.missing:
-            note(result.missing)
+        for line in result.missing if self.quiet or self.as_json else ():
+            note(text.plain(line))
 
     def give(self, result: Any, words: Callable[[], str]) -> None:
         """The same, of a result in two forms."""
@@ -197,8 +197,9 @@ class Output:
             self.tell(job.run())
             return
         Output(as_json=self.as_json).tell(job.estimate())
-        for problem in job.source.info.problems:
-            self.say(text.plain(problem))
+        info = job.source.info
+        for problem in info.problems:
+            (note if problem in info.left_out else self.say)(text.plain(problem))
 
 
 def _colored(result: text.Shown) -> str:

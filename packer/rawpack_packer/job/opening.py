@@ -82,8 +82,8 @@ def open_given(
         source, source_options, run_options, recipe, place, destination, other=other, spool=spool, split=split,
         divided=divided, scan=scan,
     )  # fmt: skip
-    if run_options.strict and opened.info.doubts:
-        raise UsageError(f"{opened.info.root}: {opened.info.doubts[0]}; or leave out {opt.strict} to pack it as it is")
+    if run_options.strict and (doubts := (*opened.info.left_out, *opened.info.doubts)):
+        raise UsageError(f"{opened.info.root}: {doubts[0]}; or leave out {opt.strict} to pack it as it is")
     return opened
 
 

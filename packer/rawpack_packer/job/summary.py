@@ -222,9 +222,11 @@ class Summary(Shown):
         return f"Summary({self.destination!r}: {samples}, {text.size(self.bytes_out)}{some})"
 
     @property
-    def missing(self) -> str:
-        """The samples that a disk or a permission may be to blame for: packed again, they may be there."""
-        return _unreadable(self, self.manifest.rejects.reasons.get(UNREADABLE, 0), f"{opt.restart} packs all")
+    def missing(self) -> tuple[str, ...]:
+        """The samples that a disk or a permission may be to blame for: packed again, they may be there. And the files
+        that may be labels."""
+        unread = _unreadable(self, self.manifest.rejects.reasons.get(UNREADABLE, 0), f"{opt.restart} packs all")
+        return *filter(None, [unread]), *self.info.left_out
 
     def as_dict(self) -> dict[str, Any]:
         manifest = self.manifest
@@ -323,10 +325,11 @@ class AppendSummary(Shown):
         return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
 
     @property
-    def missing(self) -> str:
+    def missing(self) -> tuple[str, ...]:
         """As of a summary; those of this run."""
         cure = f"touch these files, and the same append with {opt.skip_existing} adds them"
-        return _unreadable(self.summary, self.unreadable, cure)
+        unread = _unreadable(self.summary, self.unreadable, cure)
+        return *filter(None, [unread]), *self.summary.info.left_out
 
     def as_dict(self) -> dict[str, Any]:
         """`samples`, `rejects` and `digest` are those of the whole store."""

@@ -79,6 +79,8 @@ class SourceInfo:
     """What could not be read, or may be wrong, one printable line each; the last may be "... and n more"."""
     doubts: tuple[str, ...] = ()
     """What may be a mistake though all can be packed, a printable line each, with the option that settles it."""
+    left_out: tuple[str, ...] = ()
+    """The same of files that may be labels, and are not packed. They are among `problems`."""
 
     def __post_init__(self) -> None:
         if self.noun == "image" and self.has_several_images:

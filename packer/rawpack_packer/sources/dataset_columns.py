@@ -89,6 +89,22 @@ class _WithoutColumn:
         return sample | {name: column.value(i) for name, column in self._columns.items()}
 
 
+class _ColumnValues:
+    """The values of a column, by their positions. One that cannot be read raises DecodeError where it is asked for."""
+
+    def __init__(self, column: Column, count: int) -> None:
+        self._column, self._count = column, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int | slice) -> Any:
+        rows = np.arange(self._count)[i]
+        return (
+            _ColumnValues(self._column.pick(rows), len(rows)) if isinstance(i, slice) else self._column.value(int(rows))
+        )
+
+
 def with_objects(
     dataset: Any, declared: Mapping[str, Declared], classes: Sequence[str] | None, root: str
 ) -> ColumnFields:
@@ -113,7 +129,7 @@ def with_objects(
     if table is None:
         dataset = _WithoutColumn(dataset, column, columns)
     else:
-        values = {name: [column.value(i) for i in range(len(table))] for name, column in columns.items()}
+        values = {name: _ColumnValues(column, len(table)) for name, column in columns.items()}
         dataset = ColumnDataset({**{name: table.columns[name] for name in others}, **values})
     kinds: dict[str, Declared] = {**fields, **{name: kind for name, kind in declared.items() if name != column}}
     return ColumnFields(dataset, kinds, left_out, True, (objects.labels.names if objects.labels else None) or None)

@@ -119,13 +119,13 @@ class DatasetLook:
                     )
                 first = as_dict(sample, self.names)
                 break
-            except DecodeError as error:
-                raise UsageError(f"{self.root}: its first sample: {error.detail}") from error
             except (PackError, UsageError, MemoryError):
                 raise
             except Exception as error:
                 raised = raised or error
         else:
+            if isinstance(raised, DecodeError):
+                raise UsageError(f"{self.root}: its first sample: {raised.detail}") from raised
             which = "its only sample" if self.count == 1 else f"each of its first {tried} samples"
             raise UsageError(
                 f"{self.root}: {which} raises an exception, source[0] {type(raised).__name__}: {raised}; source[i] "

@@ -28,8 +28,8 @@ from rawpack_packer.sources.look.kind import Signs, SourceKind, Strength, loaded
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.sources.parquet import lists_paths
-from rawpack_packer.sources.table.named_files import source_name
-from rawpack_packer.text import plain
+from rawpack_packer.sources.table.named_files import expanded, source_name
+from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.archives.opened import Pass
@@ -41,6 +41,8 @@ _ARRAYS = ("array", "fields", "classes", "image_column", "label_column", "key_co
 _INDEXES = tuple(f"{split}index.json" for split in ("", "train/", "val/", "valid/", "validation/", "test/"))
 _VIDEO = ("fps", "frame_step", "start", "end", "max_frames")
 _ANY = "."
+_SEVERAL = frozenset({"archive", "listing", "parquet", "recordio", "tfrecord", "video", "webdataset"})
+"""Kinds that take several files by a pattern."""
 
 _ROWS = (
     SourceKind(
@@ -395,6 +397,8 @@ class _SourceOpening:
         if kind in KINDS:
             listing.check_ends()
         row = self.kinds[kind]
+        if kind in KINDS and kind not in _SEVERAL and listing.is_pattern and not listing.is_url:
+            listing = _only_match(listing, kind)
         spooled = row.remote and self.spool is not None
         if not spooled and kind in KINDS:
             refuse_url(listing)
@@ -414,6 +418,19 @@ class _SourceOpening:
         options |= {"begun": begun} if begun is not None else {}
         source: Source = loaded(row.open)(listing, progress=self.progress, **options)
         return source
+
+
+def _only_match(pattern: Listing, kind: str) -> Listing:
+    """The path that a pattern stands for. Raises UsageError where these are several."""
+    names = [] if pattern.first is pattern else expanded(os.fspath(pattern))
+    if not names or (kind == "folder" and not pattern.first.is_dir):
+        raise missing(os.fspath(pattern))
+    if len(names) > 1:
+        raise UsageError(
+            f"{source_name(pattern)} names {listed(names, 3)}, and a source of kind {kind} is one path: name one, or "
+            "the folder that they are in"
+        )
+    return Listing(names[0])
 
 
 def _row_of(entry: EntryPoint) -> SourceKind:

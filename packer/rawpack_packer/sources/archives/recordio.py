@@ -43,8 +43,6 @@ _NOT_RECORDS = {
 }
 _LINE = 1 << 12
 """Bytes that a line of an .idx may have."""
-_BESIDE = frozenset({".idx", ".lst", ".bin", ".txt", ".md", ".json", ""})
-"""Suffixes of other files in a folder of RecordIO files: indexes, lists, verification sets, `property`."""
 _MAGIC = struct.pack("<I", 0xCED7230A)
 _LENGTH = (1 << 29) - 1
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
@@ -89,7 +87,7 @@ class RecordIOSource(TableSource):
         where = source_name(path)
         if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
             raise UsageError(f"{where}: {cure}")
-        files = files_of(path, (".rec",), _BESIDE, spool)
+        files = files_of(path, (".rec",), spool)
         if len(files) > 1 and Listing.of(path).is_dir:
             names = listed([plain(os.fsencode(files.base(k))) for k in range(len(files))], 5)
             raise UsageError(f"{where} contains {names}: name the .rec to pack")
@@ -127,7 +125,7 @@ class RecordIOSource(TableSource):
 
 def records_in(listing: Listing) -> list[str]:
     """The files of a folder that holds nothing else, but for what describes them. Raises OSError."""
-    return files_in(listing, (".rec",), _BESIDE)
+    return files_in(listing, (".rec",))
 
 
 class Record(NamedTuple):

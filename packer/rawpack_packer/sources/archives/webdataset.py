@@ -56,8 +56,6 @@ _CLASSES = "classes.txt"
 _MOST_NAMES = 1 << 24
 """Bytes of that file."""
 _ENDS = (".tar", ".tar.gz", ".tgz")
-_BESIDE = frozenset({".idx", ".json", ".parquet", ".txt", ".md", ".csv", ".tsv", ".yaml", ".yml", ""})
-"""Suffixes of other files in a folder of shards: indexes, statistics, licenses."""
 
 
 class WebDatasetSource(TableSource):
@@ -311,7 +309,7 @@ class _ReadShards:
 
 
 def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
-    return files_of(path, _ENDS, _BESIDE, spool)
+    return files_of(path, _ENDS, spool)
 
 
 def _check_one_set(files: NamedFiles, where: str) -> None:
@@ -325,7 +323,7 @@ def _check_one_set(files: NamedFiles, where: str) -> None:
 
 
 def _shards_in(listing: Listing) -> list[str]:
-    return files_in(listing, _ENDS, _BESIDE)
+    return files_in(listing, _ENDS)
 
 
 def _is_class(label: NamedMember) -> bool:

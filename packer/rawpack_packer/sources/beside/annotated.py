@@ -137,11 +137,13 @@ def refuse_annotations(
         part = replace(part, folders=tuple(folder.removeprefix(inside) for folder in part.folders))
         filled = {folder.removeprefix(inside): n for folder, n in filled.items()}
         seen = replace(seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled)
-    masks = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}
+    masks, lost = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}, len(seen.lines)
     error = error or twins_in(seen, part) or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
     if error:
         raise AnnotatedError(error)
-    return replace(info, problems=(*info.problems, *seen.lines))
+    lines = tuple(f"{line}; {opt.kind(info.kind)} keeps it so" for line in seen.lines)
+    doubts = (*info.doubts, *lines[lost:])  # of images, all of which are packed
+    return replace(info, problems=(*info.problems, *lines[:lost]), doubts=doubts, left_out=lines[:lost])
 
 
 def refuse_members(path: str | os.PathLike[str], what: str, cure: str) -> None:

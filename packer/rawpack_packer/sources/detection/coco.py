@@ -68,7 +68,7 @@ class Image(msgspec.Struct, gc=False):
 
 
 class Annotation(msgspec.Struct):
-    image_id: Id
+    image_id: Id | None
     category_id: Id
     bbox: list[Pixels] | None = None
     id: Any = None
@@ -91,14 +91,14 @@ class Coco(msgspec.Struct, Generic[T]):
 
 
 class _Owner(msgspec.Struct):
-    """What must be there of an annotation that cannot be read."""
+    """What is looked for in an annotation that cannot be read."""
 
-    image_id: Id
+    image_id: Id | None = None
 
 
 class Caption(msgspec.Struct, gc=False):
-    image_id: Id
     caption: str
+    image_id: Id | None = None
 
 
 class Captioned(msgspec.Struct):
@@ -220,7 +220,7 @@ class CocoObjects:
         self._image_of = np.full(len(self._values), -1, np.int64)
         self._ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
         for number, annotation in enumerate(coco.annotations):
-            row = self._ids.get(annotation.image_id)
+            row = None if annotation.image_id is None else self._ids.get(annotation.image_id)
             if row is None:
                 self.unlisted.append(number)
                 continue
@@ -480,7 +480,10 @@ def _one_by_one(data: bytes) -> tuple[Coco[Annotation], dict[int, str]]:
         try:
             annotations.append(msgspec.json.decode(raw, type=Annotation))
         except msgspec.ValidationError as error:
-            annotations.append(Annotation(msgspec.json.decode(raw, type=_Owner).image_id, ""))
+            owner = _Owner()
+            with suppress(msgspec.ValidationError):
+                owner = msgspec.json.decode(raw, type=_Owner)
+            annotations.append(Annotation(owner.image_id, ""))
             what, _, place = str(error).rpartition(" - at `$.")
             unread[number] = f".{place.rstrip('`')}: {what}" if what else str(error)
     if annotations and len(unread) == len(annotations):
@@ -493,7 +496,7 @@ def _captions(coco: Captioned, where: str) -> tuple[dict[str, Column], dict[str,
     ids = numbered([image.id for image in coco.images], "$.images[{}].id", where)
     captions, unlisted = [list[str]() for _ in ids], list[int]()
     for number, annotation in enumerate(coco.annotations):
-        if (row := ids.get(annotation.image_id)) is None:
+        if annotation.image_id is None or (row := ids.get(annotation.image_id)) is None:
             unlisted.append(number)
         else:
             captions[row].append(annotation.caption)
@@ -507,11 +510,12 @@ def _unlisted(numbers: Sequence[int], annotations: Sequence[Annotation | Caption
     no others."""
     if not numbers:
         return ()
-    image = shown(annotations[numbers[0]].image_id)
+    number = annotations[numbers[0]].image_id
+    image = f"of image {shown(number)}" if number is not None else "without an image_id"
     if len(numbers) == len(annotations):
-        raise fault(where, 0, 0, "", f"$.annotations[0].image_id: there is no image {image}, nor those of any other")
+        raise fault(where, 0, 0, "", f"$.annotations[0] {image}: there is no such image, nor those of any other")
     what = "annotation of an image that is not listed", "annotations of images that are not listed"
-    return (f"{count(len(numbers), *what)}, left out: $.annotations[{numbers[0]}] of image {image}",)
+    return (f"{count(len(numbers), *what)}, left out: $.annotations[{numbers[0]}] {image}",)
 
 
 def _image_ids(ids: Iterable[Id]) -> tuple[FieldKind, Column]:

@@ -23,7 +23,7 @@ from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_option
 from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
 from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
-from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.folder import EXTENSIONS, is_split
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.listing.captions import by_caption
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
@@ -46,6 +46,7 @@ from rawpack_packer.sources.listing.lines import (
     state_of_open,
 )
 from rawpack_packer.sources.listing.objects import BoxColumns, box_columns, by_image, image_path, object_lists
+from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
 from rawpack_packer.sources.table.choose import (
     LABEL,
@@ -67,6 +68,7 @@ from rawpack_packer.sources.table.choose import (
     repeat,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
+from rawpack_packer.sources.table.named_files import named_files, source_name
 from rawpack_packer.sources.table.objects import (
     BOXES,
     Objects,
@@ -156,7 +158,7 @@ class ListingSource(TableSource):
         info = SourceInfo(
             kind="listing",
             root=listing.where,
-            paths=(str(file.path),),
+            paths=(str(file.path), *map(str, file.others)),
             fields=made.kinds,
             options=given_options(**options, classes=named_file(classes), field=shown),
             counts=NO_COUNTS,
@@ -209,11 +211,53 @@ class _ReadListing:
 
 def _named(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) -> ListingFile:
     """The listing that a user names. Raises UsageError."""
-    file = Path(path).absolute()
-    where, suffix = plain(os.fsencode(file)), file.suffix.lower()
+    pattern = Listing.of(path)
+    names = named_files(path).paths if pattern.is_pattern else [os.fspath(path)]
+    files = [Path(name).absolute() for name in names]
+    file, suffixes = files[0], {one.suffix.lower() for one in files}
+    where, suffix = source_name(path), min(suffixes - {*SUFFIXES} or suffixes)
     if suffix not in SUFFIXES:
+        others = [one for one in files if one.suffix.lower() == suffix]
+        if len(files) > 1:
+            raise UsageError(
+                f"{where} names {plain(os.fsencode(others[0]))} too, which is no listing: name listings only"
+            )
         raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains")
-    return ListingFile(file, folder_of(images, file.parent), None, partial(rows_of, suffix))
+    if len(files) == 1:
+        return ListingFile(file, folder_of(images, file.parent), None, partial(rows_of, suffix))
+    these = listed([plain(os.fsencode(one.name)) for one in files], 3)
+    if sum(is_split(one.stem) for one in files) > 1:
+        raise UsageError(f"{where} names several splits, {these}: name one, so that each becomes a store of its own")
+    if images is None and len({one.parent for one in files}) > 1:
+        raise UsageError(
+            f"{where} names listings in several folders: {opt.images} names the folder that the paths start from"
+        )
+    return ListingFile(
+        file, folder_of(images, file.parent), None, partial(_rows_of_all, files), tuple(files[1:]), where
+    )
+
+
+def _rows_of_all(
+    files: Sequence[Path], first: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]
+) -> ListingRows:
+    """The rows of several listings with the same columns, counted over all of them. first: the first file, open."""
+    head = rows_of(files[0].suffix.lower(), first, plain(os.fsencode(files[0])), root, declared)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        yield from (row for _, row in head.rows)
+        for file in files[1:]:
+            shown = plain(os.fsencode(file))
+            with file.open("rb") as opened:
+                part = rows_of(file.suffix.lower(), opened, shown, root, declared)
+                if sorted(part.names) != sorted(head.names) or (part.cells, part.commas) != (head.cells, head.commas):
+                    raise UsageError(
+                        f"{shown} has other columns than {plain(os.fsencode(files[0].name))}, or other values between "
+                        f"them: name one of the files of {where}"
+                    )
+                order = [part.names.index(name) for name in head.names]
+                yield from ([row[k] for k in order] for _, row in part.rows)
+
+    return replace(head, rows=enumerate(rows()), unit="row")
 
 
 def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _ReadListing:

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from codecs import BOM_UTF8
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -49,6 +49,8 @@ _LISTING_S = 600.0
 """How long a server may take to list its files: those of a million take 100 seconds."""
 _MOST_BYTES = 1 << 28
 """Those of an index behind a URL."""
+_SMALL = 1 << 20
+"""Bytes of other files that do not matter in a folder of records, however few bytes these have."""
 _MOST = 1_000_000
 """Files that a range may stand for."""
 
@@ -202,16 +204,14 @@ def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> Nam
     return files_at(names, spool)
 
 
-def files_of(
-    path: str | os.PathLike[str], ends: tuple[str, ...], beside: Collection[str], spool: Spool | None = None
-) -> NamedFiles:
+def files_of(path: str | os.PathLike[str], ends: tuple[str, ...], spool: Spool | None = None) -> NamedFiles:
     """The files that a user named; of a folder, those in it that `files_in` finds. Raises UsageError."""
     listing = Listing.of(path)
     if not listing.is_dir:
         return named_files(path, spool)
     where = source_name(path)
     with reading(where):
-        names = files_in(listing, ends, beside)
+        names = files_in(listing, ends)
     if not names:
         raise UsageError(
             f"{where} contains no {ends[0]} files, or also other data: give the files, such as {where}/'*{ends[0]}'"
@@ -313,21 +313,38 @@ def first_at(
     return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
 
 
-def files_in(listing: Listing, named: tuple[str, ...] | Callable[[str], object], beside: Collection[str]) -> list[str]:
-    """The files in a folder whose names end so, or that `named` takes, in order; none if it holds other data, which its
-    suffix, none of `beside`, shows. Hidden files, and those that frameworks mark by a "_", are nothing. Raises
-    OSError."""
-    found = []
+def files_in(listing: Listing, named: tuple[str, ...] | Callable[[str], object]) -> list[str]:
+    """The files in a folder whose names end so, or that `named` takes, in order; none if it holds other data: folders,
+    images, videos, or files that are more than those and are not named as they are. Hidden files, and those that
+    frameworks mark by a "_", are nothing. Raises OSError."""
+    # Here, as the folder of images imports this.
+    from rawpack_packer.sources.folder import EXTENSIONS
+    from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
+
+    found, others = list[str](), list[str]()
     takes = named if callable(named) else (lambda name: name.lower().endswith(named))
-    folder = os.fspath(listing.path.absolute())
     for name, is_dir in listing.all_names():
         if name.startswith("_"):
             continue
         if takes(name):
-            found.append(os.path.join(folder, name))  # noqa: PTH118 - for each of many
-        elif is_dir or os.path.splitext(name)[1].lower() not in beside:  # noqa: PTH122
+            found.append(name)
+        elif is_dir or os.path.splitext(name)[1].lower() in EXTENSIONS | VIDEO_EXTENSIONS:  # noqa: PTH122
             return []
-    return sorted(found, key=os.fsencode)
+        else:
+            others.append(name)
+    if not found or (others and not _only_describe(listing, others, found)):
+        return []
+    folder = os.fspath(listing.path.absolute())
+    return sorted((os.path.join(folder, name) for name in found), key=os.fsencode)  # noqa: PTH118 - for each of many
+
+
+def _only_describe(listing: Listing, others: Sequence[str], files: Sequence[str]) -> bool:
+    """Whether other files of a folder are small beside its files of records, or each has the stem of such a file."""
+    stems = {stem for name in files for stem in (name, name.rpartition(".")[0], name.partition(".")[0])}
+    if all({name.rpartition(".")[0], name.partition(".")[0]} & stems for name in others):
+        return True
+    rest, size = (sum(os.path.getsize(listing.path / name) for name in some) for some in (others, files))  # noqa: PTH202
+    return rest <= max(size, _SMALL)
 
 
 def natural(name: str) -> list[Any]:

@@ -48,13 +48,12 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 T = TypeVar("T")
+NOT_READ = "docs/how-to/what-is-not-read.md#tfrecord"
 _NAME = re.compile(
     r"(?P<stem>.+?)(?P<a>-\d{4,6}-of-\d{4,6})?(?P<suffix>\.(tfrecords?|tfrec|records?))?(?P<b>-\d{4,6}-of-\d{4,6})?(\.gz)?",
     re.IGNORECASE,
 )
 _OF = re.compile(r"(?<=-)(\d{4,6})-of-(\d{4,6})")
-_BESIDE = frozenset({".json", ".txt", ".md", ".pbtxt", ".idx", ".index", ".csv", ".yaml", ".yml", ""})
-"""Suffixes of other files in a folder of TFRecord files."""
 _MOST_FOLDERS = 20
 """A folder with more folders in it is not looked into for splits or versions."""
 _DEPTH = 2
@@ -203,7 +202,7 @@ def _splits(listing: Listing, depth: int = _DEPTH) -> dict[str, list[Path]]:
         parent = _splits(listing.above) if listing.above.is_dir and not listing.exists else {}
         return {"": parent[path.name]} if path.name in parent else {}
     try:
-        names = files_in(listing, _named, _BESIDE)
+        names = files_in(listing, _named)
     except OSError:
         return {}  # the scan of the folder reports why
     inner = {} if names or not depth else listing.names

@@ -39,7 +39,7 @@ from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts,
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.source import TableSource, unique_keys
-from rawpack_packer.sources.tfrecord import files_of, info_in, kinds_in, records_in
+from rawpack_packer.sources.tfrecord import NOT_READ, files_of, info_in, kinds_in, records_in
 from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
 from rawpack_packer.sources.tfrecord.example import FLOATS, INTS, ExamplePass
 from rawpack_packer.text import plain
@@ -51,7 +51,7 @@ _BOXES, _LABEL, _TEXT = "boxes", "image/class/label", "image/class/text"
 _KEYS = ("image/filename", "filename", "file_name", "image_name", "id")
 _HABITS = Habits(
     labels=(_LABEL, _TEXT),
-    no_image=", which are features of image files, such as JPEG: no record has one",
+    no_image=f", which are features of image files, such as JPEG (for pixels see {NOT_READ})",
 )
 _MOST_CLASSES = 1 << 16
 

@@ -40,6 +40,7 @@ from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes
 from rawpack_packer.sources.table.columns import Column, Numbers
+from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
 from rawpack_packer.sources.table.source import NO_STATES
 from rawpack_packer.sources.video import (
     DTYPES,
@@ -50,6 +51,8 @@ from rawpack_packer.sources.video import (
     Selection,
     Videos,
     frame_key,
+    is_called_video,
+    is_video,
     make_selection,
     sniff_video,
 )
@@ -302,7 +305,12 @@ class VideoSource(FrameSource):
         selection = make_selection(**selected)
         columns: dict[str, Column] = {}
         said = class_folders(label_depth, classes)
-        if os.path.isfile(where):
+        if (pattern := Listing.of(path)).is_pattern:
+            matched = _matched(pattern)
+            folder, states = os.path.split(matched.paths[0])[0], matched.states
+            paths = [os.fsencode(os.path.split(name)[1]) for name in matched.paths]
+            info = replace(FolderScan(folder, _WANTED).info("video", root), paths=matched.paths, flat=False)
+        elif os.path.isfile(where):
             folder, name = os.path.split(where)
             found = os.stat(where)
             paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
@@ -378,6 +386,20 @@ def open_listing(
     info = replace(listing.info, kind="video", fields=fields, options=chosen_by)
     chosen, states = list(zip(files, selections, strict=True)), listing.states()[len(listing) :]
     return FrameSource(chosen, info, listing.columns, progress, lines=listing.lines, list_states=states)
+
+
+def _matched(pattern: Listing) -> NamedFiles:
+    """The videos that a pattern names. Raises UsageError."""
+    files = named_files(pattern)
+    if len(folders := {os.path.split(name)[0] for name in files.paths}) > 1:
+        raise UsageError(
+            f"{source_name(pattern)} names videos in several folders, which may be classes: name the folder that they "
+            f"are in, {plain(os.path.commonpath(folders))}"
+        )
+    for name in files.paths:
+        if not (is_called_video(one := Listing(name)) or is_video(one)):
+            raise UsageError(f"{source_name(pattern)} names {plain(name)} too, which is no video: name the videos only")
+    return files
 
 
 def _files(root: str, paths: Sequence[bytes], names: Iterable[str], states: NDArray[np.int64]) -> Iterator[VideoFile]:
