@@ -28,7 +28,7 @@ CASES = (
     typed("a share of each class", "--holdout val=1 photos out", CLASSES),
     typed("a share of what is divided", "--holdout val=1 photos out", TWO),
     typed("splits by a column", "--split-by split list.csv out", _TABLE),
-    typed("splits of COCO's folder", "--splits train2017,val2017 coco out", BOTH, "each split is to be packed alone"),
+    typed("splits of COCO's folder", "--splits train2017,val2017 coco out", BOTH),
     typed("splits of YOLO's folder", "--splits train,val pets out", DATA_YAML, needs=("yaml",)),
     typed(
         "splits of a checkout",
