@@ -197,12 +197,6 @@ STOPS: dict[str, tuple[Files, str, str, tuple[str, ...]]] = {
         images("val2017/0.jpg") | {"annotations/instances_val2017.json": coco("0.jpg")},
         "", "COCO's JSON annotations/instances_val2017.json", ("boxes",),
     ),
-    "COCO's own, with splits": (
-        images("train2017/0.jpg", "val2017/1.jpg")
-        | {"annotations/instances_train2017.json": coco("0.jpg"), "annotations/instances_val2017.json": coco("1.jpg")}
-        | {"annotations/captions_val2017.json": coco("1.jpg")},
-        "", "COCO's JSON files", ("boxes",),
-    ),
     "COCO's captions": (
         images("val2017/0.jpg")
         | {

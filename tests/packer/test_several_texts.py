@@ -340,7 +340,7 @@ def test_coco_captions_name_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "captions_val.json"
     file.write_text(json.dumps({"images": [image], "annotations": [{"image_id": 2, "id": 0, "caption": "a"}]}))
     ran = run_here("pack", file, tmp_path / "store")
-    assert (ran.code, "$.annotations[0].image_id: there is no image 2" in ran.err) == (2, True), ran.err
+    assert (ran.code, "$.annotations[0] of image 2: there is no such image" in ran.err) == (2, True), ran.err
     file.write_text(json.dumps({"images": [image], "annotations": [{"image_id": 1, "id": 0, "caption": "a"}]}))
     ran = run_here("pack", "--field", "semantic:mask", file, tmp_path / "store")
     assert (ran.code, "has captions, and no objects for masks" in ran.err) == (2, True), ran.err
