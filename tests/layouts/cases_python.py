@@ -126,10 +126,8 @@ CASES = (
     value("None", None),
     value("a number", 3),
     value("a DataFrame of paths", _frame, needs=("pandas",)),
-    value("a Dataset with a label that is missing", _hugging_face(_classes), "it is not counted", _DATASETS),
-    value(
-        "a Dataset whose first list is empty", _hugging_face(_lists), "the kind of its column is not asked", _DATASETS
-    ),
-    value("a Dataset with times", _hugging_face(_times), "the same set packs from a Parquet", _DATASETS),
+    value("a Dataset with a label that is missing", _hugging_face(_classes), needs=_DATASETS),
+    value("a Dataset whose first list is empty", _hugging_face(_lists), needs=_DATASETS),
+    value("a Dataset with times", _hugging_face(_times), needs=_DATASETS),
     value("a path's option for an object", PIXELS, labels_file="labels.csv"),
 )
