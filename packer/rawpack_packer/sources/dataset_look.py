@@ -278,11 +278,12 @@ def looked_at(
             **(names or {}),
             **named_features(features, {**{name: name for name in fields if name != LABEL}, **(names or {})}),
         } or None
+    columns = list(dataset.keys()) if isinstance(dataset, Mapping) else []  # a TensorDict iterates over its rows
     if (
         isinstance(dataset, Mapping)
-        and IMAGE in {*dataset, *(names or ())}
+        and IMAGE in (*columns, *(names or ()))
         and not isinstance(names, tuple)
-        and all(isinstance(one, str) for one in dataset)
+        and all(isinstance(column, str) for column in columns)
     ):
         types = {str(name): type_of_values(column) for name, column in dataset.items() if name not in fields}
         names = {**(names or {}), **named_label(types, names or {})} or None
