@@ -63,6 +63,6 @@ def splits_of(listing: Listing) -> list[str]:
 
 def _signs_in(listing: Listing) -> _InfoSigns | None:
     data = listing.contents()
-    with suppress(ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # which are ValueErrors in later versions only
         return msgspec.json.decode(data, type=_InfoSigns)
     return None
