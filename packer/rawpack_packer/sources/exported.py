@@ -80,7 +80,7 @@ def exported(data: bytes | None, where: str) -> ExportNote:
         found = msgspec.json.decode(data or b"{}")
         if not isinstance(found, dict) or MARK not in found:
             return ExportNote()
-    except (ValueError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return ExportNote()
     try:
         fields = msgspec.convert(found.get("fields", {}), dict[str, Field])
