@@ -183,3 +183,14 @@ def test_a_column_of_splits_is_asked_about(made: Made, tmp_path: Path, monkeypat
         ran = run_here(*shlex.split(command), "--size", 8, "--workers", 0)
         assert ran.code == 0, ran.err
         assert len(rawpack.Reader(tmp_path / "one", split="Training")) == 2
+
+
+def test_a_column_of_splits_does_not_hide_one_of_classes(tmp_path: Path) -> None:
+    """The column that divides a table is no candidate for the label: the other one is still named."""
+    rows = [f"{n}.png,{('oak', 'elm')[n % 2]},{('train', 'val')[n % 3 == 0]}" for n in range(12)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,tree,part", *rows]) + "\n")
+    for n in range(12):
+        Image.new("RGB", (8, 8), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")
+    ran = run_here("pack", "--split-by", "part", "--workers", 0, tmp_path / "list.csv", tmp_path / "set")
+    assert ran.code == 0, ran.err
+    assert "'tree' is a field: --label-column tree" in ran.out

@@ -499,8 +499,11 @@ def label_columns(columns: Sequence[ColumnInfo], habits: Habits) -> list[str]:
 
 
 def repeat(values: Sequence[Any]) -> bool:
-    """Whether values are few and occur again, as those of classes do."""
-    return 1 < len({*values}) < len(values) / 2
+    """Whether values are few and occur again, as those of classes do; names of splits, which do so too, are none."""
+    from rawpack_packer.sources.folder import is_split
+
+    few = {*values}
+    return 1 < len(few) < len(values) / 2 and not all(is_split(str(value)) for value in few)
 
 
 def path_column(names: Sequence[str], is_path: Callable[[str], bool] | None = None) -> str | None:
