@@ -169,7 +169,7 @@ def derived_job(
     """The job of `convert`, `merge` and `subset`, which take all samples of a store, those of several, or a choice;
     checked and not begun. See `pack_job`."""
     from rawpack_packer.job.derive import chosen, merging, recipe_as_before
-    from rawpack_packer.sources import StoreSource
+    from rawpack_packer.sources.store import open_stores
 
     run_options, _, recipe = by_group(options)
     if merge and (isinstance(stores, str | os.PathLike) or len(stores) < 2):
@@ -180,7 +180,7 @@ def derived_job(
     run_options = run_options.connected()
     if merge:
         return Job(*merging(paths, recipe, prefix, scan), place, run_options, checked=True)
-    source = StoreSource(paths[0], progress=scan)
+    source = open_stores(paths[0], progress=scan)
     samples = source if choice is None else chosen(source, choice)
     return Job(samples, recipe_as_before(source, recipe), place, run_options, checked=True)
 
@@ -407,13 +407,13 @@ def export_job(
 ) -> Export:
     """The job of `export`, checked and not begun. See `pack_job`. options: the others of `export`."""
     from rawpack_packer.exporting import Export
-    from rawpack_packer.sources import StoreSource
+    from rawpack_packer.sources.store import open_stores
 
     path = store_folder(os.fspath(store))
     place = destinations.local_folder(folder, "export into a folder, then copy it there")
     destinations.check_apart(place, path)
     run = parse_run_options(workers, max_rejects, progress=progress)
-    return Export(StoreSource(path, progress=scan), place, to, run, **options)
+    return Export(open_stores(path, progress=scan), place, to, run, **options)
 
 
 @takes_paths

@@ -16,7 +16,7 @@ from running import run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import KINDS, DatasetSource, Source, open_source
+from rawpack_packer.sources import KINDS, Source, open_dataset, open_source
 
 FILES = [name for name in TABLES if name != "columns"]
 """The tables that are files."""
@@ -32,7 +32,7 @@ SHOWN_AS = {
 
 
 def opened(source: Any, **options: Any) -> Source:
-    return open_source(source, **options) if isinstance(source, Path) else DatasetSource(source, **options)
+    return open_source(source, **options) if isinstance(source, Path) else open_dataset(source, **options)
 
 
 def test_every_kind_is_asked() -> None:

@@ -30,9 +30,9 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer import api
 from rawpack_packer.part.pieces import ReadAhead
 from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceChangedError, archives, open_source
-from rawpack_packer.sources.archives.source import ArchiveSource
+from rawpack_packer.sources.archives.source import open_archive
 from rawpack_packer.sources.archives.tar import tar_members
-from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.folder import open_folder
 from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.named_files import expanded
 from rawpack_packer.sources.table.remote_files import Spool
@@ -98,7 +98,7 @@ def test_the_store_is_that_of_the_unpacked_folder(tmp_path: Path, name: str) -> 
     named = "::".join(f"{here}/{one}" for one in name.split("::"))
     api.pack(named, tmp_path / "by archive", **how)
     check_files(settled_files(tmp_path / "by archive"), settled_files(tmp_path / "by folder"))
-    assert FolderSource(root).info.counts == open_source(named).info.counts
+    assert open_folder(root).info.counts == open_source(named).info.counts
 
 
 def same(one: Samples, two: Samples) -> None:
@@ -154,7 +154,7 @@ def test_the_folder_that_was_archived_is_packed(
     tmp_path: Path, members: list[str], keys: list[str], classes: tuple[str, ...] | None
 ) -> None:
     """The only folder at the top is the source, once; a root that was archived as "./" is the source itself."""
-    source = ArchiveSource(make_tar(tmp_path / "a.tar", *members))
+    source = open_archive(make_tar(tmp_path / "a.tar", *members))
     assert [source.key(i) for i in range(len(source))] == keys
     assert source.info.classes == classes
     top = members[0].removesuffix(keys[0]).rstrip("/.")
@@ -239,7 +239,7 @@ def test_links_never_leave_the_archive(tmp_path: Path) -> None:
         link("a/up.jpg", "../../secret.jpg"), link("a/hard.jpg", "a/1.jpg", tarfile.LNKTYPE),
         link("a/hard2.jpg", "../secret.jpg", tarfile.LNKTYPE), link("a/loop.jpg", "loop.jpg"),
     )  # fmt: skip
-    source = ArchiveSource(path)
+    source = open_archive(path)
     read = {source.key(i): reason_of(source, i) for i in range(len(source))}
     assert read == {
         "a/1.jpg": "", "a/abs.jpg": "unreadable", "a/hard.jpg": "", "a/hard2.jpg": "unreadable",
@@ -265,7 +265,7 @@ def test_links_that_multiply_end_the_scan(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_names_that_lead_out_are_rejected_by_name(tmp_path: Path) -> None:
     """Absolute and climbing names are samples that are rejected; those of other files are counted."""
-    source = ArchiveSource(
+    source = open_archive(
         make_tar(tmp_path / "a.tar", "b/1.jpg", "/etc/x.jpg", "../y.jpg", "b/../z.jpg", "/etc/passwd")
     )
     assert {source.key(i): reason_of(source, i) for i in range(len(source))} == {
@@ -302,13 +302,13 @@ def test_the_last_of_two_members_counts_and_is_reported(tmp_path: Path) -> None:
     save(root / "a" / "1.png", picture(20, 30, 1))
     shell(tmp_path, "tar rf a.tar photos/a/1.png")
     source = open_source(tmp_path / "a.tar")
-    same(source, FolderSource(root))
+    same(source, open_folder(root))
     assert source.info.problems == ("photos/a/1.png is there more than once: the last one counts",)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("photos/a/1.png", b"old")
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("photos/a/1.png", (root / "a" / "1.png").read_bytes())
-    same(open_source(tmp_path / "a.zip"), FolderSource(root))
+    same(open_source(tmp_path / "a.zip"), open_folder(root))
 
 
 def test_sparse_and_special_members(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_sizes_beyond_8_gib(tmp_path: Path) -> None:
             file.write(big.tobuf(form))
             file.seek(9 << 30, os.SEEK_CUR)
             file.write(small.tobuf(form) + JPEG.ljust(1024, b"\0") + bytes(1024))
-        source = ArchiveSource(path)
+        source = open_archive(path)
         assert [reason_of(source, i) for i in range(len(source))] == ["too_large", ""]
         path.unlink()
 
@@ -490,7 +490,7 @@ def test_mutated_headers_are_read_as_tar_reads_them(tmp_path: Path) -> None:
         shell(tmp_path, "chmod -R u+rwx out")
         if unpacked.returncode == 0 and b"Removing leading" not in unpacked.stderr:
             compared += 1
-            same(open_source(tmp_path / "m.tar", "archive"), FolderSource(out))
+            same(open_source(tmp_path / "m.tar", "archive"), open_folder(out))
         shutil.rmtree(out)
     assert compared > 40
 

@@ -18,7 +18,7 @@ from running import FORMATS, run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
-from rawpack_packer.sources import DatasetSource, dataset_forms, open_source
+from rawpack_packer.sources import dataset_forms, open_dataset, open_source
 
 COUNT = 20
 
@@ -187,9 +187,9 @@ def test_a_dataset_may_say_it_itself(tmp_path: Path) -> None:
         given.image = image  # type: ignore[attr-defined]
         if asks:
             with pytest.raises(UsageError, match="image='chw' moves"):
-                DatasetSource(given)
+                open_dataset(given)
         else:
-            np.testing.assert_array_equal(DatasetSource(given)[3].image, last(images)[3])
+            np.testing.assert_array_equal(open_dataset(given)[3].image, last(images)[3])
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_which_shapes_ask(shape: tuple[int, ...], asks: bool, tmp_path: Path) ->
     images = first(*shape)
     if asks:
         with pytest.raises(UsageError, match="their channels first"):
-            DatasetSource(images)
+            open_dataset(images)
         return
     rawpack_packer.pack(images, tmp_path / "s", workers=0)
     np.testing.assert_array_equal(stored(tmp_path / "s").reshape(images.shape), images)
@@ -290,8 +290,8 @@ def write_alone(path: Path, image: NDArray[Any]) -> None:
 def test_gray_images_and_small_matrices_need_no_word(tmp_path: Path) -> None:
     """(samples, height, width) packs as ever; also three columns with labels beside them, and matrices of 3x3."""
     for given in (first(28, 28), first(3, 3), first(4, 4), first(24, 2), [*first(24, 3)]):
-        assert len(DatasetSource(given)) == COUNT
-    assert len(DatasetSource({"image": first(24, 3), "label": np.arange(COUNT)})) == COUNT
+        assert len(open_dataset(given)) == COUNT
+    assert len(open_dataset({"image": first(24, 3), "label": np.arange(COUNT)})) == COUNT
 
 
 @pytest.mark.parametrize("kind", ["tuple", "labels first", "of lists"])
@@ -317,4 +317,4 @@ def test_samples_in_a_list_are_no_columns() -> None:
     color, gray = last(first(3, 24, 32))[0], first(24, 32)[0]
     for given in ([color, gray], (color, color), [(color, 1), (color, 2)], [first(3, 24, 32)] * 2, ["a.png", "b.png"]):
         dataset_forms.check_not_columns(given)
-    assert len(DatasetSource([(color, 1), (color, 2)])) == 2
+    assert len(open_dataset([(color, 1), (color, 2)])) == 2

@@ -19,7 +19,7 @@ from tfrecords import tfrecord
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside.annotated import AnnotatedError
-from rawpack_packer.sources.dataset import DatasetSource
+from rawpack_packer.sources.dataset import open_dataset
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.registry import kinds_at, open_source
 
@@ -81,12 +81,12 @@ def _hdf5(root: Path, columns: Columns) -> Source:
 
 
 def _columns(root: Path, columns: Columns) -> Source:
-    return DatasetSource({"image": np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8), **columns})
+    return open_dataset({"image": np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8), **columns})
 
 
 def _samples(root: Path, columns: Columns) -> Source:
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return DatasetSource([{"image": Image.new("RGB", (4, 4)), **row} for row in rows])
+    return open_dataset([{"image": Image.new("RGB", (4, 4)), **row} for row in rows])
 
 
 DOORS: dict[str, Callable[[Path, Columns], Source]] = {
@@ -219,7 +219,7 @@ def test_a_pattern_is_the_listings_that_it_names(pattern: str, tmp_path: Path, m
     names = {"b.csv::a.csv": "ba", "a.csv": "a", "[b]*.csv": "b", "{1..2}.csv": "ba"}.get(pattern, "ab")
     assert [source[i].key for i in range(len(source))] == [f"{name}.png" for name in names]
     assert source.info.classes == tuple(sorted(names))
-    labels = source.labels()
+    labels = source.labels
     assert labels is not None
     assert [source.info.classes[k] for k in labels.tolist()] == [*names]
     assert len(source.info.paths) == len(names)

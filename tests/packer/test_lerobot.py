@@ -23,7 +23,6 @@ from running import pack, run_here
 import rawpack
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources import Source, open_source
-from rawpack_packer.sources.base import group_of, videos_of
 from rawpack_packer.testing import SourceConformance
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures" / "lerobot"
@@ -114,8 +113,8 @@ def test_fields_and_keys(name: str) -> None:
     }  # fmt: skip
     keys = [source.key(i) for i in range(len(source))]
     assert keys == [f"episode_{e:06d}#{k:06d}" for e, length in enumerate(LENGTHS) for k in range(length)]
-    assert [group_of(source, i) for i in range(len(source))] == [key.partition("#")[0] for key in keys]
-    videos = videos_of(source)
+    assert [source.group(i) for i in range(len(source))] == [key.partition("#")[0] for key in keys]
+    videos = source.videos()
     assert videos is not None
     assert videos.numbers.tolist() == [e for e, length in enumerate(LENGTHS) for _ in range(length)]
 

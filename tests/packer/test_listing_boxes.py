@@ -21,7 +21,6 @@ from running import pack, run_here
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import AnnotatedError, open_source
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.view import View
 
 SIZES = ((40, 60), (50, 30), (32, 32))
 YOLO = ("0 0.5 0.5 0.2 0.4\n1 0.25 0.75 0.1 0.1\n", "", "2 0.5 0.5 1 1")
@@ -267,15 +266,15 @@ def test_classes_of_boxes_are_renumbered_with_the_classes(kind: str, coco: Path,
     """Seen with one class more in front, each box's class is one more, and the box is where it was."""
     source = open_source(coco if kind == "coco" else yolo)
     assert source.info.classes is not None
-    view = View(source, np.array([2, 0]), classes=("a new one", *source.info.classes))
-    for i, at in enumerate((2, 0)):
+    view = source.take(np.array([0, 2])).with_classes(("a new one", *source.info.classes))
+    for i, at in enumerate((0, 2)):
         was, now = source[at].fields["boxes"], view.part(i, i + 1)[0].fields["boxes"]
         assert isinstance(was, Boxes)
         assert isinstance(now, Boxes)
         column = 0 if kind == "yolo" else 4
         np.testing.assert_array_equal(now.rows[:, column], was.rows[:, column] + 1)
         np.testing.assert_array_equal(np.delete(now.rows, column, 1), np.delete(was.rows, column, 1))
-    assert view.states()[:2].tolist() == source.states()[[2, 0]].tolist()
+    assert view.states()[:2].tolist() == source.states()[[0, 2]].tolist()
 
 
 @pytest.mark.parametrize(

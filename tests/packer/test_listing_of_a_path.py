@@ -14,7 +14,7 @@ import pytest
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.folder import open_folder
 from rawpack_packer.sources.look import listing as module
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.registry import KINDS
@@ -161,15 +161,15 @@ def test_a_scan_after_a_look_is_the_same_and_lists_nothing_again(tmp_path: Path,
     """Keys, states and counts: of links, loops, broken links and hidden files, too."""
     root = folders_of_images(tmp_path / "set")
     with mock.patch.object(Listing, "listed", return_value=None):
-        plain = FolderSource(root)
+        plain = open_folder(root)
     listing = looked_at(root)
     scanned.clear()
-    source = FolderSource(listing)
+    source = open_folder(listing)
     assert scanned == ["eel"]  # into which nobody had looked
     assert [source.key(i) for i in range(len(source))] == [plain.key(i) for i in range(len(plain))]
     assert source.info == plain.info
     assert (source.states() == plain.states()).all()
-    assert (source.labels() == plain.labels()).all()
+    assert (source.labels == plain.labels).all()
 
 
 def test_a_folder_that_has_changed_since_the_look_is_seen_as_it_is(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_folder_that_has_changed_since_the_look_is_seen_as_it_is(tmp_path: Pat
     (root / "eel").unlink()
     for folder in (root, root / "cat"):
         os.utime(folder, ns=(1, 1))  # clocks of file systems are coarse
-    source = FolderSource(listing)
+    source = open_folder(listing)
     assert [source.key(i) for i in range(len(source))] == ["cat/0.jpg", "cat/deep", "cat/new.jpg"]
     assert source.info.classes == ("cat",)
 
@@ -195,7 +195,7 @@ def test_a_folder_of_more_names_than_are_kept_is_listed_whole(
     monkeypatch.setattr(module, "MOST_NAMES", 3)
     for n in range(6):
         (tmp_path / f"{n}.jpg").write_bytes(b"\xff\xd8\xff")
-    assert len(FolderSource(tmp_path)) == 6
+    assert len(open_folder(tmp_path)) == 6
     assert scanned == [tmp_path.name] * 2
 
 

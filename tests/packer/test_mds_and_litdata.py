@@ -238,7 +238,7 @@ def test_what_is_not_read_is_named(name: str, old: str, new: str, said: str, tmp
 def test_labels_keys_and_classes(tmp_path: Path) -> None:
     source = open_source(MDS / "every", image_column="jpeg", key_column="text", label_column="str_int", columns=())
     assert [source.key(i) for i in range(5)] == [f"sample {i}, ä" for i in range(5)]
-    assert source.labels().tolist() == [10**12 + i for i in range(5)]  # type: ignore[attr-defined]
+    assert source.labels.tolist() == [10**12 + i for i in range(5)]  # type: ignore[attr-defined]
     by_name = open_source(MDS / "every", image_column="jpeg", label_column="text", columns=())
     assert by_name.info.classes == tuple(f"sample {i}, ä" for i in range(5))
     named = open_source(MDS / "splits" / "train", classes=["cat", "dog"])

@@ -18,7 +18,6 @@ from rawpack_packer.part.pieces import _FORGETFUL, ReadAhead, _file_system, make
 from rawpack_packer.recipe import make_recipe
 from rawpack_packer.recipe.fields import store_fields
 from rawpack_packer.sources import Item, Samples, open_source
-from rawpack_packer.sources.view import View
 from rawpack_packer.tune import system
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice on files")
@@ -72,7 +71,7 @@ def test_each_file_is_asked_for_once_and_early(tmp_path: Path, asked: list[tuple
         (tmp_path / "source" / "list.csv").write_text("\n".join(["path,label", *lines]))
         samples = whole(tmp_path / "source" / "list.csv")
     if kind == "view":
-        samples = View(open_source(tmp_path / "source")).part(0, 100)
+        samples = open_source(tmp_path / "source").part(0, 100)
     if kind == "part":
         samples = open_source(tmp_path / "source").part(20, 80)
         names = names[20:80]

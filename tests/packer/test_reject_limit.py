@@ -20,9 +20,8 @@ from rawpack_packer.destination.journal import Reject
 from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.job.options import parse_run_options
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.base import Containers, containers_of
-from rawpack_packer.sources.video.source import VideoSource
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources.base import Containers
+from rawpack_packer.sources.video.source import open_videos
 
 CUT = {"preset": "ultrafast", "x264-params": "threads=1"}
 
@@ -45,6 +44,7 @@ class Films:
     def key(self, i: int) -> str:
         return f"frame {i}"
 
+    @property
     def containers(self) -> Containers:
         ends = np.cumsum([0, *(max(1, abs(frames)) for frames, _ in self.films)])
         sizes = np.array([size for _, size in self.films], np.int64)
@@ -121,9 +121,9 @@ def test_a_video_that_ends_early_by_an_unknown_length_counts_as_a_whole() -> Non
     assert limit(films, "49%").exceeded_by(0)
     assert limit(films).containers == {29}
     assert limit(films).counted([Reject(n, "", "truncated", "") for n in (28, 29)]) == 1
-    held = Films(films).containers().holding(np.arange(10, 40))
+    held = Films(films).containers.holding(np.arange(10, 40))
     assert (held.starts.tolist(), held.stands.tolist()) == ([0, 20], [19, -1])
-    assert not Films(films).containers().holding(np.arange(10, 29)).lost.any()
+    assert not Films(films).containers.holding(np.arange(10, 29)).lost.any()
 
 
 def test_of_a_video_that_ends_early_the_missing_part_counts() -> None:
@@ -135,7 +135,7 @@ def test_of_a_video_that_ends_early_the_missing_part_counts() -> None:
     source = Films([(-30, -1), *3 * [(600, 200)]], {0: 0.5})
     assert not RejectLimit(source, parse_run_options(max_rejects="12.5%")).exceeded_by(0)
     assert RejectLimit(source, parse_run_options(max_rejects="12.4%")).exceeded_by(0)
-    assert source.containers().holding(np.arange(10, 40)).missing.tolist() == [0.5, 1]
+    assert source.containers.holding(np.arange(10, 40)).missing.tolist() == [0.5, 1]
 
 
 @pytest.mark.parametrize("given", ["1%", "29%", "0", "57%", 1, 7])
@@ -182,11 +182,11 @@ def test_half_of_the_videos_are_half_of_the_set(tmp_path: Path) -> None:
     assert (ran.code, "2 of 4 videos cannot be read in full: 50% of the files" in ran.out) == (0, True)
     source = open_source(folder)
     assert len(source) == 12
-    later = containers_of(View(source, np.arange(1, 8)))  # one that was cut, one that is whole, and a frame of another
+    later = source.take(np.arange(1, 8)).containers  # one that was cut, one that is whole, and a frame of another
     assert later is not None
     assert (later.starts.tolist(), later.lost.tolist()) == ([0, 1, 6], [True, False, False])
     with pytest.raises(PackError, match=r"1 of 3 videos cannot be read in full: 33\.3% of the files"):
-        RejectLimit(View(source, np.arange(1, 8)), parse_run_options()).check_containers(begun=False)
+        RejectLimit(source.take(np.arange(1, 8)), parse_run_options()).check_containers(begun=False)
 
 
 @pytest.mark.usefixtures("looked_through_here")
@@ -204,7 +204,7 @@ def test_nothing_helps_where_no_video_can_be_read(tmp_path: Path) -> None:
 def test_files_that_were_read_twice_are_counted_in_the_summary_alone(tmp_path: Path) -> None:
     """The manifest says nothing of it, since it depends on the machine."""
     source = open_source(encode(tmp_path / "0.mp4", "libx264", 3, options=CUT))
-    assert isinstance(source, VideoSource)
+    assert isinstance(source, open_videos)
     source.info = replace(source.info, read_again=1)
     done = rawpack_packer.pack(source, tmp_path / "store", size=16, workers=0)
     assert "because the process that first read them had died: 1" in " ".join(done.as_text(200).split())

@@ -26,7 +26,7 @@ from running import Ran, run_here
 import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.disk import manifest as manifests
-from rawpack_packer.sources import SourceChangedError, StoreSource
+from rawpack_packer.sources import SourceChangedError, open_stores
 from rawpack_packer.sources.store import StorePart, _opened
 
 SIDES = (20, 28)
@@ -367,7 +367,7 @@ def test_a_run_goes_on_only_with_the_same_store(tmp_path: Path) -> None:
 def test_a_store_that_changes_under_a_run_stops_it(tmp_path: Path) -> None:
     """A worker that finds another store than the run began with says so, and nothing of both is mixed."""
     source = packed(tmp_path / "source", [picture(8, 8, i) for i in range(5)])
-    part = StoreSource(source).part(0, 5)
+    part = open_stores(source).part(0, 5)
     assert isinstance(part, StorePart)
     travelled = StorePart(part.origins, part.rows, {})
     assert travelled.key(3) == "00000003"

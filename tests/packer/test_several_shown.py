@@ -21,7 +21,6 @@ from rawpack.transforms import RandomHorizontalFlip
 from rawpack_packer.inspect.contact_sheet import thumbnail
 from rawpack_packer.recipe import make_recipe, parse_options
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.view import View
 from rawpack_packer.tune.bench import about
 from rawpack_packer.tune.candidates import candidates, parse_sides
 from rawpack_packer.tune.loss import compare
@@ -261,7 +260,7 @@ def test_the_loss_is_that_of_every_picture(triples: Path, tmp_path: Path) -> Non
     """PSNR is the mean over both pictures of all samples, as two stores differ: one of pixels, one of JPEG."""
     (low,) = candidates(format=["lmdb"], size=["image=24,target=96,depth=96"], quality=["30"])
     source = open_source(str(triples), fields=["target:image", "depth:image"])
-    losses, strips = compare(View(source, np.arange(COUNT)), [low], 1e9)
+    losses, strips = compare(source.take(np.arange(COUNT)), [low], 1e9)
     assert {strip.key.partition(": ")[2] for strip in strips} == {"image", "target"}
     assert strips[0].key.endswith("target")  # noise loses most
     raw = Reader(pack(triples, tmp_path / "raw", *SIZES, *FIELDS))

@@ -18,8 +18,8 @@ from pictures import encoded, picture, save
 from videos import encode, looked_through_here  # noqa: F401
 
 import rawpack_packer
-from rawpack_packer.sources import DatasetSource, Source, StoreSource, open_source
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources import Table, open_dataset, open_source, open_stores
+from rawpack_packer.sources.table.columns import Numbers
 from rawpack_packer.testing import SourceConformance
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="packs by worker processes")
@@ -40,7 +40,7 @@ def write_again(path: Path) -> None:
 
 
 class TestFolder(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for i in range(7):
@@ -63,7 +63,7 @@ class TestFolder(SourceConformance):
 
 
 class TestListing(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for i in range(6):
@@ -85,7 +85,7 @@ class TestListing(SourceConformance):
 class TestPairs(SourceConformance):
     """A folder, and one of further images, which lacks a file."""
 
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for i in range(6):
@@ -100,7 +100,7 @@ class TestPairs(SourceConformance):
 
 
 class TestListedPairs(TestListing):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         super().open(folder)
         return open_source(folder / "source" / "set.csv", fields={"mask": "image"})
 
@@ -112,7 +112,7 @@ class TestListedPairs(TestListing):
 class TestPairsInHdf5(SourceConformance):
     """Arrays whose channels come first, and image files."""
 
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         path, new = once(folder, "pairs.h5")
         if new:
             with h5py.File(path, "w") as file:
@@ -130,7 +130,7 @@ class TestPairsInHdf5(SourceConformance):
 
 
 class TestCoco(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for i in range(4):
@@ -144,7 +144,7 @@ class TestCoco(SourceConformance):
 
 
 class TestYolo(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for i in range(4):
@@ -156,7 +156,7 @@ class TestYolo(SourceConformance):
 
 
 class TestLabelme(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             shutil.copytree(FIXTURES / "labelme" / "photos", root)
@@ -169,7 +169,7 @@ class TestLabelme(SourceConformance):
 
 
 class TestCvat(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             shutil.copytree(FIXTURES / "cvat" / "export", root)
@@ -177,7 +177,7 @@ class TestCvat(SourceConformance):
 
 
 class TestRowsOfBoxes(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for i in range(4):
@@ -190,7 +190,7 @@ class TestRowsOfBoxes(SourceConformance):
 class TestArrays(SourceConformance):
     images = np.random.default_rng(0).integers(0, 60_000, (5, 7, 6, 2), np.uint16)
 
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         path, new = once(folder, "set.npy")
         if new:
             np.save(path, self.images)
@@ -205,7 +205,7 @@ class TestArrays(SourceConformance):
 
 
 class TestZippedArrays(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         path, new = once(folder, "set.npz")
         if new:
             texts = np.array(["a", "bb", "", "dd"])
@@ -225,13 +225,13 @@ class Faulty(list[Any]):
 
 
 class TestDataset(SourceConformance):
-    def open(self, folder: Path) -> Source:
-        return DatasetSource(Faulty((picture(8, 9, i), [0, 1, 0][i]) for i in range(3)), classes=["a", "b"])
+    def open(self, folder: Path) -> Table:
+        return open_dataset(Faulty((picture(8, 9, i), [0, 1, 0][i]) for i in range(3)), classes=["a", "b"])
 
 
 @pytest.mark.usefixtures("looked_through_here")
 class TestVideo(SourceConformance):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         root, new = once(folder)
         if new:
             for name in ("a/one.mp4", "b/two.mp4"):
@@ -248,13 +248,13 @@ class TestVideo(SourceConformance):
 class TestStore(SourceConformance):
     layout = "memmap"
 
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         store, new = once(folder, "packed")
         if new:
             for i in range(6):
                 save(folder / "images" / "ab"[i % 2] / f"{i}.png", picture(20, 30, i))
             rawpack_packer.pack(folder / "images", store, size=16, workers=0, format=self.layout)
-        return StoreSource(store)
+        return open_stores(store)
 
 
 class TestLmdbStore(TestStore):
@@ -264,7 +264,7 @@ class TestLmdbStore(TestStore):
 class TestStores(SourceConformance):
     """Two stores whose classes overlap: "b" is 1 in one store and 0 in the other."""
 
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         stores = []
         for name, classes in (("one", "ab"), ("two", "cb")):
             store, new = once(folder, name)
@@ -273,7 +273,7 @@ class TestStores(SourceConformance):
                 for i in range(5):
                     save(folder / f"images {name}" / sorted(classes)[i % 2] / f"{i}.png", picture(20, 30, i))
                 rawpack_packer.pack(folder / f"images {name}", store, size=16, workers=0)
-        return StoreSource(stores, prefixes=["1/", "2/"])
+        return open_stores(stores, prefixes=["1/", "2/"])
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
         one, two = ("a/0", "a/2", "a/4", "b/1", "b/3"), ("b/0", "b/2", "b/4", "c/1", "c/3")
@@ -288,13 +288,13 @@ class TestStores(SourceConformance):
 
 
 class TestSubset(TestStore):
-    def open(self, folder: Path) -> Source:
-        return View(super().open(folder), np.array([1, 3, 4]), classes=["b"])
+    def open(self, folder: Path) -> Table:
+        return super().open(folder).take(np.array([1, 3, 4])).with_classes(["b"])
 
 
 class TestView(TestFolder):
-    def open(self, folder: Path) -> Source:
-        return View(super().open(folder), np.array([0, 1, 4, 5, 9]), classes=("new", "b", "a", "c"))
+    def open(self, folder: Path) -> Table:
+        return super().open(folder).take(np.array([0, 1, 4, 5, 9])).with_classes(("new", "b", "a", "c"))
 
     def expected(self, folder: Path) -> Sequence[tuple[str, Any]]:
         whole = super().expected(folder)
@@ -302,6 +302,6 @@ class TestView(TestFolder):
 
 
 class TestFramesInAView(TestVideo):
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Table:
         rows = np.array([0, 1, 5, 9, 12])
-        return View(super().open(folder), rows, videos=np.array([4, 4, 4, 7, 7]))
+        return super().open(folder).take(rows).joined({"video": Numbers(np.array([4, 4, 4, 7, 7]))})

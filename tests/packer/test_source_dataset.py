@@ -23,7 +23,7 @@ from running import run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError, verify
-from rawpack_packer.sources import DatasetSource, FieldKind, ImageKind, Item, SourceInfo, open_source, registry
+from rawpack_packer.sources import FieldKind, ImageKind, Item, SourceInfo, open_dataset, open_source, registry
 
 
 class Pairs:
@@ -671,7 +671,7 @@ def test_a_dataset_may_fill_one_array_again_and_again(tmp_path: Path) -> None:
             self.image[:], self.mask[:] = i, 255 - i
             return {"image": self.image, "mask": self.mask}
 
-    source = DatasetSource(Buffer(9), fields={"mask": "mask"})
+    source = open_dataset(Buffer(9), fields={"mask": "mask"})
     items = [source[i] for i in range(9)]
     for i, item in enumerate(items):
         assert (np.asarray(item.image) == i).all()
@@ -850,7 +850,7 @@ def test_half_a_source_is_told_what_it_lacks() -> None:
             return Item(f"{i}", np.zeros((2, 2, 3), np.uint8), {})
 
     with pytest.raises(UsageError, match=r"Half .*lacks info, key, part, states"):
-        DatasetSource(Half(3))
+        open_dataset(Half(3))
 
 
 def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources import KINDS, FieldKind, Item, Samples, SourceChangedError, open_source
 from rawpack_packer.sources import files as reading
-from rawpack_packer.sources.folder import FolderSource
+from rawpack_packer.sources.folder import open_folder
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 
@@ -66,7 +66,7 @@ def labels(samples: Samples) -> list[Any]:
 def test_first_level_folders_are_classes(tmp_path: Path) -> None:
     """Sorted first-level folders are numbered from 0, and what lies deeper belongs to them."""
     put(tmp_path, "dog/1.jpg", "cat/2.jpg", "cat/deep/er/0.jpg", "Zebra/z.png")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert source.info.classes == ("Zebra", "cat", "dog")
     assert keys(source) == ["Zebra/z.png", "cat/2.jpg", "cat/deep/er/0.jpg", "dog/1.jpg"]
     assert labels(source) == [0, 1, 1, 2]
@@ -78,7 +78,7 @@ def test_first_level_folders_are_classes(tmp_path: Path) -> None:
 def test_images_beside_classes_have_label_minus_one(tmp_path: Path) -> None:
     """Images straight in the folder, beside class folders, belong to no class, and are counted."""
     put(tmp_path, "b/1.jpg", "a.jpg", "c.jpg")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert keys(source) == ["a.jpg", "b/1.jpg", "c.jpg"]
     assert labels(source) == [-1, 0, -1]
     assert source.info.counts["unlabelled"] == 2
@@ -87,7 +87,7 @@ def test_images_beside_classes_have_label_minus_one(tmp_path: Path) -> None:
 def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
     """Without sub-folders there are no classes and no field; hidden sub-folders do not count."""
     put(tmp_path, "a.jpg", ".cache/x.jpg")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert source.info.classes is None
     assert source.info.fields == {}
     assert labels(source) == [None]
@@ -99,7 +99,7 @@ def test_a_folder_without_images_is_still_a_class(tmp_path: Path) -> None:
     put(tmp_path, "b/1.jpg", "d/notes.txt/2.jpg")
     put(tmp_path, "c/readme.txt", data=b"no image")
     (tmp_path / "a").mkdir()
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert source.info.classes == ("a", "b", "c", "d")
     assert source.info.empty_classes == ("a", "c")
     assert source.info.counts["empty_classes"] == 2
@@ -111,7 +111,7 @@ def test_a_folder_without_images_is_still_a_class(tmp_path: Path) -> None:
 )
 def test_files_with_an_image_extension_are_samples(tmp_path: Path, suffix: str) -> None:
     """A usual extension in any case makes a sample, whatever the bytes: packing rejects it with a reason."""
-    source = FolderSource(put(tmp_path, f"x.{suffix}", data=b"no image"))
+    source = open_folder(put(tmp_path, f"x.{suffix}", data=b"no image"))
     assert keys(source) == [f"x.{suffix}"]
     assert source[0].image == b"no image"
 
@@ -122,7 +122,7 @@ def test_other_files_are_known_by_their_first_bytes(tmp_path: Path, kind: str) -
     put(tmp_path, "x", "x.JPG_large", "x.1", data=encoded(kind))
     put(tmp_path, "notes.txt", "Thumbs.db", "x.jpg.tmp", data=b"\xff no image")
     put(tmp_path, "empty", data=b"")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert keys(source) == ["x", "x.1", "x.JPG_large"]
     assert source.info.counts["other_files"] == 4
 
@@ -131,7 +131,7 @@ def test_hidden_names_are_skipped_and_counted(tmp_path: Path) -> None:
     """Files and folders that begin with a dot are left out at every level; so is what an archive of macOS leaves, which
     would be the first class."""
     put(tmp_path, "a/1.jpg", "a/._1.jpg", ".hidden.jpg", ".git/1.jpg", "a/.b/c/1.jpg", "__MACOSX/a/._1.jpg")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert keys(source) == ["a/1.jpg"]
     assert source.info.classes == ("a",)
     assert source.info.counts["hidden"] == 5
@@ -156,7 +156,7 @@ ODD_NAMES = [
 def test_odd_names_are_keys_as_they_are(tmp_path: Path) -> None:
     """Any valid name is a key unchanged, and its file is read."""
     put(tmp_path, *ODD_NAMES)
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert keys(source) == sorted(ODD_NAMES, key=str.encode)
     assert all(item.image == JPEG for item in items(source))
 
@@ -165,7 +165,7 @@ def test_odd_names_are_keys_as_they_are(tmp_path: Path) -> None:
 def test_composed_and_decomposed_names_are_two_samples(tmp_path: Path) -> None:
     """Names that look alike in NFC and NFD stay two, in the order of their bytes."""
     nfc, nfd = (unicodedata.normalize(form, "é.jpg") for form in ("NFC", "NFD"))
-    source = FolderSource(put(tmp_path, nfc, nfd))
+    source = open_folder(put(tmp_path, nfc, nfd))
     assert keys(source) == [nfd, nfc]
 
 
@@ -173,7 +173,7 @@ def test_composed_and_decomposed_names_are_two_samples(tmp_path: Path) -> None:
 def test_names_that_are_not_utf8_are_rejected_by_name(tmp_path: Path) -> None:
     """Such a path stays in the source, in its place, and reading it says bad_name; so each file is accounted for."""
     put(tmp_path, b"a/\xe9t\xe9.jpg", b"a/z.jpg", b"\xff/1.jpg", "a/\uffff.jpg")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert keys(source) == ["a/z.jpg", "a/\\xe9t\\xe9.jpg", "a/\uffff.jpg", "\\xff/1.jpg"]
     assert source.info.classes == ("a", "\\xff")
     assert source.info.counts["bad_names"] == 2
@@ -187,7 +187,7 @@ def test_names_that_are_not_utf8_are_rejected_by_name(tmp_path: Path) -> None:
 @linux_only
 def test_class_names_stay_unique(tmp_path: Path) -> None:
     """A class whose odd bytes are written out like another class's name gets a name of its own."""
-    source = FolderSource(put(tmp_path, b"\xff/1.jpg", "\\xff/1.jpg"))
+    source = open_folder(put(tmp_path, b"\xff/1.jpg", "\\xff/1.jpg"))
     assert source.info.classes == ("\\xff", "\\xff'")
 
 
@@ -209,9 +209,9 @@ def test_order_does_not_depend_on_the_disk(tmp_path: Path, monkeypatch: pytest.M
 
         def close(self) -> None: ...
 
-    expected = keys(FolderSource(tmp_path))
+    expected = keys(open_folder(tmp_path))
     monkeypatch.setattr(os, "scandir", Shuffled)
-    assert keys(FolderSource(tmp_path)) == expected == sorted(expected, key=lambda key: key.split("/"))
+    assert keys(open_folder(tmp_path)) == expected == sorted(expected, key=lambda key: key.split("/"))
 
 
 @linux_only
@@ -228,7 +228,7 @@ def test_keys_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     output = subprocess.run(
         [sys.executable, "-c", program, tmp_path], env={**os.environ, **ascii_only}, check=True, capture_output=True
     ).stdout
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     found, classes, states, images = pickle.loads(output)
     assert found == keys(source) == ["b/z.jpg", "b/\\xff.jpg", "中/é.jpg"]
     assert classes == source.info.classes
@@ -286,9 +286,9 @@ def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> No
         paths, numbers, classes = expected_of(os.fsencode(folder))
         if not paths:
             with pytest.raises(UsageError, match="no image in"):
-                FolderSource(folder)
+                open_folder(folder)
             return
-        source = FolderSource(folder)
+        source = open_folder(folder)
         assert keys(source) == [path.decode(errors="backslashreplace") for path in paths]
         assert len(source.info.classes or ()) == len(classes)
         assert source.info.counts["unlabelled"] == (numbers.count(-1) if classes else 0)
@@ -313,7 +313,7 @@ def test_random_trees(tree: list[tuple[list[bytes], bytes, bytes, bytes]]) -> No
 def test_halves_of_a_character_do_not_make_a_name(tmp_path: Path) -> None:
     """Two names that would be UTF-8 only one after the other are two bad names."""
     put(tmp_path, b"a/\xc3", b"a/\xa9.jpg", data=JPEG)
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert (keys(source), source.info.counts["bad_names"]) == (["a/\\xa9.jpg", "a/\\xc3"], 2)
 
 
@@ -328,7 +328,7 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
     (root / "a" / "again").symlink_to(tmp_path / "elsewhere")
     (root / "a" / "l.jpg").symlink_to(root / "a" / "0.jpg")
     (root / "a" / "m").symlink_to(root / "a" / "0.jpg")
-    source = FolderSource(root)
+    source = open_folder(root)
     assert keys(source) == [
         "a/0.jpg", "a/again/1.jpg", "a/again/deep/2.jpg", "a/l.jpg", "a/m", "b/1.jpg", "b/deep/2.jpg",
     ]  # fmt: skip
@@ -347,7 +347,7 @@ def test_loops_are_seen(tmp_path: Path) -> None:
     (root / "a" / "to_b").symlink_to(root / "b")
     (root / "b" / "to_a").symlink_to(root / "a")
     (root / "loop").symlink_to(root)
-    source = FolderSource(root)
+    source = open_folder(root)
     assert source.info.classes == ("a", "b")
     assert keys(source) == ["a/0.jpg", "a/to_b/1.jpg", "b/1.jpg", "b/to_a/0.jpg"]
     assert source.info.counts["loops"] == 5 + 5 + 1
@@ -358,8 +358,8 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     """A source given by a link, or with ".." through one, is the folder that the system finds there."""
     put(tmp_path / "far" / "real", "a/0.jpg")
     (tmp_path / "link").symlink_to(tmp_path / "far" / "real")
-    assert keys(FolderSource(tmp_path / "link")) == ["a/0.jpg"]
-    assert keys(FolderSource(f"{tmp_path}/link/../real")) == ["a/0.jpg"]
+    assert keys(open_folder(tmp_path / "link")) == ["a/0.jpg"]
+    assert keys(open_folder(f"{tmp_path}/link/../real")) == ["a/0.jpg"]
 
 
 def test_broken_links(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_broken_links(tmp_path: Path) -> None:
     (tmp_path / "a" / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "a" / "round.jpg").symlink_to("round.jpg")
     (tmp_path / "class").symlink_to("nowhere")
-    source = FolderSource(tmp_path, skip_unreadable=True)
+    source = open_folder(tmp_path, skip_unreadable=True)
     assert keys(source) == ["a/0.jpg", "a/gone.jpg", "a/round.jpg", "class"]
     assert source.states()[1:].tolist() == [[-1, -1], [-1, -1], [-2, errno.ENOENT]]
     assert [line.split(":")[0] for line in source.info.problems] == ["class cannot be read"]
@@ -387,7 +387,7 @@ def test_pipes_are_never_opened(tmp_path: Path) -> None:
     for name in ("pipe", "pipe.jpg"):
         os.mkfifo(tmp_path / name)
     (tmp_path / "link.jpg").symlink_to("pipe")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     assert keys(source) == ["0.jpg"]
     assert source.info.counts["special_files"] == 3
 
@@ -402,7 +402,7 @@ def test_a_locked_folder_is_told(tmp_path: Path) -> None:
     try:
         if os.access(tmp_path / "a", os.R_OK):
             pytest.skip("permissions do not bind this user")
-        source = FolderSource(tmp_path, skip_unreadable=True)
+        source = open_folder(tmp_path, skip_unreadable=True)
     finally:
         (tmp_path / "a").chmod(0o755)
     assert source.info.empty_classes == ("a",)
@@ -426,7 +426,7 @@ def test_a_folder_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A folder that cannot be listed keeps its class, so labels do not shift, and is told in one printable line."""
     put(tmp_path, "a\n1/0.jpg", "b/1.jpg")
     deny(monkeypatch, function, errno.EACCES, lambda path: "a\n1" in path)
-    source = FolderSource(tmp_path, skip_unreadable=True)
+    source = open_folder(tmp_path, skip_unreadable=True)
     assert source.info.classes == ("a\n1", "b")
     assert source.info.empty_classes == ("a\n1",)
     assert keys(source) == ["a\n1/", "b/1.jpg"]
@@ -438,7 +438,7 @@ def test_a_file_that_cannot_be_sniffed_is_told(tmp_path: Path, monkeypatch: pyte
     """A file without extension that cannot be opened may be an image: it is told, not dropped."""
     put(tmp_path, "0.jpg", "locked", "seen")
     deny(monkeypatch, "open", errno.EACCES, lambda path: path.endswith("locked"))
-    source = FolderSource(tmp_path, skip_unreadable=True)
+    source = open_folder(tmp_path, skip_unreadable=True)
     assert keys(source) == ["0.jpg", "locked", "seen"]
     assert source.info.problems == ("locked cannot be read: [Errno 13] Permission denied",)
 
@@ -449,7 +449,7 @@ def test_many_problems_are_counted_and_the_first_told(tmp_path: Path) -> None:
     for i in range(130):
         (tmp_path / f"{i:03}").symlink_to("nowhere")
     put(tmp_path, "zz/1.jpg")
-    source = FolderSource(tmp_path, skip_unreadable=True)
+    source = open_folder(tmp_path, skip_unreadable=True)
     assert source.info.counts["problems"] == 130
     assert len(source.info.problems) == 101
     assert list(source.info.problems[:100]) == sorted(source.info.problems[:100])
@@ -465,7 +465,7 @@ def test_a_failing_machine_stops_the_scan(
     put(tmp_path, "a/0.jpg", "b/1")
     deny(monkeypatch, function, number, lambda path: path.rstrip("/").endswith(f"/{name}"))
     with pytest.raises(PackError, match="run the same command again"):
-        FolderSource(tmp_path)
+        open_folder(tmp_path)
 
 
 # ---- reading
@@ -473,7 +473,7 @@ def test_a_failing_machine_stops_the_scan(
 
 def test_an_empty_file_is_rejected_as_empty(tmp_path: Path) -> None:
     """Zero bytes are a reason of their own."""
-    source = FolderSource(put(tmp_path, "0.jpg", data=b""))
+    source = open_folder(put(tmp_path, "0.jpg", data=b""))
     with pytest.raises(DecodeError) as caught:
         source[0]
     assert caught.value.reason == "empty"
@@ -481,7 +481,7 @@ def test_an_empty_file_is_rejected_as_empty(tmp_path: Path) -> None:
 
 def test_an_unreadable_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of this one file rejects it; the detail names no absolute path, which would differ elsewhere."""
-    source = FolderSource(put(tmp_path, "a/0.jpg"))
+    source = open_folder(put(tmp_path, "a/0.jpg"))
     deny(monkeypatch, "open", errno.EIO, lambda path: path.endswith("0.jpg"))
     with pytest.raises(DecodeError) as caught:
         source[0]
@@ -491,7 +491,7 @@ def test_an_unreadable_file_is_rejected(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_failing_machine_rejects_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When descriptors run out or a mount is dead, packing stops with a cure; no sample is blamed."""
-    source = FolderSource(put(tmp_path, "a/0.jpg"))
+    source = open_folder(put(tmp_path, "a/0.jpg"))
     deny(monkeypatch, "open", errno.EMFILE, lambda path: path.endswith("0.jpg"))
     with pytest.raises(PackError, match=r"a/0\.jpg cannot be read now: .*; fix that and run the same command again"):
         source[0]
@@ -502,7 +502,7 @@ def test_a_file_too_large_for_any_decoder(tmp_path: Path) -> None:
     put(tmp_path, "0.jpg")
     os.truncate(tmp_path / "0.jpg", 1 << 31)
     with pytest.raises(DecodeError) as caught:
-        FolderSource(tmp_path)[0]
+        open_folder(tmp_path)[0]
     assert caught.value.reason == "too_large"
 
 
@@ -533,7 +533,7 @@ def lose_folder(path: Path) -> None:
 @pytest.mark.parametrize("change", [grow, touch, Path.unlink, become_folder, become_pipe, lose_folder])
 def test_a_changed_file_stops_packing(tmp_path: Path, change: Callable[[Path], None]) -> None:
     """A file of another size, time or kind than was found is no reject: the source is no longer what it was."""
-    source = FolderSource(put(tmp_path, "a/0.jpg"))
+    source = open_folder(put(tmp_path, "a/0.jpg"))
     change(tmp_path / "a" / "0.jpg")
     with pytest.raises(SourceChangedError, match=r"a/0\.jpg changed since packing began: .*; leave the source alone"):
         source[0]
@@ -542,7 +542,7 @@ def test_a_changed_file_stops_packing(tmp_path: Path, change: Callable[[Path], N
 def test_a_mended_link_stops_packing(tmp_path: Path) -> None:
     """What could not be read at the scan and now can is a change too, so that two runs agree."""
     (tmp_path / "0.jpg").symlink_to("1")
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     put(tmp_path, "1")
     with pytest.raises(SourceChangedError):
         source[0]
@@ -550,7 +550,7 @@ def test_a_mended_link_stops_packing(tmp_path: Path) -> None:
 
 def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is written to between opening and the end of reading gives no sample."""
-    source = FolderSource(put(tmp_path, "0.jpg"))
+    source = open_folder(put(tmp_path, "0.jpg"))
 
     read = os.read
 
@@ -565,7 +565,7 @@ def test_a_change_while_reading_is_noticed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_reads_that_give_less_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some file systems give a file in pieces: all of them are taken."""
-    source, read = FolderSource(put(tmp_path, "0.jpg")), os.read
+    source, read = open_folder(put(tmp_path, "0.jpg")), os.read
     monkeypatch.setattr(reading.os, "read", lambda descriptor, count: read(descriptor, min(count, 7)))
     assert source[0].image == JPEG
 
@@ -576,7 +576,7 @@ def test_reads_that_give_less_than_there_is(tmp_path: Path, monkeypatch: pytest.
 def test_parts_are_small_and_read_alike(tmp_path: Path) -> None:
     """A part holds its own entries only, and gives the same items after pickling."""
     put(tmp_path, *(f"class-{i % 40:02}/some-image-{i:04}.jpg" for i in range(2000)))
-    source = FolderSource(tmp_path)
+    source = open_folder(tmp_path)
     whole = items(source)
     for start, stop in ((0, 2000), (100, 175), (1999, 2000), (50, 50)):
         sent = pickle.dumps(source.part(start, stop))
@@ -607,8 +607,8 @@ def deep_folder(tmp_path: Path) -> Iterator[Path]:
 def test_deep_folders(deep_folder: Path) -> None:
     """A tree deeper than Python's recursion limit is walked to its end; what no path can name is told."""
     put(deep_folder.joinpath(*["d"] * 1500), "0.jpg")
-    source = FolderSource(deep_folder, skip_unreadable=True)
-    assert len(source) == 1 + len(source.unread()) == 2
+    source = open_folder(deep_folder, skip_unreadable=True)
+    assert len(source) == 1 + len(source.unread) == 2
     assert source.key(0).count("/") == 1500 > sys.getrecursionlimit()
     assert len(source.info.problems) == 1
     assert source.info.problems[0].endswith(f"[Errno {errno.ENAMETOOLONG}] {os.strerror(errno.ENAMETOOLONG)}")

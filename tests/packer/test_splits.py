@@ -26,7 +26,8 @@ from rawpack import DamagedStoreError, Reader, UnfinishedStoreError, UsageError
 from rawpack.disk.manifest import seal
 from rawpack.disk.splits import read_splits
 from rawpack_packer.job.holdout import draw
-from rawpack_packer.sources import DatasetSource, open_source
+from rawpack_packer.sources import open_dataset, open_source
+from rawpack_packer.sources.table.columns import texts_of
 
 SMALL = ("--size", "16", "--shard-size", "1", "--workers", 0)
 
@@ -251,7 +252,7 @@ def test_the_draw_is_by_chance_and_by_nothing_else(tmp_path: Path) -> None:
 
 def test_the_draw_of_version_1_never_changes() -> None:
     """What seed 0 holds out of a hundred named samples: what the page says, and what it was when it was first made."""
-    source = DatasetSource([np.zeros((2, 2), np.uint8)] * 100, keys=[f"k{i}" for i in range(100)])
+    source = open_dataset([np.zeros((2, 2), np.uint8)] * 100, keys=[f"k{i}" for i in range(100)])
     drawn = {name: rows.tolist() for name, rows in draw(source, {"val": "5", "test": "0.03"}, 0).rows.items()}
     key = xxhash.xxh3_64_intdigest(b"rawpack holdout 1 0")
     ranked = sorted(range(100), key=lambda i: xxhash.xxh3_64_intdigest(f"k{i}".encode(), seed=key))
@@ -278,17 +279,11 @@ def test_files_that_come_later_move_few_others(tmp_path: Path) -> None:
         before = after
 
 
-class Frames(DatasetSource):
-    """Frames of videos, whose names are their groups."""
-
-    def group(self, i: int, /) -> str:
-        return self.key(i).partition("#")[0]
-
-
 def test_groups_are_never_divided() -> None:
     """Frames of one video come into one split, together, and the share is of videos."""
     keys = [f"video {v}#{i}" for v in range(40) for i in range(3 + v % 5)]
-    source = Frames([np.zeros((2, 2), np.uint8)] * len(keys), keys=keys)
+    groups = texts_of([key.partition("#")[0] for key in keys])
+    source = open_dataset([np.zeros((2, 2), np.uint8)] * len(keys), keys=keys).but(groups=groups)
     for seed in range(20):
         rows = draw(source, {"val": "0.1"}, seed).rows
         videos = {name: {keys[i].partition("#")[0] for i in found} for name, found in rows.items()}
@@ -305,7 +300,7 @@ def test_arrays_and_datasets_name_their_groups(tmp_path: Path) -> None:
     class Clips(list[Any]):
         groups = videos.tolist()
 
-    for source in (open_source(tmp_path / "set.npz"), DatasetSource(Clips([np.zeros((8, 8, 3), np.uint8)] * 40))):
+    for source in (open_source(tmp_path / "set.npz"), open_dataset(Clips([np.zeros((8, 8, 3), np.uint8)] * 40))):
         rows = draw(source, {"val": "0.2"}, 1).rows["val"]
         assert Counter(Counter(videos[rows].tolist()).values()) == {4: 2}
 

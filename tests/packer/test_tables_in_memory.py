@@ -18,7 +18,7 @@ from PIL import Image
 import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import UsageError
-from rawpack_packer.sources import DatasetSource
+from rawpack_packer.sources import open_dataset
 
 BREEDS = ["pug", "", "beagle", "pug", "corgi", "Zwergspitz"]
 N = len(BREEDS)
@@ -583,7 +583,7 @@ def test_lists_of_pairs_that_differ_in_length_are_ragged(form: str, first: Any, 
     (batch,) = reader.batches(len(values), fields=["x"], workers=0)
     assert [one.tolist() for one in batch["x"]] == [one or [] for one in values]
     assert {(one.dtype, one.shape[1:]) for one in batch["x"]} == {(np.dtype("int64" if number is int else "f8"), (2,))}
-    assert "'bbox' is stored as plain numbers" in " ".join(DatasetSource(source).info.problems)
+    assert "'bbox' is stored as plain numbers" in " ".join(open_dataset(source).info.problems)
     boxes = packed(source, tmp_path / "boxes", fields={"bbox": "xyxy[4]"}, size="keep")
     assert boxes.fields["bbox"].is_boxes
 

@@ -41,7 +41,7 @@ from rawpack.errors import PackError
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video import Selection, make_selection
 from rawpack_packer.sources.video.container import BY_PLANES, ToRgb
-from rawpack_packer.sources.video.source import VideoSource
+from rawpack_packer.sources.video.source import open_videos
 
 here = pytest.mark.usefixtures("looked_through_here")
 
@@ -318,7 +318,7 @@ def test_colours_follow_matrix_and_range(tmp_path: Path, matrix: str, full: bool
         frame.pts = 0
         file.mux(stream.encode(frame))
         file.mux(stream.encode(None))
-    source = VideoSource(path)
+    source = open_videos(path)
     seen = np.asarray(source[0].image)[8, 8::16]
     assert np.abs(seen.astype(int) - COLORS).max() <= 3
     assert source.info.counts["more_than_8_bits"] == (bits == 10)
@@ -351,7 +351,7 @@ def test_pixels_are_those_that_ffmpeg_makes_in_one_step(name: str) -> None:
 @pytest.mark.parametrize("file", real_files("videos"))
 def test_real_videos_are_what_the_ffmpeg_command_decodes(file: Path) -> None:
     """As many frames, and each the picture that the ffmpeg command makes of it."""
-    source = VideoSource(file)
+    source = open_videos(file)
     first = np.asarray(source[0].image)
     theirs = decoded(file, first.shape[0], first.shape[1], "-sws_flags", "bicubic+accurate_rnd+full_chroma_int",
                      *(["-map", "-0:v:0", "-map", "0:3"] if file.name.startswith("nasa") else []))  # fmt: skip

@@ -25,7 +25,6 @@ from rawpack.errors import DecodeError, PackError
 from rawpack.system.channel import Channel, Heartbeat
 from rawpack_packer.destination.journal import REASONS, source_digest
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.base import containers_of
 from rawpack_packer.sources.video import scan
 from rawpack_packer.sources.video.container import VideoFile
 
@@ -188,7 +187,7 @@ def test_what_is_missing_behind_a_cut_is_told_once(tmp_path: Path, name: str) ->
         ({"max_frames": 5}, False), ({"end": "9:00"}, True),
     ):  # fmt: skip
         source = open_source(path, **options)
-        containers = containers_of(source)
+        containers = source.containers
         assert containers is not None
         assert containers.stands.tolist() == [len(source) - 1 if cut else -1], options
 
@@ -209,7 +208,7 @@ def test_a_cut_file_counts_by_what_its_container_lacks(tmp_path: Path, name: str
     path = encode(tmp_path / name, codec, COUNT, format="yuvj420p" if codec == "mjpeg" else "yuv420p")
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
-    found = containers_of(open_source(path))
+    found = open_source(path).containers
     assert found is not None
     listed = path.suffix in (".mp4", ".mov")  # at its end, so nothing can be read; and no part says how long that is
     assert found.bytes.tolist() == [data.rindex(b"moov") - 4 if listed else len(data)]
@@ -227,11 +226,11 @@ def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
         avi.write_bytes(data[:4] + size.to_bytes(4, "little") + data[8 : data.rindex(b"idx1")])
         assert outcome(open_source(avi)) == list(range(6))
     avi.write_bytes(data + b"RIFF" + (5000).to_bytes(4, "little") + b"AVIX")
-    found = containers_of(open_source(avi))
+    found = open_source(avi).containers
     assert (found is not None and found.bytes.tolist()) == [len(data) + 5008]
     mp4 = tmp_path / "x.mp4"
     mp4.write_bytes(b"\0\0\0\x10ftypisom\0\0\0\0" + b"\0\0\0\1mdat" + b"\xff" * 8 + bytes(50))
-    found = containers_of(open_source(mp4))
+    found = open_source(mp4).containers
     assert (found is not None and (found.bytes.tolist(), found.missing.tolist())) == ([1 << 40], [1])
     mkv = encode(tmp_path / "x.mkv", "libx264", 6)
     data = mkv.read_bytes()
@@ -239,7 +238,7 @@ def test_a_length_that_is_unknown_or_absurd(tmp_path: Path) -> None:
     assert data[at] == 1  # followed by seven bytes
     for size, expected in ((bytes([255] * 7), len(data)), (bytes([127] * 7), 1 << 40)):
         mkv.write_bytes(data[: at + 1] + size + data[at + 8 :])
-        found = containers_of(open_source(mkv))
+        found = open_source(mkv).containers
         assert (found is not None and found.bytes.tolist()) == [expected]
         assert outcome(open_source(mkv)) == list(range(6))
 

@@ -21,7 +21,7 @@ from videos import decoded, encode, ffmpeg, hashes, looked_through_here, needs_f
 
 from rawpack_packer.sources import open_source
 from rawpack_packer.sources.video.decoding import Seeking
-from rawpack_packer.sources.video.source import VideoSource
+from rawpack_packer.sources.video.source import open_videos
 
 pytestmark = pytest.mark.usefixtures("looked_through_here")
 
@@ -63,10 +63,10 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("seek")
 
     @cache
-    def get(name: str) -> VideoSource:
+    def get(name: str) -> open_videos:
         codec, options = CASES[name]
         format = "yuvj420p" if codec == "mjpeg" else "yuv420p"
-        return VideoSource(encode(folder / name, codec, COUNT, format=format, options=options))
+        return open_videos(encode(folder / name, codec, COUNT, format=format, options=options))
 
     return get
 

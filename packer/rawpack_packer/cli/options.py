@@ -24,7 +24,7 @@ from rawpack_packer.progress import watched
 if TYPE_CHECKING:
     from rawpack_packer.engines import Engine
     from rawpack_packer.job import Job, Progress
-    from rawpack_packer.sources import Source
+    from rawpack_packer.sources import Table
 
 
 class _ChoiceOfWords(click.Choice[str]):
@@ -251,11 +251,10 @@ def _connected(name: str, address: str | None, timeout: float | None) -> Engine:
     return click.get_current_context().with_resource(engine)
 
 
-def end_unread(sources: Collection[Source]) -> None:
+def end_unread(sources: Collection[Table]) -> None:
     """End the command with exit code 1 where folders or files could not be looked into."""
-    from rawpack_packer.sources import unread_of
 
-    unread = sum(len(unread_of(source)) for source in sources)
+    unread = sum(len(source.unread) for source in sources)
     if unread:
         what = text.count(unread, "folder or file", "folders or files")
         first = next(problem for source in sources for problem in source.info.problems)

@@ -25,7 +25,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination.files import APPEND, JOB, WORK
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import NOT_RECORDED, packing_runs, read_provenance
-from rawpack_packer.sources import Source
+from rawpack_packer.sources import Table
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.text import storable
 
@@ -64,7 +64,7 @@ class AppendNote(JobNote, frozen=True, kw_only=True):
     """Digest of the store that is appended to."""
 
 
-def source_digest(source: Source) -> str:
+def source_digest(source: Table) -> str:
     """xxh3_128 over the keys, sizes and times of all files of a source, and the options that choose which of their
     values are packed: all of it must be the same to resume."""
     digest = xxhash.xxh3_128()
@@ -174,7 +174,7 @@ def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
             break
         # Else the samples do not have a file each.
         if 0 <= first <= end and recorded.shape[1:] == (2,) and len(recorded) >= end - first:
-            states[first:end] = recorded[: end - first]  # see `Source.states`
+            states[first:end] = recorded[: end - first]  # see `Table.states`
     return states
 
 

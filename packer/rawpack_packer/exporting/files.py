@@ -26,8 +26,9 @@ from rawpack_packer.exporting.target import (
     plain_value,
 )
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
+from rawpack_packer.sources.store import store_rows
+from rawpack_packer.sources.table.table import Table
 
 _BLOCK = 32
 """Samples that a thread writes at a time."""
@@ -43,9 +44,9 @@ class FileTarget(Target):
 
     takes = frozenset({"numbered"})
 
-    def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
+    def __init__(self, source: Table, folder: Path, options: ExportOptions) -> None:
         super().__init__(source, folder, options)
-        masks = {name for name, field in source.stores[0].fields.items() if field.kind == "mask"}
+        masks = {name for name, field in store_rows(source).stores[0].fields.items() if field.kind == "mask"}
         self._names, self._made = Names(self.suffixes, options.numbered, masks), {folder}
         self._columns = columns_of(source.info.fields)
 
@@ -53,7 +54,7 @@ class FileTarget(Target):
         return self._columns.get(name, name)
 
     def check(self) -> None:
-        check_names(self._names, self._source.all_keys, self._folder)
+        check_names(self._names, store_rows(self._source).all_keys, self._folder)
 
     def need_bytes(self, sizes: Sequence[int]) -> int:
         return sum(-(-size // _DISK_BLOCK) * _DISK_BLOCK for size in sizes) + _LINE_BYTES
@@ -75,7 +76,11 @@ class FileTarget(Target):
     def _line(self, row: int) -> dict[str, Any]:
         """The line of a sample."""
         key = self._source.key(row)
-        paths, small, classes = self._names.paths(row, key), self._source.column_values(row), self._source.info.classes
+        paths, small, classes = (
+            self._names.paths(row, key),
+            store_rows(self._source).column_values(row),
+            self._source.info.classes,
+        )
         line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
         for name, column in self._columns.items():
             line[column] = paths[name] if name in paths else plain_value(small[name])

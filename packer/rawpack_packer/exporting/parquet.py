@@ -27,6 +27,7 @@ from rawpack_packer.sources import Item
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
 from rawpack_packer.sources.exported import OF_TABLES
 from rawpack_packer.sources.fields import Boxes
+from rawpack_packer.sources.store import store_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +60,7 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
     @cached_property
     def _fields(self) -> Mapping[str, Field]:
         """Field of each column: the image, the key, and the others."""
-        fields = dict(self._source.stores[0].fields)
+        fields = dict(store_rows(self._source).stores[0].fields)
         return {IMAGE: fields.pop(IMAGE), KEY: fields.pop(KEY, Field(kind="text", dtype="str")), **fields}
 
     @cached_property

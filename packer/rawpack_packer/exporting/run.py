@@ -32,8 +32,9 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import rejected_rows
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import REJECTS
-from rawpack_packer.sources import StoreSource
 from rawpack_packer.sources.exported import NOTE
+from rawpack_packer.sources.store import store_rows
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import again, listed, plain
 
 _BEGUN = "export"
@@ -46,7 +47,7 @@ _MAX_NOTE = 1 << 20
 TARGETS: Mapping[str, type[Target]] = {"files": FileTarget, "webdataset": WebDatasetTarget, "parquet": ParquetTarget}
 
 
-def make_target(to: str, source: StoreSource, folder: Path, options: ExportOptions) -> Target:
+def make_target(to: str, source: Table, folder: Path, options: ExportOptions) -> Target:
     """Raises UsageError for an unknown target, or an option that it does not take."""
     if to not in TARGETS:
         raise UsageError(f"{opt.to(repr(to))}: must be one of {', '.join(TARGETS)}")
@@ -116,7 +117,7 @@ class DryExport(text.Shown):
 class Export:
     """One store, and the folder that it is exported to."""
 
-    def __init__(self, source: StoreSource, folder: Path, to: str, run_options: RunOptions, **options: Any) -> None:
+    def __init__(self, source: Table, folder: Path, to: str, run_options: RunOptions, **options: Any) -> None:
         """options: those of `ExportOptions`. Raises UsageError with nothing written."""
         self.source, self.folder, self._options = source, folder, run_options
         self._target = make_target(to, source, folder, ExportOptions(**options))
@@ -195,7 +196,7 @@ class Export:
     def _check_folder(self) -> bool:
         """Whether an earlier run has worked there. Raises UsageError where the folder may not be used."""
         folder = self.folder
-        destinations.check_apart(folder, self.source.stores[0].path)
+        destinations.check_apart(folder, store_rows(self.source).stores[0].path)
         if not destinations.check_folder(folder):
             return False
         names = sorted(path.name for path in folder.iterdir())

@@ -26,7 +26,9 @@ from rawpack_packer.destination.journal import Reject, rejected
 from rawpack_packer.exporting.target import ExportOptions, Target, Written, in_order
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.provenance import REJECTS
-from rawpack_packer.sources import Item, StoreSource
+from rawpack_packer.sources import Item
+from rawpack_packer.sources.store import store_rows
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import again
 
 Prepared = TypeVar("Prepared")
@@ -47,9 +49,9 @@ class ShardTarget(Target, Generic[Prepared]):
     _FIELD_BYTES: ClassVar[int]
     """About what another field takes; of several, about two are as large."""
 
-    def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
+    def __init__(self, source: Table, folder: Path, options: ExportOptions) -> None:
         super().__init__(source, folder, options)
-        store = source.stores[0]
+        store = store_rows(source).stores[0]
         limit, split = options.shard_bytes or self._SHARD_BYTES, options.split_of(store.path)
         self.identity = {
             "store": store.digest, "to": self.to, "numbered": options.numbered, "split": split, "shard_bytes": limit,

@@ -36,12 +36,14 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import parse_bytes
 from rawpack_packer.provenance import REJECTS
-from rawpack_packer.sources import Item, StoreSource
+from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY
 from rawpack_packer.sources.exported import NOTE, said_of
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.folder import EXTENSIONS
+from rawpack_packer.sources.store import store_rows
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, listed, plain
 
 LISTING, CLASSES = "listing.jsonl", "classes.txt"
@@ -98,8 +100,8 @@ class Target(ABC):
     takes: ClassVar[frozenset[str]]
     """The options that it takes."""
 
-    def __init__(self, source: StoreSource, folder: Path, options: ExportOptions) -> None:
-        store = source.stores[0]
+    def __init__(self, source: Table, folder: Path, options: ExportOptions) -> None:
+        store = store_rows(source).stores[0]
         self._source, self._folder, self._options = source, folder, options
         self.suffixes = {name: suffix_of(field) for name, field in store.fields.items() if field.in_shards}
         """Each image and mask -> extension of its files."""
@@ -138,7 +140,7 @@ class Target(ABC):
 
     def said(self) -> dict[str, Any]:
         """What files alone do not tell, see `sources.exported`."""
-        fields = {self.column(name): field for name, field in self._source.stores[0].fields.items()}
+        fields = {self.column(name): field for name, field in store_rows(self._source).stores[0].fields.items()}
         return said_of({name: fields[name] for name in fields if name not in (IMAGE, KEY)}, self._source.info.classes)
 
     def column(self, name: str) -> str:

@@ -32,6 +32,7 @@ from rawpack_packer.exporting.target import (
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
+from rawpack_packer.sources.store import store_rows
 
 _BUFFER = 1 << 20
 _SKIPPED = re.compile("__[^/]*__/")
@@ -60,7 +61,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
     _IMAGE_BYTES, _FIELD_BYTES = 768, 1024
 
     def check(self) -> None:
-        store = self._source.stores[0]
+        store = store_rows(self._source).stores[0]
         small = {name: field for name, field in store.fields.items() if not field.in_shards and name != KEY}
         label = small.get(LABEL)
         self._has_cls = label is not None and label.kind == "number" and not label.shape and label.dtype[0] in "iu"
@@ -79,13 +80,13 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
             name, _ = self._name(0, key)
             return "is empty" if not name else "and another are the same" if hash_of(name) in still else ""
 
-        found = ((key, refused(key)) for key in self._source.all_keys())
+        found = ((key, refused(key)) for key in store_rows(self._source).all_keys())
         refuse_keys(found, "samples", "their .json has the keys")
 
     def _names_tell_keys(self) -> bool:
         """Whether the names tell the keys, all in the same way."""
         telling = [not self._options.numbered] * 4
-        for key in self._source.all_keys() if any(telling) else ():
+        for key in store_rows(self._source).all_keys() if any(telling) else ():
             name, extension = self._name(0, key)
             ways = (name, name + extension, unquote(name), unquote(name) + extension)
             telling = [tells and way == key for tells, way in zip(telling, ways, strict=True)]
@@ -93,7 +94,7 @@ class WebDatasetTarget(ShardTarget[list[bytes]]):
 
     def _used_twice(self) -> set[int]:
         """Hashes of the names that several samples have."""
-        return repeated(array("Q", (hash_of(self._name(0, key)[0]) for key in self._source.all_keys())))
+        return repeated(array("Q", (hash_of(self._name(0, key)[0]) for key in store_rows(self._source).all_keys())))
 
     def _name(self, row: int, key: str) -> tuple[str, str]:
         """What the names of a sample's members begin with, and the extension of its image."""

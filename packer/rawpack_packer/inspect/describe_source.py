@@ -10,10 +10,9 @@ from typing import Any, Literal
 
 from rawpack.errors import UsageError
 from rawpack_packer import text
-from rawpack_packer.sources import KINDS, FieldKind, Source, kinds_at, open_source
+from rawpack_packer.sources import KINDS, FieldKind, Table, kinds_at, open_source
 from rawpack_packer.sources.folder import EXTENSIONS, holds_image
 from rawpack_packer.sources.hdf5.file import DataSet, LookAt
-from rawpack_packer.sources.lmdb.source import LmdbSource
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import Block, Shown
 
@@ -107,13 +106,10 @@ def describe_source(path: str) -> SourceDescription | None:
     return about
 
 
-def _samples(source: Source) -> dict[str, Any]:
+def _samples(source: Table) -> dict[str, Any]:
     info = source.info
     image = None if info.image is None else _shown(info.image.dtype, info.image.shape)
-    scheme: dict[str, Any] = {"scheme": source.scheme} if isinstance(source, LmdbSource) else {}
-    if (features := getattr(source, "features", None)) is not None:  # of TFRecord files, which need an extra
-        scheme["features"] = features
-    return scheme | {
+    return dict(source.details) | {
         "samples": len(source),
         "image": image,
         "classes": None if info.classes is None else list(info.classes),

@@ -36,11 +36,11 @@ from rawpack_packer.options import opt
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.recipe.fields import store_fields
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import differing_field, shown_field, unread_of, videos_of
+from rawpack_packer.sources import Table
+from rawpack_packer.sources.base import differing_field, shown_field
 from rawpack_packer.sources.files import UNKNOWN, UNREADABLE
-from rawpack_packer.sources.video import Numbering, videos_in
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources.table.columns import Numbers
+from rawpack_packer.sources.video import VIDEO, Numbering, videos_in
 from rawpack_packer.text import count, listed
 
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
@@ -51,7 +51,7 @@ class Append:
 
     def __init__(
         self,
-        source: Source,
+        source: Table,
         store: Store,
         run_options: RunOptions | None = None,
         *,
@@ -94,7 +94,7 @@ class Append:
         summary = _Addition(chosen, self).do()
         if summary.already:
             return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
-        summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(unread_of(source)))
+        summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(source.unread))
         was, now = store.manifest, summary.manifest
         added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
         unreadable = now.rejects.reasons.get(UNREADABLE, 0) - was.rejects.reasons.get(UNREADABLE, 0)
@@ -202,7 +202,7 @@ def recipe_of(path: Path, manifest: Manifest, *, other_libraries: bool) -> Recip
     return msgspec.structs.replace(made, libraries=dict(sorted(both.items())))
 
 
-def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Source) -> None:
+def _check_fields(path: Path, manifest: Manifest, recipe: Recipe, source: Table) -> None:
     """Raise UsageError, naming the first field that differs, where samples do not fit into the store."""
     if (manifest.classes is None) != (source.info.classes is None):
         has, lacks = (path, source.info.root) if source.info.classes is None else (source.info.root, path)
@@ -226,7 +226,7 @@ def _takes(was: Field | None, now: Field | None) -> bool:
     return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
 
 
-def _nothing(source: Source, store: Store, existing: int, changed: int, began: float) -> AppendSummary:
+def _nothing(source: Table, store: Store, existing: int, changed: int, began: float) -> AppendSummary:
     """The result of an append that had nothing to do."""
     summary = nothing_to_do(store.path, store.manifest, store.digest, source, time.monotonic() - began)
     return AppendSummary(summary, 0, 0, existing, changed, 0)
@@ -241,9 +241,9 @@ _DIGITS = 15
 class Chosen:
     """The samples of a source that are appended."""
 
-    source: View
+    source: Table
     """With the keys and classes of the store."""
-    named: View
+    named: Table
     """With the source's own."""
     existing: int
     changed: int
@@ -252,7 +252,7 @@ class Chosen:
 
 
 def choose(
-    store: Store, source: Source, begun: journal.AppendNote | None, digest: Callable[[], str], *, skip_existing: bool
+    store: Store, source: Table, begun: journal.AppendNote | None, digest: Callable[[], str], *, skip_existing: bool
 ) -> Chosen:
     """Choose what to append. begun: the append to resume. digest: gives that of the source. Raises UsageError where the
     store has some of the samples and they are not to be skipped."""
@@ -261,6 +261,7 @@ def choose(
     having, first = [store, *(others if drawn else ())], None
     if source.info.numbered and not skip_existing:
         first = int(begun.keys[0]) if begun is not None else _free_number(having)
+    numbered = source if first is None else source.numbered_from(first)
     classes = _classes(store, others, source, begun)
     had = changed = np.zeros(len(source), bool)
     if begun is not None and not skip_existing:
@@ -269,17 +270,19 @@ def choose(
         # All samples were packed or appended together before, and nothing has changed since.
         had, new = ~had, had
     else:
-        had, changed = _known(having, View(source, first=first))
+        had, changed = _known(having, numbered)
         wanted = set(begun.keys) if begun is not None else set()
         new = ~had if begun is None else np.array([source.key(i) in wanted for i in range(len(source))], bool)
         if had.any() and not skip_existing:
             where = f"{store.path}, or a split next to it," if len(having) > 1 else f"{store.path}"
             mixed = _mixes_videos(source, had)
-            raise UsageError(_conflict(where, View(source, first=first), np.flatnonzero(had), mixed=mixed))
+            raise UsageError(_conflict(where, numbered, np.flatnonzero(had), mixed=mixed))
     rows, later = np.flatnonzero(new), int((~new & ~had).sum())
+    named, videos = source.take(rows), _videos(store, source, rows)
+    added = named.with_classes(classes) if first is None else named.with_classes(classes).numbered_from(first)
     return Chosen(
-        View(source, rows, classes=classes, first=first, videos=_videos(store, source, rows)),
-        View(source, rows),
+        added if videos is None else added.joined({VIDEO: Numbers(videos)}),
+        named,
         existing=len(new) - len(rows) - later,
         changed=int((had & changed & ~new).sum()),
         later=later,
@@ -295,7 +298,7 @@ def _free_number(stores: Sequence[Store]) -> int:
     return max(samples, max(numbers, default=-1) + 1)
 
 
-def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _known(stores: Sequence[Store], source: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(n,) each: whether a store has a sample's key or has rejected the same file; whether the file changed since."""
     numbers = {source.key(i): i for i in range(len(source))}
     had, changed = np.zeros(len(source), bool), np.zeros(len(source), bool)
@@ -310,7 +313,7 @@ def _known(stores: Sequence[Store], source: View) -> tuple[NDArray[np.bool_], ND
     return had, changed
 
 
-def _mixes_videos(source: Source, had: NDArray[np.bool_]) -> bool:
+def _mixes_videos(source: Table, had: NDArray[np.bool_]) -> bool:
     """Whether an append would add frames of videos that the store has other frames of, as with another --fps.
 
     had: (n,): which samples of the source the store has.
@@ -323,7 +326,7 @@ def _mixes_videos(source: Source, had: NDArray[np.bool_]) -> bool:
     return any(not has_sample and video in videos_there for video, has_sample in zip(videos, had, strict=True))
 
 
-def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool) -> str:
+def _conflict(where: str, source: Table, rows: NDArray[np.int64], *, mixed: bool) -> str:
     shown = listed([source.key(i) for i in rows[:_SHOWN].tolist()], _SHOWN, total=len(rows))
     return (
         f"{where} already has or has rejected {len(rows):,} of {count(len(source), 'sample')}, by their keys "
@@ -338,7 +341,7 @@ def _conflict(where: str, source: View, rows: NDArray[np.int64], *, mixed: bool)
 
 
 def _classes(
-    store: Store, others: Sequence[Store], source: Source, begun: journal.AppendNote | None
+    store: Store, others: Sequence[Store], source: Table, begun: journal.AppendNote | None
 ) -> tuple[str, ...] | None:
     """The store's classes, then the new ones in the order of the source."""
     classes = store.manifest.classes if begun is None else begun.classes
@@ -363,12 +366,12 @@ def classes_with(new: Iterable[str], own: tuple[str, ...], store: Store, others:
     return (*own, *(name for name in new if name not in had))
 
 
-def _videos(store: Store, source: Source, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+def _videos(store: Store, source: Table, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
     """(n,): the number in the store of each row's video; None where samples are not frames of videos.
 
     It depends only on the store and the rows: an append that resumes gives the same numbers.
     """
-    videos = videos_of(source)
+    videos = source.videos()
     if videos is None:
         return None
     numbering = Numbering()
@@ -388,10 +391,10 @@ def other_splits(store: Store) -> tuple[list[Store], bool]:
         raise UsageError(f"{store.path} is one of several splits, and not all of them are intact: {error}") from None
 
 
-def is_of(begun: journal.AppendNote, source: Source, digest: Callable[[], str]) -> bool:
+def is_of(begun: journal.AppendNote, source: Table, digest: Callable[[], str]) -> bool:
     """Whether a finished append was from this very source. digest: gives that of the source."""
     if source.info.numbered and len(begun.keys) == len(source):
-        return begun.digest == journal.source_digest(View(source, first=int(begun.keys[0])))
+        return begun.digest == journal.source_digest(source.numbered_from(int(begun.keys[0])))
     return begun.digest == digest()
 
 

@@ -21,9 +21,11 @@ from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE, opt
 from rawpack_packer.recipe import Recipe, in_these_words
 from rawpack_packer.recipe.tables import output_format
-from rawpack_packer.sources import Source, StoreSource
 from rawpack_packer.sources.base import Scanning, given_options, unseen
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources.store import open_stores, store_rows
+from rawpack_packer.sources.table.columns import Numbers as NumberColumn
+from rawpack_packer.sources.table.table import Table
+from rawpack_packer.sources.video import VIDEO
 from rawpack_packer.text import either, listed, plain, shape
 
 Named = str | os.PathLike[str]
@@ -36,30 +38,32 @@ def merging(
     options: Mapping[str, Any],
     prefix: Prefix | None = None,
     progress: Scanning = unseen,
-) -> tuple[Source, Recipe]:
+) -> tuple[Table, Recipe]:
     """The source and recipe of a merge. Raises UsageError where the stores leave a choice to the user."""
-    source = StoreSource(stores, prefixes=_prefixes(stores, prefix), progress=progress)
-    first = source.stores[0]
-    for other in source.stores[1:]:
+    source = open_stores(stores, prefixes=_prefixes(stores, prefix), progress=progress)
+    first = store_rows(source).stores[0]
+    for other in store_rows(source).stores[1:]:
         if other.manifest.format != first.manifest.format and options.get("format") is None:
             raise UsageError(
                 f"{first.path} is {first.manifest.format}, and {other.path} is {other.manifest.format}: give the "
                 f"{opt.format} of the merged store, or convert one of them with `rawpack convert --format`"
             )
-    if source.sizes_differ and options.get("size") is None:
-        name = source.sizes_differ[0]
-        sizes = ", ".join(f"{shape(store.fields[name].shape)} in {store.path}" for store in source.stores[:5])
+    if store_rows(source).sizes_differ and options.get("size") is None:
+        name = store_rows(source).sizes_differ[0]
+        sizes = ", ".join(
+            f"{shape(store.fields[name].shape)} in {store.path}" for store in store_rows(source).stores[:5]
+        )
         raise UsageError(
             f"the sizes of images or masks differ ({name}: {sizes}): give the {opt.size} of the merged store, or "
             "convert one of them with `rawpack convert --size`"
         )
-    videos, recipe = source.united_videos(), recipe_as_before(source, options)
-    return source if videos is None else View(source, videos=videos), recipe
+    videos, recipe = store_rows(source).united_videos(), recipe_as_before(source, options)
+    return source if videos is None else source.joined({VIDEO: NumberColumn(videos)}), recipe
 
 
-def recipe_as_before(source: StoreSource, options: Mapping[str, Any]) -> Recipe:
+def recipe_as_before(source: Table, options: Mapping[str, Any]) -> Recipe:
     """The recipe by the given options; the others are as in the first store."""
-    first = source.stores[0].manifest
+    first = store_rows(source).stores[0].manifest
     chosen = {name: value for name, value in options.items() if value is not None}
     declared = as_stored(source, {"format": first.format} | chosen)
     names = {row.name: row.stored for row in RECIPE if row.stored is not None and not row.of_some_formats}
@@ -124,7 +128,7 @@ class Choice:
     """Labels and classes stay; otherwise the labels of `classes` are renumbered from 0, in the store's order."""
 
 
-def chosen(source: StoreSource, choice: Choice) -> View:
+def chosen(source: Table, choice: Choice) -> Table:
     """The chosen samples. Raises UsageError for what the store does not have, and if nothing is left."""
     for name, least in (("every", 1), ("per_class", 1), ("limit", 1), ("seed", None)):
         if (number := getattr(choice, name)) is not None:
@@ -142,7 +146,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
     if choice.rows is not None:
         left &= _at(source, choice.rows)
     if choice.where is not None:
-        library = Stores(source.stores)
+        library = Stores(store_rows(source).stores)
         condition = Where(choice.where, library.fields, library.classes, asked=either("--where ", "where="))
         named = np.zeros(len(source), np.bool_)
         named[positions_where(library, None, condition)] = True
@@ -166,7 +170,7 @@ def chosen(source: StoreSource, choice: Choice) -> View:
         limit=choice.limit,
         seed=choice.seed,
     )
-    return View(source, numbers, classes=None if choice.keep_labels else classes, options=options)
+    return source.take(numbers, options=options).with_classes(None if choice.keep_labels else classes)
 
 
 def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
@@ -178,14 +182,14 @@ def _some(numbers: Numbers, count: int, seed: int | None) -> Numbers:
     return numbers[np.sort(Shuffled(len(numbers), seed).samples(0, 0, count))]
 
 
-def _labels(source: StoreSource) -> Numbers:
-    labels = source.labels()
+def _labels(source: Table) -> Numbers:
+    labels = source.labels
     if labels is None:
         raise UsageError(f"{source.info.root} has no classes: choose by key, by row, {opt.every} or {opt.limit}")
     return labels
 
 
-def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
+def _named(source: Table, names: Sequence[str]) -> list[str]:
     """The named classes in the store's order."""
     classes = source.info.classes or ()
     unknown = [name for name in dict.fromkeys(names) if name not in classes]
@@ -195,16 +199,16 @@ def _named(source: StoreSource, names: Sequence[str]) -> list[str]:
     return [name for name in classes if name in set(names)]
 
 
-def _with_keys(source: StoreSource, keys: Sequence[str]) -> NDArray[np.bool_]:
+def _with_keys(source: Table, keys: Sequence[str]) -> NDArray[np.bool_]:
     wanted = set(keys)
-    has_key = np.fromiter((key in wanted for key in source.all_keys()), np.bool_, len(source))
+    has_key = np.fromiter((key in wanted for key in store_rows(source).all_keys()), np.bool_, len(source))
     missing = sorted(wanted - {source.key(i) for i in np.flatnonzero(has_key).tolist()})
     if missing:
         raise UsageError(f"{len(missing):,} of the keys are not in {source.info.root}: {listed(missing, _SHOWN)}")
     return has_key
 
 
-def _at(source: StoreSource, rows: Sequence[int]) -> NDArray[np.bool_]:
+def _at(source: Table, rows: Sequence[int]) -> NDArray[np.bool_]:
     numbers = np.asarray(rows)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise UsageError(f"rows must be whole numbers in one dimension, not {numbers.dtype} {numbers.shape}")

@@ -24,8 +24,8 @@ from rawpack_packer.options import RECIPE, Named, opt
 from rawpack_packer.options.option import as_text
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe import in_these_words
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import differing_field, probes_of
+from rawpack_packer.sources import Table
+from rawpack_packer.sources.base import differing_field
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.text import plain
 
@@ -203,25 +203,25 @@ _READ_AGAIN = 8
 """How often a sample that differs is read to see whether it differs each time: a flip is made half of the time."""
 
 
-def probed(source: Source) -> dict[str, str]:
+def probed(source: Table) -> dict[str, str]:
     """Key -> digest of a few samples; empty for a source that knows the states of what it reads."""
-    return {source.key(i): _digest(source, i) for i in probes_of(source).tolist()}
+    return {source.key(i): _digest(source, i) for i in source.probes().tolist()}
 
 
-def changed_sample(before: Mapping[str, str], source: Source) -> str:
+def changed_sample(before: Mapping[str, str], source: Table) -> str:
     """The key of a sample that the dataset returned otherwise to an earlier run, of those that this run took digests
     of; "" for none, and where a sample differs each time that it is read, so that nothing can be said."""
-    for i in probes_of(source).tolist() if before else []:
+    for i in source.probes().tolist() if before else []:
         key, digest = source.key(i), _digest(source, i)
         if before.get(key, digest) != digest:
             return "" if any(_digest(source, i) != digest for _ in range(_READ_AGAIN)) else key
     return ""
 
 
-def unsteady(source: Source) -> str:
+def unsteady(source: Table) -> str:
     """What is wrong with a dataset that returns another sample each time that it is asked for one: the first, the
     middle and the last are read twice. "" for none, and for what knows the states of what it reads."""
-    if not len(probes_of(source)):
+    if not len(source.probes()):
         return ""
     count = len(source)
     rows = sorted({0, (count - 1) // 2, count // 2, count - 1})
@@ -236,7 +236,7 @@ def unsteady(source: Source) -> str:
     )
 
 
-def _digest(source: Source, i: int) -> str:
+def _digest(source: Table, i: int) -> str:
     """xxh3_64 over the image and the fields of a sample, as the source returns them; over why it cannot be read."""
     digest = xxhash.xxh3_64()
     try:

@@ -34,8 +34,7 @@ from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import exact_bytes, part_rows
 from rawpack_packer.recipe.tables import output_format
 from rawpack_packer.samples.sample import prepare_sample
-from rawpack_packer.sources import Samples, Source, SourceChangedError
-from rawpack_packer.sources.base import at_hand_of
+from rawpack_packer.sources import Samples, SourceChangedError, Table
 
 if TYPE_CHECKING:
     from rawpack_packer.job.job import Job
@@ -89,7 +88,7 @@ class _SampleTrial:
 
 
 def estimate(
-    source: Source, recipe: Recipe, fields: Mapping[str, Field], workers: int, samples: int = _MOST
+    source: Table, recipe: Recipe, fields: Mapping[str, Field], workers: int, samples: int = _MOST
 ) -> Estimate:
     """Prepare a few samples without storing them. The bytes of raw images of one size are exact, all else is about.
 
@@ -97,7 +96,7 @@ def estimate(
     the source cannot be read at all.
     """
     exact, trials, began = exact_bytes(fields), list[_SampleTrial](), time.monotonic()
-    here, most = at_hand_of(source), min(samples, SAMPLES) if exact else samples
+    here, most = source.at_hand(), min(samples, SAMPLES) if exact else samples
     # The files of others would be fetched for one sample each.
     rows: Sequence[int] = range(len(source)) if here is None or not len(here) else here.tolist()
     parts = [source.part(rows[k], rows[k] + 1) for k in _spread(len(rows), most)]
@@ -154,7 +153,7 @@ def _spare_bytes(samples: int, rows: int, workers: int, shard: float, spool: flo
     return max(0.0, most - samples * shard)
 
 
-def most_bytes(source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> int:
+def most_bytes(source: Table, recipe: Recipe, fields: Mapping[str, Field]) -> int:
     """More than the store and its temporary files can take; 0 if it depends on what is in the images."""
     raw = exact_bytes(fields, encoded=True)
     # Even noise at quality 100 makes a JPEG of less than twice its pixels.
@@ -169,7 +168,7 @@ def most_bytes(source: Source, recipe: Recipe, fields: Mapping[str, Field]) -> i
     return most * (2 if output_format(recipe.format).spools else 1) if raw else 0
 
 
-def _are_jpeg(source: Source) -> bool:
+def _are_jpeg(source: Table) -> bool:
     """Whether files all over a source are JPEG by their names."""
     return all(source.key(i).lower().endswith((".jpg", ".jpeg")) for i in _spread(len(source), SAMPLES))
 

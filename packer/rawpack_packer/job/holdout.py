@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import column_of, group_of, labels_of, lines_of, unread_of
+from rawpack_packer.sources import Table
 from rawpack_packer.sources.folder import split_order
 from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
@@ -83,10 +82,10 @@ def share(amount: str) -> Fraction:
     return value
 
 
-def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | None = None) -> Draw:
+def draw(source: Table, holdout: Mapping[str, str], seed: int, group_by: str | None = None) -> Draw:
     """Divide a source into splits. group_by: the field whose values are the groups; None asks the source. Raises
     UsageError where a split would get nothing, or there is no such field."""
-    labels = labels_of(source)
+    labels = source.labels
     names, of_sample = _groups(source) if group_by is None else _groups_by(source, group_by)
     firsts = np.full(len(names), len(source), np.int64)
     np.minimum.at(firsts, of_sample, np.arange(len(source)))
@@ -98,7 +97,7 @@ def draw(source: Source, holdout: Mapping[str, str], seed: int, group_by: str | 
     taken, alone = np.zeros(len(names), np.int64), []
     short: dict[str, list[int]] = {}
     # What could not be read has no class, and is rejected in train.
-    readable = ~np.isin(firsts, unread_of(source))
+    readable = ~np.isin(firsts, source.unread)
     for label in np.unique(classes[readable]).tolist():
         members = np.flatnonzero((classes == label) & readable)
         if len(members) == 1:
@@ -132,14 +131,14 @@ def _wanted(size: int, amount: str) -> int:
     return int(value) if value >= 1 else int(value * size + Fraction(1, 2))
 
 
-def _groups(source: Source) -> tuple[list[str], NDArray[np.int64]]:
+def _groups(source: Table) -> tuple[list[str], NDArray[np.int64]]:
     """The names of all groups, and the group of each sample."""
     numbers: dict[str, int] = {}
-    of_sample = [numbers.setdefault(group_of(source, i), len(numbers)) for i in range(len(source))]
+    of_sample = [numbers.setdefault(source.group(i), len(numbers)) for i in range(len(source))]
     return list(numbers), np.array(of_sample, np.int64)
 
 
-def _groups_by(source: Source, column: str) -> tuple[list[str], NDArray[np.int64]]:
+def _groups_by(source: Table, column: str) -> tuple[list[str], NDArray[np.int64]]:
     """The groups of samples that have the same value of a field; a sample without one is a group of its own."""
     values, of_sample = _values(source, column, str(opt.group_by(repr(column))))
     names, numbers = [str(value) for value in values], of_sample.copy()
@@ -194,7 +193,7 @@ def parse_split_by(text: str) -> SplitBy:
     return SplitBy(text, column.strip(), values)
 
 
-def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
+def divide(source: Table, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     """The numbers of the samples of each split, ascending.
 
     Raises UsageError where there is no such column, or a split gets nothing; BadListingError with the first
@@ -205,10 +204,10 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     wrong = np.array([len(named) != 1 for named in splits])
     # What could not be read is rejected, in the first split.
     unread = np.zeros(len(source), bool)
-    unread[unread_of(source)] = True
+    unread[source.unread] = True
     for i in np.flatnonzero(wrong[of_sample] & ~unread).tolist():
         value, named = values[of_sample[i]], splits[of_sample[i]]
-        line = lines_of(source)(i)
+        line = source.line(i)
         what = f"{by.column} is {value!r}, which is in {' and in '.join(map(plain, named)) or 'no split'}"
         ranges = [word for words in (by.values or {}).values() for word in words if _TEXT_RANGE.fullmatch(word)]
         if isinstance(value, str) and ranges:
@@ -232,12 +231,12 @@ def divide(source: Source, by: SplitBy) -> dict[str, NDArray[np.int64]]:
     return rows
 
 
-def _values(source: Source, name: str, typed: str) -> tuple[list[Value], NDArray[np.int64]]:
+def _values(source: Table, name: str, typed: str) -> tuple[list[Value], NDArray[np.int64]]:
     """The values of a field that occur, and which of them each sample has. said: what the user typed."""
-    column, kind = column_of(source, name), source.info.fields.get(name)
+    column, kind = source.column(name), source.info.fields.get(name)
     measured = kind is not None and kind.dtype.startswith("float") and not kind.shape
     if column is None and not measured:
-        names = [name for name in source.info.fields if column_of(source, name) is not None]
+        names = [name for name in source.info.fields if source.column(name) is not None]
         cure = f"it has {listed(names, _SHOWN)}" if names else f"use a listing, or {opt.key_pattern}"
         raise UsageError(f"{typed}: {source.info.root} has no such column that is known now: {cure}")
     if isinstance(column, Texts):
@@ -251,7 +250,7 @@ def _values(source: Source, name: str, typed: str) -> tuple[list[Value], NDArray
     return [_named(value, name, source) for value in unique.tolist()], inverse
 
 
-def _named(value: Any, column: str, source: Source) -> Value:
+def _named(value: Any, column: str, source: Table) -> Value:
     """A class by its name, true and false as they are written in a listing, other numbers as they are."""
     if column == "label" and source.info.classes is not None:
         return source.info.classes[value] if 0 <= value < len(source.info.classes) else ""

@@ -37,8 +37,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import check_first, made_here, part_rows, store_fields
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import unread_of
+from rawpack_packer.sources import Table
 from rawpack_packer.sources.table.kept import keep_found
 
 Note = TypeVar("Note", bound=journal.JobNote)
@@ -74,7 +73,7 @@ class Job:
 
     def __init__(
         self,
-        source: Source,
+        source: Table,
         recipe: Recipe,
         destination: str | os.PathLike[str],
         run_options: RunOptions | None = None,
@@ -255,7 +254,7 @@ class Job:
             seconds=time.monotonic() - began,
             info=source.info,
             lost=parts.limit.containers_in_words() if parts.limit.containers else "",
-            unread=len(unread_of(source)),
+            unread=len(source.unread),
             class_sizes=(min(sizes), max(sizes)) if sizes and not self.adds else None,
         )
 
@@ -281,15 +280,15 @@ class Job:
             "kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options,
             "bytes": bytes_in,
         }  # fmt: skip
-        source |= {"asked": self.asked} if self.asked and not len(unread_of(self.source)) else {}
+        source |= {"asked": self.asked} if self.asked and not len(self.source.unread) else {}
         facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
         facts |= {"first": self.before.seen} if self.adds else {}
         return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}
 
 
-def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Source, seconds: float = 0.0) -> Summary:
+def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Table, seconds: float = 0.0) -> Summary:
     """The summary of a job that an earlier run did."""
-    done = (len(source), 0, 0, manifest.shard_bytes, seconds, source.info, len(unread_of(source)))
+    done = (len(source), 0, 0, manifest.shard_bytes, seconds, source.info, len(source.unread))
     return Summary(str(path), manifest, digest, True, *done)
 
 

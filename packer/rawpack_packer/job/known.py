@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xxhash
 
 from rawpack import __version__
@@ -28,8 +27,9 @@ from rawpack_packer.provenance import packing_runs, read_provenance
 from rawpack_packer.recipe import Recipe, check_libraries, make_recipe
 from rawpack_packer.sources import SourceInfo
 from rawpack_packer.sources.archives.source import split_path
-from rawpack_packer.sources.base import BaseSource
+from rawpack_packer.sources.table.columns import RowNumbers
 from rawpack_packer.sources.table.named_files import named_files
+from rawpack_packer.sources.table.table import Table, TablePart
 from rawpack_packer.sources.video import noun_of
 
 if TYPE_CHECKING:
@@ -118,23 +118,14 @@ def is_done(before: There, run_options: RunOptions, asked: Callable[[], str]) ->
     return bool(source["asked"] == asked())
 
 
-class _AsPacked(BaseSource):
-    """A source as the store that was packed from it recorded it."""
-
-    def __init__(self, manifest: Manifest, provenance: Mapping[str, Any]) -> None:
-        about = provenance["source"]
-        self.info = SourceInfo(
-            kind=str(about["kind"]), root=str(about["root"]), classes=manifest.classes, counts=manifest.counts,
-            noun=noun_of(manifest.fields),
-        )  # fmt: skip
-        self._samples = manifest.samples + manifest.rejects.count
-
-    def __len__(self) -> int:
-        return self._samples
-
-    def states(self) -> Any:
-        """See `Source.states`; they are not read."""
-        return np.empty((0, 2), np.int64)
+def _as_packed(manifest: Manifest, provenance: Mapping[str, Any]) -> Table:
+    """A source as the store that was packed from it recorded it; its samples are not read."""
+    about = provenance["source"]
+    info = SourceInfo(
+        kind=str(about["kind"]), root=str(about["root"]), classes=manifest.classes, counts=manifest.counts,
+        noun=noun_of(manifest.fields),
+    )  # fmt: skip
+    return Table(info, TablePart(None, RowNumbers(range(manifest.samples + manifest.rejects.count))))
 
 
 class Done(Job):
@@ -146,7 +137,7 @@ class Done(Job):
         """whole: gives the job, whose source is then fetched."""
         assert store.manifest is not None
         assert store.provenance is not None
-        self.source = self.as_given = _AsPacked(store.manifest, store.provenance)
+        self.source = self.as_given = _as_packed(store.manifest, store.provenance)
         self.destination, self.shown_as = destination, shown_as
         self._whole = whole
         summary = nothing_to_do(destination, store.manifest, store.digest, self.source)

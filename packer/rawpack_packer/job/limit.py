@@ -11,8 +11,7 @@ from rawpack_packer import text
 from rawpack_packer.destination.journal import NOT_SCANNED, Reject, rejected, typical
 from rawpack_packer.job.options import ROUNDING, RunOptions
 from rawpack_packer.options import opt
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import containers_of
+from rawpack_packer.sources import Table
 from rawpack_packer.text import again
 
 
@@ -21,9 +20,9 @@ class RejectLimit:
     read, or ends early, has one sample in place of an unknown number. What is missing of it counts by its share of the
     files or of the bytes of the source, whichever is larger."""
 
-    def __init__(self, source: Source, run_options: RunOptions) -> None:
+    def __init__(self, source: Table, run_options: RunOptions) -> None:
         self._source, self._samples, self._most = source, len(source), run_options.max_rejects
-        containers = containers_of(source)
+        containers = source.containers
         self._noun, self._files, self._shares = "", 0, (0.0, 0.0)
         self.containers = frozenset[int]()
         """The numbers of the samples that stand for what is lost of containers."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import msgspec
@@ -32,19 +32,17 @@ from rawpack_packer.sources import (
     LEFT_OUT,
     AnnotatedError,
     DividedError,
-    Source,
     open_source,
-    unread_of,
 )
-from rawpack_packer.sources.base import Scanning, unseen
+from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
+from rawpack_packer.sources.table.foreign import as_table
 from rawpack_packer.sources.table.objects import UnknownFormError
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import again, plain, size
 
 if TYPE_CHECKING:
     from rawpack.store.store import Store
-    from rawpack_packer.sources import DatasetSource, StoreSource
     from rawpack_packer.sources.table.remote_files import Spool
 
 
@@ -73,7 +71,7 @@ def open_given(
     split: str = "",
     divided: bool = False,
     scan: Scanning = unseen,
-) -> Source:
+) -> Table:
     """The source that a user gave, ready for workers: of a stream, all samples are taken first, see `sources.stream`.
     recipe: what the user said; None where a store says it all. place: the folder that is packed into. destination,
     other: of the command that an error names, see `DividedError`. spool: what fetches a source behind URLs; None is a
@@ -100,7 +98,7 @@ def _opened(
     split: str,
     divided: bool,
     scan: Scanning,
-) -> Source:
+) -> Table:
     """The source of `open_given`, before `--strict` judges it."""
     if isinstance(source, str | os.PathLike):
         spool = spool or spool_of(place, run_options)
@@ -130,14 +128,14 @@ def _opened(
     if isinstance(source, Source):
         if options:
             raise UsageError(f"{', '.join(f'{name}=' for name in options)}: this source knows its own")
-        return _limited(source, limit)
+        return _limited(as_table(source), limit)
     colors = recipe is None or recipe.get("color") is not None
     scaled = recipe is not None and recipe.get("size") not in (None, "keep") and recipe.get("fit") != "whole"
     sized = None if recipe is None else scaled or recipe.get("crop") is not None
-    from rawpack_packer.sources import DatasetSource
+    from rawpack_packer.sources.dataset import open_dataset
     from rawpack_packer.sources.stream import is_stream
 
-    of_dataset = partial(DatasetSource, colors=colors, sized=sized, progress=scan)
+    of_dataset = partial(open_dataset, colors=colors, sized=sized, progress=scan)
     if is_stream(source, here=run_options.workers == 0 and run_options.engine is None):
         options = {**options, "limit": limit}
         opened = _taken(source, options, run_options, place, of_dataset, split=split, adds=recipe is None)
@@ -164,7 +162,7 @@ def open_addition(
     *,
     other: Sequence[str],
     scan: Scanning,
-) -> Source:
+) -> Table:
     """The source that a user gave, to be appended to a store: if nothing else says how its boxes are written, they are
     as those that the store was packed from. See `open_given`."""
     opened = partial(
@@ -192,7 +190,7 @@ def open_path(
     spool: Spool | None = None,
     divided: bool = False,
     scan: Scanning = unseen,
-) -> Source:
+) -> Table:
     """The source at a path. destination, other: of the command that an error names, see `DividedError`. spool: what
     fetches archives behind URLs; None refuses URLs."""
     options = {name: value for name, value in source_options.items() if name != "limit"}
@@ -203,7 +201,7 @@ def open_path(
     return _limited(opened, source_options.get("limit"))
 
 
-def _limited(source: Source, limit: Any) -> Source:
+def _limited(source: Table, limit: Any) -> Table:
     """At most this many samples, evenly spaced, and what could not be read. limit: None for all."""
     if limit is None:
         return source
@@ -212,13 +210,12 @@ def _limited(source: Source, limit: Any) -> Source:
         raise UsageError(
             f"{opt.limit} applies to sources that are not stores: `rawpack subset --limit` takes samples of one"
         )
-    unread = unread_of(source)
-    rows = np.setdiff1d(np.arange(len(source)), unread)
+    rows = np.setdiff1d(np.arange(len(source)), source.unread)
     if len(rows) <= number:
         return source
     chosen = rows[np.arange(number) * len(rows) // number]
     options = {**source.info.options, "--limit": str(number)}
-    return View(source, np.union1d(chosen, unread), options=options)
+    return source.take(np.union1d(chosen, source.unread), options=options)
 
 
 def spool_of(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None = None) -> Spool:
@@ -239,11 +236,11 @@ def _taken(
     chosen: dict[str, Any],
     run_options: RunOptions,
     place: Path,
-    opened: Callable[..., DatasetSource],
+    opened: Callable[..., Table],
     *,
     split: str,
     adds: bool,
-) -> Source:
+) -> Table:
     """The samples of a stream, taken into the work folder of a destination. opened: gives the source of a dataset.
     adds: whether the destination is a store that is appended to."""
     from rawpack_packer.progress import Taking
@@ -281,7 +278,7 @@ def _taken(
     return source
 
 
-def _check_travels(source: DatasetSource) -> None:
+def _check_travels(source: Table) -> None:
     try:
         cloudpickle.dumps(source.part(0, 1))
     except Exception as error:
@@ -291,7 +288,7 @@ def _check_travels(source: DatasetSource) -> None:
         ) from error
 
 
-def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
+def recipe_for(source: Table, options: Mapping[str, Any]) -> Recipe:
     """The recipe from what a user wrote. The source decides what was left out or is None."""
     chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if is_of_stores(source):
@@ -301,30 +298,37 @@ def recipe_for(source: Source, options: Mapping[str, Any]) -> Recipe:
     image = source.info.image
     chosen.setdefault("size", "256" if image is None or image.resized else "keep")
     recipe = make_recipe(**chosen)
-    return msgspec.structs.replace(recipe, origin=source.origin) if is_of_stores(source) else recipe
+    if is_of_stores(source):
+        from rawpack_packer.sources.store import store_rows
+
+        recipe = msgspec.structs.replace(recipe, origin=store_rows(source).origin)
+    return recipe
 
 
-def is_of_stores(source: Source) -> TypeGuard[StoreSource]:
+def is_of_stores(source: Table) -> bool:
     """Whether samples come from stores; the code for that is loaded then only."""
     if source.info.kind != "store":
         return False
-    from rawpack_packer.sources import StoreSource
+    from rawpack_packer.sources.store import StoreRows
 
-    return isinstance(source, StoreSource)
+    return isinstance(source.rows.images, StoreRows)
 
 
-def as_stored(source: StoreSource, options: Mapping[str, Any]) -> dict[str, Any]:
+def as_stored(source: Table, options: Mapping[str, Any]) -> dict[str, Any]:
     """What was given, with the size, color and quality that leave a store's images as they are."""
+    from rawpack_packer.sources.store import store_rows
+
+    stores = store_rows(source)
     written = output_format(options.get("format", DEFAULT_FORMAT))
-    gray, planes = _is_gray(source), source.holds_planes and "ycgco420" in written.colors
+    gray, planes = _is_gray(source), stores.holds_planes and "ycgco420" in written.colors
     whole = {"size": "keep", "color": "gray" if gray else "ycgco420" if planes else "rgb", **options}
     as_they_are = whole["size"] == "keep" and "crop" not in options and gray == (whole["color"] == "gray")
     encoded = not options.keys().isdisjoint(("subsampling", "jpeg_tables"))
-    if "quality" in written.options and source.holds_jpeg and as_they_are and not encoded:
+    if "quality" in written.options and stores.holds_jpeg and as_they_are and not encoded:
         whole.setdefault("quality", "keep")
     return whole
 
 
-def _is_gray(source: Source) -> bool:
+def _is_gray(source: Table) -> bool:
     image = source.info.image
     return image is not None and image.pictures and image.shape[2] == 1

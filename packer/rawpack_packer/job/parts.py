@@ -19,7 +19,6 @@ from rawpack_packer.options import opt
 from rawpack_packer.part import PartRecord, PartTask, Tick, pieces, read_record, record_path
 from rawpack_packer.provenance import REJECTS
 from rawpack_packer.recipe.depth import lost_depth
-from rawpack_packer.sources.base import at_hand_of
 from rawpack_packer.sources.files import UNREADABLE
 from rawpack_packer.text import again
 
@@ -143,7 +142,7 @@ class Parts:
         self.job.run_options.progress.advance(samples, bytes_in, self._rejects)
 
     def _tasks(self, todo: list[int]) -> Iterator[PartTask]:
-        rows, alone = self.job.rows, at_hand_of(self.job.source) is not None
+        rows, alone = self.job.rows, self.job.source.at_hand() is not None
         for number in todo:
             if self.limit.exceeded_by(self._counted):
                 return

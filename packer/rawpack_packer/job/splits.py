@@ -35,14 +35,13 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
-from rawpack_packer.sources import AnnotatedError, Source, is_there, stop_above_splits
+from rawpack_packer.sources import AnnotatedError, Table, is_there, stop_above_splits
 from rawpack_packer.sources.base import Scanning, differing_field, shown_field, unseen
 from rawpack_packer.sources.beside.annotated import coco_splits
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import in_split
 from rawpack_packer.sources.table.kept import keep_found
-from rawpack_packer.sources.view import View
 from rawpack_packer.text import listed, plain
 
 _SHOWN = 20
@@ -73,7 +72,7 @@ def set_of(
     return SplitSet(splits=splits, holdout=shares, seed=seed, draw=draws.VERSION, group_by=groups)
 
 
-def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Source]) -> dict[str, Source]:
+def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Table]) -> dict[str, Table]:
     """The sources of the splits in the folder or archive `root`, with the classes of all splits.
 
     Raises UsageError where one is missing, or only some have classes, or for a URL that is not an archive's.
@@ -101,7 +100,7 @@ def open_divided(root: str, names: Sequence[str], open_one: Callable[[str], Sour
     return one_numbering({name: open_one(str(Path(root) / name)) for name in names})
 
 
-def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
+def one_numbering(sources: Mapping[str, Table]) -> dict[str, Table]:
     """The sources of splits with the classes of all splits, so that a label is the same class in each.
 
     Raises UsageError where only some have classes.
@@ -121,14 +120,14 @@ def one_numbering(sources: Mapping[str, Source]) -> dict[str, Source]:
         {name for source in sources.values() for name in source.info.classes or ()},
         key=lambda name: name.encode("utf-8", "surrogateescape"),
     )
-    return {name: View(source, classes=union) for name, source in sources.items()}
+    return {name: source.with_classes(union) for name, source in sources.items()}
 
 
-def divide(source: Source, by: SplitBy) -> tuple[dict[str, Source], SplitSet]:
+def divide(source: Table, by: SplitBy) -> tuple[dict[str, Table], SplitSet]:
     """The splits that the values of a field make of a source, and their set."""
     rows = draws.divide(source, by)
     chosen = SplitSet(splits=_checked(list(rows), str(opt.split_by)), split_by=by.text)
-    return {name: View(source, numbers) for name, numbers in rows.items()}, chosen
+    return {name: source.take(numbers) for name, numbers in rows.items()}, chosen
 
 
 def check(destination: Path, sources: Sequence[str | Path], chosen: SplitSet, *, restart: bool) -> None:
@@ -181,7 +180,7 @@ def splits_job(
     where = destinations.local_folder(destination, cure)
     names, amounts = _asked(splits, holdout)
 
-    def opened(part: Any, split: str | None = None, named: str = "", **more: str) -> Source:
+    def opened(part: Any, split: str | None = None, named: str = "", **more: str) -> Table:
         about = {**source_options, **more}
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
@@ -190,7 +189,7 @@ def splits_job(
             divided=True,
         )  # fmt: skip
 
-    def made(part: Source) -> Recipe:
+    def made(part: Table) -> Recipe:
         return recipe_for(part, recipe)
 
     if split_by is not None:
@@ -230,7 +229,7 @@ def splits_job(
     else:
         whole = opened(source)
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0, group_by)
-        sources, drawn = {name: View(whole, rows) for name, rows in draw.rows.items()}, (whole, draw)
+        sources, drawn = {name: whole.take(rows) for name, rows in draw.rows.items()}, (whole, draw)
     return Splits(where, sources, chosen, made, run_options, drawn)
 
 
@@ -257,11 +256,11 @@ class Splits:
     def __init__(
         self,
         destination: Path,
-        sources: Mapping[str, Source],
+        sources: Mapping[str, Table],
         chosen: SplitSet,
-        recipe: Callable[[Source], Recipe],
+        recipe: Callable[[Table], Recipe],
         run_options: RunOptions,
-        drawn: tuple[Source, draws.Draw] | None = None,
+        drawn: tuple[Table, draws.Draw] | None = None,
     ) -> None:
         """recipe: gives that of a source. Raises UsageError as `check`, and where splits have different fields."""
         self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, run_options

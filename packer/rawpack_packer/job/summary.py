@@ -25,7 +25,7 @@ from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import IMAGE, store_fields
 from rawpack_packer.recipe.tables import output_format
-from rawpack_packer.sources import LEFT_OUT, Source, SourceInfo, unread_of
+from rawpack_packer.sources import LEFT_OUT, SourceInfo, Table
 from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.files import UNREADABLE, opened
 from rawpack_packer.text import Block, Rows, Shown
@@ -47,23 +47,23 @@ _MUCH = 4
 
 
 # ---------------------------------------------------------------------------------------------- before
-def images_in_words(source: Source) -> str:
+def images_in_words(source: Table) -> str:
     """What a source holds, in a few words: "12 images in 2 classes", "300 frames"."""
     classes = " without classes" if source.info.flat else _in_classes(source)
-    return f"{text.count(len(source) - len(unread_of(source)), source.info.noun)}{classes}"
+    return f"{text.count(len(source) - len(source.unread), source.info.noun)}{classes}"
 
 
-def place_in_words(source: Source, src: str) -> str:
+def place_in_words(source: Table, src: str) -> str:
     """Where they are: SRC, or for an archive the folder in it that is packed, which the user may not have named."""
     return source.info.root if source.info.kind == "archive" else text.plain(src)
 
 
-def samples_in_words(source: Source) -> str:
+def samples_in_words(source: Table) -> str:
     """What stores hold, and which they are: "12 samples in 2 classes in store/"."""
     return f"{text.count(len(source), 'sample')}{_in_classes(source)} in {text.plain(source.info.root).strip('<>')}"
 
 
-def _in_classes(source: Source) -> str:
+def _in_classes(source: Table) -> str:
     return "" if source.info.classes is None else f" in {_classes(len(source.info.classes))}"
 
 
@@ -91,7 +91,7 @@ def draw_lines(jobs: Splits) -> list[str]:
     return lines
 
 
-def fast_hint(source: Source, recipe: Recipe) -> str:
+def fast_hint(source: Table, recipe: Recipe) -> str:
     """What `--fast` would save where JPEG files are much larger than they are stored; "" elsewhere. A few headers are
     read, and no pixels."""
     from rawpack_packer.images import read_header
@@ -127,7 +127,7 @@ def fast_hint(source: Source, recipe: Recipe) -> str:
     )
 
 
-def zstd_hint(source: Source, recipe: Recipe) -> str:
+def zstd_hint(source: Table, recipe: Recipe) -> str:
     """What `--compression zstd` would save of masks, and of all images with them; "" where there are none, or the
     store has no such compression, or has it. A few samples are packed, in a child process."""
     fields = store_fields(recipe, source)

@@ -42,7 +42,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.part import read_record
 from rawpack_packer.provenance import PROVENANCE, REJECTS, STATES
 from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import Source
+from rawpack_packer.sources import Table
 from rawpack_packer.text import again, listed
 
 BEGUN = f"{WORK}/begun"
@@ -57,7 +57,7 @@ class Upload(Job):
 
     def __init__(
         self,
-        source: Source,
+        source: Table,
         recipe: Recipe,
         url: str,
         run_options: RunOptions | None = None,

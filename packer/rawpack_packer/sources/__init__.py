@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rawpack_packer.lazy import on_first_use
-from rawpack_packer.sources.base import LEFT_OUT, Item, Samples, Source, SourceInfo, unread_of
+from rawpack_packer.sources.base import LEFT_OUT, Item, Samples, Source, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.beside.annotated import AnnotatedError
-    from rawpack_packer.sources.dataset import DatasetSource
+    from rawpack_packer.sources.dataset import open_dataset
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.lines import BadListingError
     from rawpack_packer.sources.registry import KINDS, is_there, kinds_at, open_source, stop_above_splits
-    from rawpack_packer.sources.store import StoreSource
+    from rawpack_packer.sources.store import open_stores
+    from rawpack_packer.sources.table.table import Table
 
 __all__ = [
     "KINDS",
     "LEFT_OUT",
     "AnnotatedError",
     "BadListingError",
-    "DatasetSource",
     "DividedError",
     "FieldKind",
     "ImageKind",
@@ -31,20 +31,22 @@ __all__ = [
     "Source",
     "SourceChangedError",
     "SourceInfo",
-    "StoreSource",
+    "Table",
     "is_there",
     "kinds_at",
+    "open_dataset",
     "open_source",
+    "open_stores",
     "stop_above_splits",
-    "unread_of",
 ]
 
 _LAZY = {
     "AnnotatedError": "beside.annotated",
     "BadListingError": "listing.lines",
-    "DatasetSource": "dataset",
     "DividedError": "folder",
-    "StoreSource": "store",
+    "Table": "table.table",
+    "open_dataset": "dataset",
+    "open_stores": "store",
     **dict.fromkeys(("KINDS", "is_there", "kinds_at", "open_source", "stop_above_splits"), "registry"),
 }
 """Name -> its module. A worker needs only the module of the source whose samples it gets."""

@@ -33,9 +33,9 @@ from rawpack_packer.sources.inferred import inferred_kind
 from rawpack_packer.sources.inflation import most_of
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import SaidOfArrays
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, ColumnChoice, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, RowNumbers, texts_of
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
@@ -115,12 +115,9 @@ class ArraySource(TableSource):
         }
         columns |= {name: ImageArrays(Numbers(held[name]), chw) for name, chw in first.items() if chw}
         images, all_states = ImageArrays(image, chw), np.array(states, np.int64)
-        super().__init__(info, keys or RowNumbers(range(shape[0])), images, columns, all_states, labels=labels)
-        self._videos = held.get("video")
-
-    def group(self, i: int, /) -> str:
-        """The value of field `video`, if there is one; else the key."""
-        return self.key(i) if self._videos is None else str(self._videos[i])
+        groups = Numbers(held["video"]) if "video" in held else None
+        named = keys or RowNumbers(range(shape[0]))
+        super().__init__(info, named, images, columns, all_states, labels=labels, groups=groups)
 
 
 def _read(

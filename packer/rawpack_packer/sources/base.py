@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from rawpack.errors import DecodeError
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.video import Videos
+    pass
 
 NOT_LISTED, NO_FILE = "not_listed", "no_file"
 """What `SourceInfo.counts` call images that a folder's table does not list, and lines of it without an image."""
@@ -155,35 +155,6 @@ class Source(Samples, Protocol):
         """
 
 
-class Divisible(Samples, Protocol):
-    """Samples of which parts can be taken."""
-
-    def part(self, start: int, stop: int, /) -> Self: ...
-
-
-class BaseSource:
-    """A source that has all of its samples in one part, `_all`. A kind of source sets `info` and `_all`, and adds
-    `states`."""
-
-    info: SourceInfo
-    _all: Divisible
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self._all[i]
-
-    def key(self, i: int, /) -> str:
-        return self._all.key(i)
-
-    def part(self, start: int, stop: int, /) -> Samples:
-        return self._all.part(start, stop)
-
-    def line(self, i: int, /) -> int:
-        return 0
-
-
 def check_sample(samples: Sized, i: int) -> None:
     """Raise IndexError for a number outside 0 <= i < len."""
     if not 0 <= i < len(samples):
@@ -252,58 +223,6 @@ class Containers:
         return Containers(self.noun, starts, self.bytes[held], stands, self.missing[held])
 
 
-class Abilities(Protocol):
-    """What a source may have in addition, each for itself; `is_able` tells whether it does."""
-
-    def labels(self) -> Rows | None:
-        """(n,): the label of each sample, -1 without a class, known before samples are read; None where they are not
-        known after all."""
-
-    def group(self, i: int, /) -> str:
-        """The name of the group of sample i, whose samples must go into the same split, as the frames of a video."""
-
-    def unread(self) -> Rows:
-        """The numbers, ascending, of samples that stand for a folder or file that could not be read and was skipped."""
-
-    def containers(self) -> Containers | None:
-        """The files that each hold many samples, also those that could not be looked into; None where samples are files
-        after all."""
-
-    def videos(self) -> Videos | None:
-        """The video of each sample, which field `video` numbers; None where samples are no frames after all."""
-
-    def probes(self, rows: Rows, /) -> Rows:
-        """A few of the samples at `rows`, both ascending, which are read again to see changes of what `states` does not
-        know; none where states tell all changes after all."""
-
-    def column(self, name: str, /) -> Column | None:
-        """The values of a field, which are in memory before samples are read; None where they are not known. With
-        `line`."""
-
-    def line(self, i: int, /) -> int:
-        """The line of sample i in the file that lists it, from 1; 0 where there is none."""
-
-    def path(self, i: int, /) -> str:
-        """The path of the file that sample i is in, below the source or as it is listed, which its key may not be."""
-
-    def at_hand(self) -> Rows | None:
-        """The numbers, ascending, of the samples whose files are there now, if files are fetched into a folder that may
-        have no room for all of them; None for all."""
-
-    def pick(self, rows: Rows, /) -> Samples:
-        """Samples at `rows`, (m,), ascending, which need not be neighbors, as one small part like `Source.part`."""
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """The file that image i is read from, by its path, and the first byte and the number of bytes that are read, so
-        that the disk can be asked for them in advance; None where it is in no file, or only bytes before it tell where
-        it is. Parts have it too."""
-
-
-def is_able(source: object, *abilities: str) -> TypeGuard[Abilities]:
-    """Whether a source has these `Abilities`."""
-    return all(getattr(source, ability, None) is not None for ability in abilities)
-
-
 class Column(Protocol):
     """The values of one field. Plain data."""
 
@@ -320,67 +239,6 @@ def named_value(name: str, column: Column, i: int) -> Value:
         return column.value(i)
     except DecodeError as error:
         raise DecodeError(error.reason, f"{name}: {error.detail}") from error
-
-
-@runtime_checkable
-class Images(Protocol):
-    """Encoded images of a source as one column. Plain data."""
-
-    def value(self, i: int, /) -> bytes:
-        """The bytes of image i. Raises as `Samples.__getitem__` does."""
-
-    def pick(self, rows: Rows, /) -> Self:
-        """The images at `rows`, in their order, and nothing else."""
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None: ...
-
-    def all_states(self) -> Rows:
-        """(m, 2): first those of the images, see `Source.states`."""
-
-
-def labels_of(source: Source) -> Rows | None:
-    found = source.labels() if is_able(source, "labels") else None
-    return None if found is None else np.asarray(found, np.int64)
-
-
-def group_of(source: Source, i: int) -> str:
-    """Without groups, each sample is one, with its key as the name."""
-    return source.group(i) if is_able(source, "group") else source.key(i)
-
-
-def unread_of(source: Source) -> Rows:
-    return np.asarray(source.unread() if is_able(source, "unread") else (), np.int64)
-
-
-def at_hand_of(source: Source) -> Rows | None:
-    return source.at_hand() if is_able(source, "at_hand") else None
-
-
-def probes_of(source: Source) -> Rows:
-    """Some of all samples."""
-    every = np.arange(len(source), dtype=np.int64)
-    return source.probes(every) if is_able(source, "probes") else every[:0]
-
-
-def containers_of(source: Source) -> Containers | None:
-    return source.containers() if is_able(source, "containers") else None
-
-
-def videos_of(source: Source) -> Videos | None:
-    return source.videos() if is_able(source, "videos") else None
-
-
-def column_of(source: Source, name: str) -> Column | None:
-    return source.column(name) if is_able(source, "column", "line") else None
-
-
-def lines_of(source: Source) -> Callable[[int], int]:
-    return source.line if is_able(source, "column", "line") else lambda i: 0
-
-
-def paths_of(source: Source) -> Callable[[int], str]:
-    """Without paths, the keys."""
-    return source.path if is_able(source, "path") else source.key
 
 
 def image_file_of(samples: object, i: int) -> tuple[str, int, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,17 +12,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources.base import (
-    BaseSource,
-    Column,
-    Item,
-    Scanning,
-    SourceInfo,
-    check_part,
-    check_sample,
-    numbered,
-    unseen,
-)
+from rawpack_packer.sources.base import Column, Item, Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.dataset_columns import typed_columns, with_objects
 from rawpack_packer.sources.dataset_forms import (
     SLICEABLE,
@@ -55,15 +45,15 @@ from rawpack_packer.sources.table.choose import (
     numbered_classes,
     refuse_one_hot,
 )
-from rawpack_packer.sources.table.columns import Numbers, column_of_values
+from rawpack_packer.sources.table.columns import Numbers, RowNumbers, Texts, column_of_values, rows_at, texts_of
+from rawpack_packer.sources.table.keys import key_text
 from rawpack_packer.sources.table.objects import BOXES
-from rawpack_packer.sources.table.source import key_text
+from rawpack_packer.sources.table.table import NO_STATES, KeyColumn, Table, TablePart
 from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import composed, plain
 
 _HASHED_ROWS = 1 << 12
 """Longer arrays are told from others by this many of their rows."""
-_PROBED = 3
 
 
 class Dataset(Protocol):
@@ -76,13 +66,13 @@ class Dataset(Protocol):
 
 
 @dataclass(frozen=True)
-class DatasetPart:
-    """Some samples of a dataset. cloudpickle takes it to a worker."""
+class DatasetRows:
+    """Samples of a dataset, which name themselves: a column of images. cloudpickle takes it to a worker."""
 
     dataset: Any
-    start: int
-    """Position in `dataset` of the first sample."""
-    keys: Sequence[str]
+    rows: range | Rows
+    """The position in `dataset` of each sample."""
+    keys: KeyColumn
     names: Names | None
     fields: Mapping[str, FieldKind]
     classes: tuple[str, ...] | None
@@ -96,12 +86,19 @@ class DatasetPart:
     """Whether features say what fields hold: then a missing value is what it is in files."""
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.rows)
 
-    def __getitem__(self, i: int, /) -> Item:
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the samples of others, where the dataset is in memory."""
+        if not (isinstance(self.dataset, np.ndarray) or type(self.dataset) in SLICEABLE):
+            return self.__dict__
+        # A subclass of list may return other samples than those of its slices.
+        return {**self.__dict__, "dataset": _some(self.dataset, self.rows), "rows": range(len(self.rows))}
+
+    def value(self, i: int, /) -> Item:
         key = self.key(i)
         try:
-            sample = as_dict(self.dataset[self.start + i], self.names)
+            sample = as_dict(self.dataset[int(self.rows[i])], self.names)
             if "image" not in sample:
                 raise DecodeError("bad_field", "it has no 'image'")
             value = sample.pop("image")
@@ -143,149 +140,147 @@ class DatasetPart:
         except (ValueError, TypeError) as error:
             raise DecodeError("bad_field", f"label is {value!r}; it is none of the {len(classes)} classes") from error
 
-    def key(self, i: int, /) -> str:
+    def key(self, i: int) -> str:
         """The sample's key: its number, or what the caller named it."""
-        check_sample(self, i)
-        return self.keys[i]
+        return self.keys.value(i)
 
-    def part(self, start: int, stop: int, /) -> DatasetPart:
-        """Samples start <= i < stop."""
-        check_part(self, start, stop)
-        part = replace(self, start=self.start + start, keys=self.keys[start:stop])
-        # A subclass of list may return other samples than those of its slices.
-        if isinstance(self.dataset, np.ndarray) or type(self.dataset) in SLICEABLE:
-            return replace(part, start=0, dataset=self.dataset[part.start : part.start + len(part)])
-        return part
+    def pick(self, rows: Rows, /) -> DatasetRows:
+        return replace(self, rows=rows_at(self.rows, rows), keys=self.keys.pick(rows))
 
 
-class DatasetSource(BaseSource):
-    """A map-style dataset as a `Source`. Its first sample shows what the fields are."""
+def open_dataset(
+    dataset: Any,
+    *,
+    fields: Mapping[str, Declared] | None = None,
+    image: DeclaredImage | None = None,
+    classes: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    names: Sequence[str] | Mapping[str, str | int] | None = None,
+    label_column: str | None = None,
+    colors: bool = False,
+    sized: bool | None = None,
+    progress: Scanning = unseen,
+    root: str = "",
+) -> Table:
+    """A map-style dataset, whose first sample shows what the fields are.
 
-    _all: DatasetPart
-
-    def __init__(
-        self,
-        dataset: Any,
-        *,
-        fields: Mapping[str, Declared] | None = None,
-        image: DeclaredImage | None = None,
-        classes: Sequence[str] | None = None,
-        keys: Sequence[str] | None = None,
-        names: Sequence[str] | Mapping[str, str | int] | None = None,
-        label_column: str | None = None,
-        colors: bool = False,
-        sized: bool | None = None,
-        progress: Scanning = unseen,
-        root: str = "",
-    ) -> None:
-        """dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the
-        recipe says what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all
-        images one size; None where that is unknown. progress: called with the number of samples whose labels were read,
-        or whose files were looked for. root: its name in messages. Raises UsageError for what is no dataset."""
-        refuse_one_hot(label_column)
-        looked, keys = looked_at(dataset, called_as(names, label_column), keys, root, fields or {}, progress)
-        self.in_order = isinstance(looked.dataset, InOrder)
-        """Whether samples can only be iterated, which one process must do."""
-        declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
-        of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
-        shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
-        given = None if classes is None else classes_of(classes)
-        typed = typed_columns(looked.dataset, looked.names, declared)
-        objects = with_objects(typed.dataset, declared, given, looked.root)
-        looked = replace(looked, dataset=objects.dataset)
-        looked, first = looked.with_label(looked.first(), declared)
-        of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
-        declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
-        shown |= {*of_features}
-        check_first(first, declared, looked.root)
-        images = looked.images(first["image"], image, colors, sized)
-        of_others = {name: value for name, value in first.items() if name != "image"}
-        kinds = {name: looked.field(name, value, declared.get(name), images) for name, value in of_others.items()}
-        known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
-        texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
-        found = looked.text_labels(given or known) if texts else None
-        if found is not None:
-            named = found.names
-        elif texts and given is not None and first[LABEL] not in given:
-            named = numbered_classes(given)[0]
-        elif texts:
-            named = classes_of(given or known or ())
-        else:
-            of_objects = objects.classes is not None and LABEL not in kinds
-            counted = None if classes is None or of_objects else classes_from_0(classes)
-            named = classes_named(kinds.get(LABEL), first.get(BOXES), counted, known)
-        if LABEL in kinds and (named is not None or texts):
-            kinds[LABEL] = FieldKind("int64")
-        hints_of_kinds = hints(kinds, {*declared} - shown, images.kind)
-        self.info = SourceInfo(
-            kind="dataset",
-            root=looked.root,
-            fields=kinds,
-            image=images.kind,
-            classes=named,
-            numbered=keys is None,
-            problems=(*looked.notes, *hints_of_kinds, *objects.problems, *typed.problems),
-        )
-        all_keys, self._dataset, is_typed = _keys(keys, looked.count), looked.dataset, bool(of_features)
-        self._all = DatasetPart(looked.dataset, 0, all_keys, looked.names, kinds, named, images, texts, ids, is_typed)
-        self._targets, groups = looked.targets(found), attribute(looked.dataset, "groups", SLICEABLE)
-        if LABEL in kinds and self._targets is not None:
-            labels = Labels(self._targets, None if named is None else tuple(named))
-            self.info = replace(self.info, counts={name: number for name, number in labels.counts.items() if number})
-        self._groups = groups if groups is not None and len(groups) == looked.count else None
-
-    def labels(self) -> NDArray[Any] | None:
-        """Known from an attribute `targets`, as torchvision's datasets have it."""
-        return self._targets
-
-    def group(self, i: int, /) -> str:
-        return self.key(i) if self._groups is None else str(self._groups[i])
-
-    def column(self, name: str, /) -> Column | None:
-        """Labels, and columns or samples in memory."""
-        if name == LABEL and self._targets is not None:
-            return Numbers(self._targets)
-        names, dataset = self._all.names, self._dataset
-        called = names.get(name, name) if isinstance(names, Mapping) else name
-        if isinstance(dataset, ColumnDataset):
-            values = dataset.columns.get(name)
-        elif isinstance(getattr(dataset, "features", None), Mapping):
-            values = list(dataset[called]) if called in dataset.features else None
-        elif type(dataset) in (list, tuple):
-            samples = DatasetLook(dataset, len(dataset), names, self.info.root)
-            values = [(samples.sample(i) or {}).get(name) for i in range(len(dataset))]
-        else:
-            return None
-        return column_of_values(values)
-
-    def states(self) -> NDArray[np.int64]:
-        """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample.
-        Empty for other datasets, which do not say what they read: see `probes`."""
-        return self._states
-
-    def probes(self, rows: NDArray[np.int64], /) -> NDArray[np.int64]:
-        if isinstance(self._dataset, Spooled) or all(map(_is_plain, _columns(self._dataset))):
-            return rows[:0]  # states tell of all of it
-        if self.in_order:  # the first are the cheapest
-            return rows[:_PROBED]
-        return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), _PROBED), dtype=np.int64))]
-
-    @cached_property
-    def _states(self) -> NDArray[np.int64]:
-        if isinstance(self._dataset, Spooled):
-            return self._dataset.states()
-        states = list[tuple[int, int]]()
-        for array in filter(_is_plain, _columns(self._dataset)):  # it may be larger than memory
-            rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
-            digest = xxhash.xxh3_64()
-            for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
-                digest.update(np.ascontiguousarray(array[row]).tobytes())
-            states.append((array.nbytes, digest.intdigest() - (1 << 63)))
-        return np.array(states, np.int64).reshape(-1, 2)
+    dataset: a `Dataset`, or what can be iterated; otherwise see `rawpack_packer.pack`. colors: whether the recipe says
+    what colors images get, so that grey PIL images and others may be mixed. sized: whether it makes all images one
+    size; None where that is unknown. progress: called with the number of samples whose labels were read, or whose files
+    were looked for. root: its name in messages. Raises UsageError for what is no dataset.
+    """
+    refuse_one_hot(label_column)
+    looked, keys = looked_at(dataset, called_as(names, label_column), keys, root, fields or {}, progress)
+    declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
+    of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
+    shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
+    given = None if classes is None else classes_of(classes)
+    typed = typed_columns(looked.dataset, looked.names, declared)
+    objects = with_objects(typed.dataset, declared, given, looked.root)
+    looked = replace(looked, dataset=objects.dataset)
+    looked, first = looked.with_label(looked.first(), declared)
+    of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
+    declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
+    shown |= {*of_features}
+    check_first(first, declared, looked.root)
+    images = looked.images(first["image"], image, colors, sized)
+    of_others = {name: value for name, value in first.items() if name != "image"}
+    kinds = {name: looked.field(name, value, declared.get(name), images) for name, value in of_others.items()}
+    known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
+    texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
+    found = looked.text_labels(given or known) if texts else None
+    if found is not None:
+        named = found.names
+    elif texts and given is not None and first[LABEL] not in given:
+        named = numbered_classes(given)[0]
+    elif texts:
+        named = classes_of(given or known or ())
+    else:
+        of_objects = objects.classes is not None and LABEL not in kinds
+        counted = None if classes is None or of_objects else classes_from_0(classes)
+        named = classes_named(kinds.get(LABEL), first.get(BOXES), counted, known)
+    if LABEL in kinds and (named is not None or texts):
+        kinds[LABEL] = FieldKind("int64")
+    targets, counts = looked.targets(found), dict[str, int]()
+    if LABEL in kinds and targets is not None:
+        labels = Labels(targets, None if named is None else tuple(named))
+        counts = {name: number for name, number in labels.counts.items() if number}
+    hints_of_kinds = hints(kinds, {*declared} - shown, images.kind)
+    info = SourceInfo(
+        kind="dataset",
+        root=looked.root,
+        fields=kinds,
+        image=images.kind,
+        classes=named,
+        numbered=keys is None,
+        counts=counts,
+        problems=(*looked.notes, *hints_of_kinds, *objects.problems, *typed.problems),
+    )
+    samples, in_order, count = looked.dataset, isinstance(looked.dataset, InOrder), looked.count
+    all_keys, is_typed = _keys(keys, count), bool(of_features)
+    rows = DatasetRows(samples, range(count), all_keys, looked.names, kinds, named, images, texts, ids, is_typed)
+    groups = attribute(samples, "groups", SLICEABLE)
+    of_samples, of_arrays = _states(samples)
+    steady = isinstance(samples, Spooled) or all(map(_is_plain, _columns(samples)))  # states tell of all of it
+    return Table(
+        info,
+        TablePart(rows),
+        of_samples,
+        of_arrays,
+        labels=None if targets is None else np.asarray(targets, np.int64),
+        groups=None if groups is None or len(groups) != count else texts_of([str(group) for group in groups]),
+        find_column=partial(_column, rows, targets, looked.root),
+        probed="" if steady else "first" if in_order else "spread",
+        in_order=in_order,
+    )
 
 
-def _keys(given: Sequence[str] | None, count: int) -> list[str]:
-    keys = [numbered(i) for i in range(count)] if given is None else [*map(key_text, given)]
+def _column(rows: DatasetRows, targets: NDArray[Any] | None, root: str, name: str) -> Column | None:
+    """Labels, and columns or samples in memory: see `Table.column`."""
+    if name == LABEL and targets is not None:
+        return Numbers(targets)
+    names, dataset = rows.names, rows.dataset
+    called = names.get(name, name) if isinstance(names, Mapping) else name
+    if isinstance(dataset, ColumnDataset):
+        values = dataset.columns.get(name)
+    elif isinstance(getattr(dataset, "features", None), Mapping):
+        values = list(dataset[called]) if called in dataset.features else None
+    elif type(dataset) in (list, tuple):
+        samples = DatasetLook(dataset, len(dataset), names, root)
+        values = [(samples.sample(i) or {}).get(name) for i in range(len(dataset))]
+    else:
+        return None
+    return column_of_values(values)
+
+
+def _states(dataset: Any) -> tuple[Rows | None, Rows]:
+    """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample. None
+    for other datasets, which do not say what they read: see `Table.probed`."""
+    if isinstance(dataset, Spooled):
+        return dataset.states(), NO_STATES
+    states = list[tuple[int, int]]()
+    for array in filter(_is_plain, _columns(dataset)):  # it may be larger than memory
+        rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
+        digest = xxhash.xxh3_64()
+        for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
+            digest.update(np.ascontiguousarray(array[row]).tobytes())
+        states.append((array.nbytes, digest.intdigest() - (1 << 63)))
+    return None, np.array(states, np.int64).reshape(-1, 2)
+
+
+def _some(values: Any, rows: range | Rows) -> Any:
+    """Some samples of a dataset in memory, or values of a column."""
+    if isinstance(rows, range):
+        return values[rows.start : rows.stop]
+    if isinstance(values, ColumnDataset):
+        return ColumnDataset({name: _some(column, rows) for name, column in values.columns.items()})
+    return values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows.tolist()]
+
+
+def _keys(given: Sequence[str] | None, count: int) -> Texts | RowNumbers:
+    if given is None:
+        return RowNumbers(range(count))
+    keys = [*map(key_text, given)]
     if len(keys) != count:
         raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
     firsts = dict[str, int]()
@@ -296,7 +291,7 @@ def _keys(given: Sequence[str] | None, count: int) -> list[str]:
             raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise") from error
         if (first := firsts.setdefault(key, i)) != i:
             raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
-    return keys
+    return texts_of(keys)
 
 
 def _missing(kind: FieldKind | None) -> Any:

@@ -17,10 +17,10 @@ from typing import Any
 from rawpack.errors import DecodeError, RawpackError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Source, column_of
 from rawpack_packer.sources.folder import is_split, same_split, split_order
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.columns import Texts
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import composed, listed, plain
 
 _SHOWN = 3
@@ -51,14 +51,14 @@ class SplitColumnError(UsageError):
         return SplitColumnError(*self._told, destination)
 
 
-def refuse_split_column(source: Source, path: str | None, options: Mapping[str, Any]) -> None:
+def refuse_split_column(source: Table, path: str | None, options: Mapping[str, Any]) -> None:
     """Raise SplitColumnError where there is a `split_column`. path: of the source, as the user wrote it; None for a
     dataset."""
     if (column := split_column(source, options)) is not None:
         raise SplitColumnError(source.info.root, path, *column)
 
 
-def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+def split_column(source: Table, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     """The column of texts that are all names of splits, and these; None where there is none, and where the user names
     the column. options: of the source."""
     if source.info.kind == "store" or not len(source):
@@ -71,7 +71,7 @@ def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[
         try:
             if first is not None and not _names_split(str(first.value(0))):
                 continue
-            column = column_of(source, name)
+            column = source.column(name)
         except DecodeError:
             continue  # it is rejected where it is packed
         if not isinstance(column, Texts):
@@ -93,13 +93,13 @@ def _names_split(value: str) -> bool:
     return len(value) <= _LONGEST and (is_split(value) or any(map(is_split, _WORD.findall(value))))
 
 
-def add_doubts(source: Source, options: Mapping[str, Any], *, beside: Sequence[str] = ()) -> None:
+def add_doubts(source: Table, options: Mapping[str, Any], *, beside: Sequence[str] = ()) -> None:
     """Note in `info` of a source what may be a mistake. options: of the source, which may settle it. beside: what is
     said of another split, see `doubts_beside`."""
     info = source.info
     by_name = () if options.get("classes") is not None else (*_doubts_of_names(info.classes or ()), *beside)
     if doubts := (*info.doubts, *by_name):
-        source.info = replace(info, doubts=doubts, problems=(*info.problems, *doubts))  # type: ignore[misc]
+        source.info = replace(info, doubts=doubts, problems=(*info.problems, *doubts))
 
 
 def _doubts_of_names(names: Sequence[str]) -> list[str]:
@@ -120,7 +120,7 @@ def _doubts_of_names(names: Sequence[str]) -> list[str]:
     return doubts
 
 
-def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
+def doubts_beside(source: Table, path: str, sibling_classes: Any) -> list[str]:
     """What to say where a split is packed alone, and one next to it has other classes. sibling_classes: gives those at
     the path of a list of images; None where there are none."""
     classes, where = source.info.classes, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links

@@ -1,20 +1,15 @@
-"""Files of a source, which are read only if they have not changed since packing began; and those of a folder, on disk
-or in an archive, as columns: what a worker gets of them."""
+"""Files of a source, which are read only if they have not changed since packing began."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import (
@@ -27,7 +22,6 @@ from rawpack_packer.errors import (
     twice,
 )
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Column, Images, Item, check_part, check_sample, named_value
 from rawpack_packer.text import again, near_path, plain
 
 MAX_PROBLEMS = 100
@@ -192,90 +186,6 @@ def changed(key: str, what: str) -> SourceChangedError:
     """The error for a file that is not what it was when it was found."""
     cure = f"leave the source alone and run {again()} again"
     return SourceChangedError(f"{plain(key)} changed since packing began: {what}; {cure}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FolderPart:
-    """Some files of a folder, in order."""
-
-    root: str
-    """The folder's absolute path, as the operating system takes it."""
-    folders: tuple[bytes, ...]
-    """Folders that hold the files, below root, each ending in "/"; root itself is b""."""
-    labels: NDArray[np.int32] | None
-    """Label of each folder; None where there are no classes."""
-    folder_of: NDArray[np.int32]
-    """(n,): the folder of each file."""
-    names: bytes
-    """The names of all files, one after another."""
-    ends: NDArray[np.int64]
-    """(n + 1,): name i is names[ends[i]:ends[i + 1]]."""
-    states: NDArray[np.int64]
-    """(n, 2): size in bytes and mtime in ns, or `NOT_SCANNED` and the number of an error."""
-    members: Images | None = None
-    """Where the files are if the folder is one of an archive; None if they are on disk."""
-    further: Mapping[str, Column] = field(default_factory=dict)
-    """What else belongs to the files, by field: images and masks; and labels that a file of their own gives them."""
-
-    def __len__(self) -> int:
-        return len(self.folder_of)
-
-    def __getitem__(self, i: int, /) -> Item:
-        path = self.path(i)
-        key = text_of(path)
-        size, mtime = self.states[i].tolist()
-        if size != NOT_SCANNED and (error := bad_name(path)) is not None:
-            raise error
-        if self.members is None:
-            image = read_file(self.file(i), key, (size, mtime))
-        elif (unread := not_scanned((size, mtime))) is not None:
-            raise unread
-        else:
-            image = self.members.value(i)
-        fields = {name: named_value(name, column, i) for name, column in self.further.items()}
-        label = {} if self.labels is None else {"label": int(self.labels[self.folder_of[i]])}
-        return Item(key, image, {**label, **fields})
-
-    def key(self, i: int, /) -> str:
-        """The file's path below root, parts joined by "/"."""
-        return text_of(self.path(i))
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        if self.members is not None:
-            return self.members.image_file(i)
-        return self.file(i), 0, int(self.states[i, 0])
-
-    def part(self, start: int, stop: int, /) -> FolderPart:
-        """Files start <= i < stop."""
-        check_part(self, start, stop)
-        return self.pick(np.arange(start, stop))
-
-    def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
-        """Files at `rows`, in their order."""
-        used, numbers = np.unique(self.folder_of[rows], return_inverse=True)
-        spans = zip(self.ends[rows].tolist(), self.ends[rows + 1].tolist(), strict=True)
-        names = [self.names[start:stop] for start, stop in spans]
-        folders = tuple(self.folders[k] for k in used.tolist())
-        labels = None if self.labels is None else self.labels[used]
-        ends, states = np.cumsum([0, *map(len, names)], dtype=np.int64), self.states[rows]
-        members = None if self.members is None else self.members.pick(rows)
-        further = {name: column.pick(rows) for name, column in self.further.items()}
-        return FolderPart(
-            self.root, folders, labels, numbers.astype(np.int32), b"".join(names), ends, states, members, further
-        )
-
-    def file(self, i: int) -> str:
-        """The path by which a file on disk is read."""
-        return os.path.join(self.root, os.fsdecode(self.path(i)))  # noqa: PTH118 - a Path for each would be slow
-
-    def path(self, i: int) -> bytes:
-        """The file's path below root, as the operating system has it."""
-        check_sample(self, i)
-        return self.folders[int(self.folder_of[i])] + self.names[int(self.ends[i]) : int(self.ends[i + 1])]
-
-    def file_labels(self) -> NDArray[np.int64] | None:
-        """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
-        return None if self.labels is None else self.labels[self.folder_of].astype(np.int64)
 
 
 class _NotingReads:

@@ -8,31 +8,32 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import NO_FILE, BaseSource, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import NO_FILE, Column, Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.beside import is_of_camera
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
-from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
+from rawpack_packer.sources.files import NOT_SCANNED, missing
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, UNSAID, ClassFolders, FolderScan, Wanted
 from rawpack_packer.sources.labels_file import read_labels
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
+from rawpack_packer.sources.table.assemble import with_labels
 from rawpack_packer.sources.table.choose import LABEL, Classes, Labels, classes_from_0, named_file
 from rawpack_packer.sources.table.columns import Files, Numbers
-from rawpack_packer.sources.table.source import NO_STATES, with_labels
+from rawpack_packer.sources.table.table import NO_STATES, Table, TablePart
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, plain
 
@@ -52,6 +53,7 @@ SPLITS = frozenset(_RANKS)
 """Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
+NO_PARTNERS: Mapping[str, Files] = {}
 _FIRST_FOLDERS = 20
 """Folders in a folder that are looked into for a file that shows enough."""
 _AS_CLASSES = {"archive", "folder", "video"}
@@ -74,8 +76,21 @@ class NoImageError(UsageError):
         super().__init__(f"no image in {root}: {self.what}; {cure}")
 
 
-class FolderSource(BaseSource):
-    """All image files below a folder, as a `Source`.
+def open_folder(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    images: Folders = (),
+    fields: Fields = (),
+    labels_file: str | os.PathLike[str] | None = None,
+    label_column: str | None = None,
+    label_depth: int | None = None,
+    classes: Classes | None = None,
+    skip_unreadable: bool = False,
+    progress: Scanning = unseen,
+    detected: bool = False,
+) -> Table:
+    """All image files below a folder. Only files without an image's extension are opened, for their first bytes.
 
     First-level subfolders are classes, numbered in order from 0, also those without images; deeper folders belong to
     them. Where a single one has all images, in two or more folders, these are the classes. Images outside them get
@@ -88,117 +103,104 @@ class FolderSource(BaseSource):
 
     `info.counts`: hidden (files and folders), videos (`--source video` packs them), other_files (neither),
     special_files (pipes, sockets, devices: never opened), links (to files and folders), loops (links not followed),
-    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems. With
-    `images` also unpaired (their files that belong to no image).
+    bad_names (not UTF-8), unlabelled (with label -1), empty_classes, problems. With `images` also unpaired (their files
+    that belong to no image).
+
+    images, fields: folders of further images, see `pairs`, and which of them hold masks. labels_file, label_column:
+    labels in place of those of the folders, see `labels_file`, and which column of a table has them. label_depth,
+    classes: see `class_folders`. progress: called with the number of entries looked at so far, every 1,000 and at the
+    end. detected: whether the path shows that it is a folder of images, and nobody says so: then it may hold no
+    annotations, unless there are labels.
+
+    Raises UsageError where `path` is no folder or holds no image, AnnotatedError where it holds annotations,
+    UnreadableError where some of it cannot be looked into, PackError where its disk fails or it changes during the
+    scan.
     """
+    if not os.fspath(path):
+        raise UsageError("the source is an empty path: give a folder of images")
+    where = str(Path(path).absolute())
+    root = plain(os.fsencode(where))
+    folders = class_folders(label_depth, classes, labels_file)
+    scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable, classes=folders)
+    info = with_class_options(scan.info("folder", root), label_depth, classes)
+    if not scan.samples:
+        raise NoImageError(root, scan)
+    files, partners, asks = scan.files(), dict[str, Files](), detected and labels_file is None
+    if asks and not images:
+        info = refuse_annotations(path, scan, files, info)
+    if images or fields:
+        wanted = wanted_images(arrays=True)
+        scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
+        files, info, partners = with_partners(files, info, images, fields, scanned)
+    if asks and images:  # its files are images of the samples now
+        info = refuse_annotations(path, scan, files, info)
+    if detected:
+        refuse_splits(path, scan)
+    inside = Path(where, labels_file or "")
+    table = folder_table(info, files, partners)
+    return labelled(table, labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
-    _all: FolderPart
-    _more: NDArray[np.int64] = NO_STATES
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        images: Folders = (),
-        fields: Fields = (),
-        labels_file: str | os.PathLike[str] | None = None,
-        label_column: str | None = None,
-        label_depth: int | None = None,
-        classes: Classes | None = None,
-        skip_unreadable: bool = False,
-        progress: Scanning = unseen,
-        detected: bool = False,
-    ) -> None:
-        """Scan `path`. Only files without an image's extension are opened, for their first bytes.
+def folder_table(
+    info: SourceInfo, files: FolderFiles, partners: Mapping[str, Files] = NO_PARTNERS, states: Rows = NO_STATES
+) -> Table:
+    """The table of a folder's files. partners: further images of each. states: of all other files, see
+    `Source.states`."""
+    labels = files.file_labels()
+    columns: dict[str, Column] = {} if labels is None else {LABEL: Numbers(labels)}
+    return Table(
+        info,
+        TablePart(replace(files, labels=None), columns={**columns, **partners}),
+        files.states,
+        np.concatenate([*(column.states for column in partners.values()), states]),
+        labels=labels,
+        unread=np.flatnonzero(files.states[:, 0] == NOT_SCANNED),
+    )
 
-        images, fields: folders of further images, see `pairs`, and which of them hold masks. labels_file, label_column:
-        labels in place of those of the folders, see `labels_file`, and which column of a table has them.
-        label_depth, classes: see `class_folders`. skip_unreadable: leave out folders and files that cannot be looked
-        into. progress: called with the number of
-        entries looked at so far, every 1,000 and at the end. detected: whether the path shows that it is a folder of
-        images, and nobody says so: then it may hold no annotations, unless there are labels.
-        Raises UsageError where `path` is no folder or holds no image, AnnotatedError where it holds annotations,
-        UnreadableError where some of it cannot be looked into, PackError where its disk fails or it changes during the
-        scan.
-        """
-        if not os.fspath(path):
-            raise UsageError("the source is an empty path: give a folder of images")
-        where = str(Path(path).absolute())
-        root = plain(os.fsencode(where))
-        said = class_folders(label_depth, classes, labels_file)
-        scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable, classes=said)
-        self.info = with_class_options(scan.info("folder", root), label_depth, classes)
-        self._all = scan.files()
-        if not scan.samples:
-            raise NoImageError(root, scan)
-        asks = detected and labels_file is None
-        if asks and not images:
-            self.info = refuse_annotations(path, scan, self._all, self.info)
-        if images or fields:
-            wanted = wanted_images(arrays=True)
-            scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
-            self._all, self.info = with_partners(self._all, self.info, images, fields, scanned)
-        if asks and images:  # its files are images of the samples now
-            self.info = refuse_annotations(path, scan, self._all, self.info)
-        if detected:
-            refuse_splits(path, scan)
-        inside = Path(where, labels_file or "")
-        self._take_labels(labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
-    def _take_labels(
-        self, file: str | os.PathLike[str] | None, column: str | None, inside: Callable[[str], bytes | None]
-    ) -> None:
-        """Take the labels of a file. inside: what is in a file of the source; None where it has no such file."""
-        if file is None:
-            if column is not None:
-                raise UsageError(f"{opt.label_column(plain(column))} names a column of {opt.labels_file}: give both")
-            return
-        info, name = self.info, os.fspath(file)
-        data = None if os.path.exists(name) else inside(name)  # noqa: PTH110 - it may be too long
-        given = read_labels(file, [self.key(i) for i in range(len(self))], info.root.rpartition("/")[2], column, data)
-        if given.in_order and (filled := len(info.classes or ()) - len(info.empty_classes)):
-            raise UsageError(
-                f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
-                "unless it names the images"
-            )
-        labels, read = given.labels, np.delete(np.arange(len(self)), self.unread())
-        self._more = np.concatenate([self._more, [[len(self), zlib.crc32(labels.numbers.tobytes())]]])
-        self._all = replace(self._all, labels=None, further={LABEL: Numbers(labels.numbers), **self._all.further})
-        known = with_labels(info, Labels(labels.numbers[read], labels.names))
-        none, shown, problems = read[labels.numbers[read] < 0], plain(name), list[str]()
-        if len(none):
-            problems.append(f"{count(len(none), 'image')} without a label in {shown}: {plain(self.key(int(none[0])))}")
-        if given.others:
-            what = count(len(given.others), "label")
-            problems.append(f"{what} in {shown} of no image that is there, left out: {plain(given.others[0])}")
-        self.info = replace(
-            known,
-            flat=False,
-            options={**info.options, **given_options(labels_file=name, label_column=column)},
-            counts={**known.counts, NO_FILE: len(given.others)},
-            problems=(*info.problems, *problems),
-            doubts=(),
+def labelled(
+    table: Table,
+    file: str | os.PathLike[str] | None,
+    column: str | None,
+    inside: Callable[[str], bytes | None],
+) -> Table:
+    """The table with the labels of a file; None for its own. inside: what is in a file of the source; None where it has
+    no such file."""
+    if file is None:
+        if column is not None:
+            raise UsageError(f"{opt.label_column(plain(column))} names a column of {opt.labels_file}: give both")
+        return table
+    info, name = table.info, os.fspath(file)
+    data = None if os.path.exists(name) else inside(name)  # noqa: PTH110 - it may be too long
+    given = read_labels(file, [table.key(i) for i in range(len(table))], info.root.rpartition("/")[2], column, data)
+    if given.in_order and (filled := len(info.classes or ()) - len(info.empty_classes)):
+        raise UsageError(
+            f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
+            "unless it names the images"
         )
-
-    def labels(self) -> NDArray[np.int64] | None:
-        given = self._all.further.get(LABEL)
-        return given.values if isinstance(given, Numbers) else self._all.file_labels()
-
-    def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
-        return self._all.pick(rows)
-
-    def unread(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._all.states[:, 0] == NOT_SCANNED)
-
-    def states(self) -> NDArray[np.int64]:
-        """(n, 2): size in bytes and mtime in ns of each sample's file when it was scanned, or its size and its time or
-        checksum in an archive; then those of further images, or size and mtime of each archive; then, where labels
-        were given, their number and their checksum."""
-        further = [one.states for one in self._all.further.values() if isinstance(one, Files)]
-        view = np.concatenate([self._all.states, *further, self._more])
-        view.flags.writeable = False
-        return view
+    numbers, read = given.labels.numbers, np.delete(np.arange(len(table)), table.unread)
+    info = with_labels(info, Labels(numbers[read], given.labels.names))
+    none, shown, problems = read[numbers[read] < 0], plain(name), list[str]()
+    if len(none):
+        problems.append(f"{count(len(none), 'image')} without a label in {shown}: {plain(table.key(int(none[0])))}")
+    if given.others:
+        what = count(len(given.others), "label")
+        problems.append(f"{what} in {shown} of no image that is there, left out: {plain(given.others[0])}")
+    info = replace(
+        info,
+        flat=False,
+        options={**info.options, **given_options(labels_file=name, label_column=column)},
+        counts={**info.counts, NO_FILE: len(given.others)},
+        problems=(*info.problems, *problems),
+        doubts=(),
+    )
+    others = {name: values for name, values in table.rows.columns.items() if name != LABEL}
+    return table.but(
+        info=info,
+        rows=replace(table.rows, columns={LABEL: Numbers(numbers), **others}),
+        file_states=np.concatenate([table.file_states, [[len(table), zlib.crc32(numbers.tobytes())]]]),
+        labels=numbers,
+    )
 
 
 def check_folder(path: str | os.PathLike[str], shown: str) -> None:

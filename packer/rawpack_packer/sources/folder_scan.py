@@ -35,7 +35,6 @@ from rawpack_packer.sources.files import (
     MAX_PROBLEMS,
     NOT_SCANNED,
     UNKNOWN,
-    FolderPart,
     SourceChangedError,
     UnreadableError,
     bad_name,
@@ -43,6 +42,7 @@ from rawpack_packer.sources.files import (
     problems_shown,
     text_of,
 )
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.text import again, composed, count, plain
@@ -178,13 +178,13 @@ class FolderScan:
         self._number_classes()
         self._progress(self._seen)
 
-    def files(self) -> FolderPart:
+    def files(self) -> FolderFiles:
         """All that was found, in the memory of the scan, which then takes no more."""
         self._names = [b"".join(self._names)]
         labels = np.array(self._labels, np.int32) if self.classes else None
         folder_of, ends, states = map(np.asarray, (self._folder_of, self._ends, self._states))
         folders = tuple(self._folders)
-        return FolderPart(self._root, folders, labels, folder_of, self._names[0], ends, states.reshape(-1, 2))
+        return FolderFiles(self._root, folders, labels, folder_of, self._names[0], ends, states.reshape(-1, 2))
 
     def info(self, kind: str, root: str) -> SourceInfo:
         """What is known of a source of these files: of its samples, the classes only."""

@@ -28,7 +28,7 @@ from rawpack_packer.sources.table.choose import (
     number_labels,
     path_column,
 )
-from rawpack_packer.sources.table.source import key_text, numbered_since, unique_keys
+from rawpack_packer.sources.table.keys import key_text, numbered_since, unique_keys
 from rawpack_packer.sources.times import plain_text
 from rawpack_packer.text import listed, plain
 

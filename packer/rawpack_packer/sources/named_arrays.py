@@ -33,7 +33,7 @@ from rawpack_packer.sources.table.choose import (
     number_labels,
 )
 from rawpack_packer.sources.table.columns import Texts
-from rawpack_packer.sources.table.source import unique_keys
+from rawpack_packer.sources.table.keys import unique_keys
 from rawpack_packer.text import plain
 
 Arrays = str | Sequence[str] | Mapping[str, str]

@@ -18,7 +18,8 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import SourceInfo, given_options
 from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, PixelWord, check_names
-from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, bad_name, text_of
+from rawpack_packer.sources.files import NOT_SCANNED, bad_name, text_of
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, empty_classes
@@ -63,9 +64,9 @@ def in_split(images: Folders, split: str) -> Folders:
 
 
 def with_partners(
-    files: FolderPart, info: SourceInfo, images: Folders, fields: Fields, scan: Callable[[str], FolderScan]
-) -> tuple[FolderPart, SourceInfo]:
-    """The files of a folder with their partners, and what is known of them. fields: which are masks, as NAME:mask.
+    files: FolderFiles, info: SourceInfo, images: Folders, fields: Fields, scan: Callable[[str], FolderScan]
+) -> tuple[FolderFiles, SourceInfo, dict[str, Files]]:
+    """The files of a folder, what is known of them, and their partners. fields: which are masks, as NAME:mask.
     scan: of a folder.
 
     Raises UsageError where a folder is not there or lies in the other, none of its files belongs to an image, or two
@@ -90,7 +91,7 @@ def with_partners(
         alone += len(left)
         if left:
             problems.append(f"{count(len(left), 'file')} of {plain(folder)} without an image, left out: {left[0]}")
-    return replace(files, further=columns), replace(
+    info = replace(
         info,
         fields={**info.fields, **kinds},
         paths=tuple(dict.fromkeys((*info.paths, *(one.root for one in columns.values())))),
@@ -98,11 +99,12 @@ def with_partners(
         counts={**info.counts, UNPAIRED: alone},
         problems=(*info.problems, *problems),
     )
+    return files, info, columns
 
 
 def _without(
-    files: FolderPart, info: SourceInfo, patterns: Mapping[str, str]
-) -> tuple[FolderPart, SourceInfo, dict[str, tuple[Files, list[str]]]]:
+    files: FolderFiles, info: SourceInfo, patterns: Mapping[str, str]
+) -> tuple[FolderFiles, SourceInfo, dict[str, tuple[Files, list[str]]]]:
     """The files that no pattern fits, what is known of them, and for each pattern their partners and those of none.
     Raises UsageError where a pattern fits no partner of an image, or all images."""
     if not patterns:
@@ -166,7 +168,7 @@ def _named(images: Folders) -> dict[str, str]:
     return {name: folder for name, _, folder in pairs}
 
 
-def _partners(files: FolderPart, folder: str, scan: Callable[[str], FolderScan]) -> tuple[Files, list[str]]:
+def _partners(files: FolderFiles, folder: str, scan: Callable[[str], FolderScan]) -> tuple[Files, list[str]]:
     """The partners of files in a folder, and those that belong to none."""
     where, shown = os.path.abspath(os.path.expanduser(folder)), plain(folder)  # noqa: PTH100, PTH111 - may be empty
     if f"{os.path.realpath(where)}/".startswith(f"{os.path.realpath(files.root)}/"):

@@ -17,32 +17,15 @@ import xxhash
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import (
-    Containers,
-    Item,
-    Rows,
-    Samples,
-    Source,
-    check_part,
-    check_sample,
-    column_of,
-    containers_of,
-    group_of,
-    image_file_of,
-    labels_of,
-    lines_of,
-    paths_of,
-    unread_of,
-    videos_of,
-)
+from rawpack_packer.sources.base import Rows, SourceInfo
 from rawpack_packer.sources.fields import FieldKind, check_names
 from rawpack_packer.sources.files import UNKNOWN
 from rawpack_packer.sources.listing.lines import fault
-from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, Classes, empty_classes, number_labels
-from rawpack_packer.sources.table.columns import Column, Numbers, texts_of
+from rawpack_packer.sources.table.choose import EMPTY, LABEL, UNLABELLED, Classes, Labels, empty_classes, number_labels
+from rawpack_packer.sources.table.columns import Column, Numbers, Repeated, texts_of
 from rawpack_packer.sources.table.named_files import natural
-from rawpack_packer.sources.video import FRAME, VIDEO, Videos
-from rawpack_packer.sources.view import picked
+from rawpack_packer.sources.table.table import Table
+from rawpack_packer.sources.video import FRAME, VIDEO
 
 _WHOLE = re.compile(r"(?:0([1-9]|1[0-8]))?d")
 """The type of a whole number, perhaps with the number of its digits."""
@@ -158,134 +141,9 @@ def path_template(text: str, names: Sequence[str]) -> PathTemplate:
     return PathTemplate(tuple((one, "" if name is None else name or first, spec) for one, name, spec, _ in pieces))
 
 
-@dataclass(frozen=True, eq=False)
-class _JoinedPart:
-    samples: Samples
-    at: Rows
-    """(n,): where each sample is in `samples`."""
-    columns: Mapping[str, Column]
-    rows: Rows
-    """(n,): the row in `columns` of each sample."""
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def __getitem__(self, i: int, /) -> Item:
-        check_sample(self, i)
-        item, row = self.samples[int(self.at[i])], int(self.rows[i])
-        fields = {**item.fields, **{name: column.value(row) for name, column in self.columns.items()}}
-        return Item(item.key, item.image, fields, item.planes, item.file_bytes)
-
-    def key(self, i: int, /) -> str:
-        check_sample(self, i)
-        return self.samples.key(int(self.at[i]))
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        return image_file_of(self.samples, int(self.at[i]))
-
-
-class JoinedFields:
-    """A source with the fields that a pattern found in the paths of its samples. A field `label` replaces that of the
-    source and its classes."""
-
-    def __init__(
-        self,
-        source: Source,
-        pattern: PathPattern,
-        columns: Mapping[str, Column],
-        classes: tuple[str, ...] | None,
-        rows: Rows,
-        order: Rows | None = None,
-    ) -> None:
-        """columns: a value of each field for each path. classes: those of a `label` that is a text. rows: (n,), the row
-        in `columns` of each sample of the source. order: (n,), the number in the source of each sample; None where they
-        are in its order."""
-        self._source, self._columns, self._in_order = source, columns, order is None
-        self._order = np.arange(len(source)) if order is None else order
-        self._rows = rows[self._order]
-        digest = xxhash.xxh3_64_intdigest(pattern.text.encode("utf-8", "surrogateescape"))
-        self._state = np.array([[UNKNOWN[0], digest - (1 << 63)]])
-        info = source.info
-        if LABEL in columns:
-            counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
-            label = columns[LABEL]
-            empty = empty_classes(classes, label.values) if isinstance(label, Numbers) else ()
-            info = replace(info, classes=classes, empty_classes=empty, counts=counts, flat=False, doubts=())
-        kinds = {name: kind for name, kind in info.fields.items() if name not in columns}
-        for name, dtype in pattern.dtypes.items():
-            kinds[name] = FieldKind("int64" if name == LABEL and dtype == "str" else dtype)
-        self.info = replace(info, fields=kinds, options={**info.options, "--key-pattern": pattern.text})
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def __getitem__(self, i: int, /) -> Item:
-        return self.part(i, i + 1)[0]
-
-    def key(self, i: int, /) -> str:
-        return self._source.key(self._at(i))
-
-    def part(self, start: int, stop: int, /) -> Samples:
-        check_part(self, start, stop)
-        rows = np.arange(start, stop)
-        if not self._in_order:
-            return self.pick(rows)
-        return self._part(self._source.part(start, stop), rows - start, self._rows[rows])
-
-    def pick(self, rows: Rows, /) -> Samples:
-        in_order, at = np.unique(self._order[rows], return_inverse=True)
-        return self._part(picked(self._source, in_order), at, self._rows[rows])
-
-    def states(self) -> Rows:
-        states = self._source.states()
-        if len(states) >= len(self):
-            states = np.concatenate([states[self._order], states[len(self) :]])
-        return np.concatenate([states, self._state])
-
-    def labels(self) -> Rows | None:
-        label = self._columns.get(LABEL)
-        if label is None:
-            labels = labels_of(self._source)
-            return None if labels is None else labels[self._order]
-        return label.values[self._rows] if self.info.classes is not None and isinstance(label, Numbers) else None
-
-    def unread(self) -> Rows:
-        return np.flatnonzero(np.isin(self._order, unread_of(self._source)))
-
-    def containers(self) -> Containers | None:
-        return containers_of(self._source) if self._in_order else None
-
-    def videos(self) -> Videos | None:
-        videos = videos_of(self._source)
-        return None if videos is None else videos.at(self._order)
-
-    def group(self, i: int, /) -> str:
-        return group_of(self._source, self._at(i))
-
-    def column(self, name: str, /) -> Column | None:
-        if (column := self._columns.get(name)) is not None:
-            return column.pick(self._rows)
-        column = column_of(self._source, name)
-        return None if column is None else column.pick(self._order)
-
-    def line(self, i: int, /) -> int:
-        return lines_of(self._source)(self._at(i))
-
-    def path(self, i: int, /) -> str:
-        return paths_of(self._source)(self._at(i))
-
-    def _at(self, i: int) -> int:
-        check_sample(self, i)
-        return int(self._order[i])
-
-    def _part(self, samples: Samples, at: Rows, rows: Rows) -> _JoinedPart:
-        used, rows = np.unique(rows, return_inverse=True)
-        return _JoinedPart(samples, at, {name: column.pick(used) for name, column in self._columns.items()}, rows)
-
-
-def join_path_fields(source: Source, text: str, named: Classes | None = None) -> Source:
-    """A source with the fields that a pattern finds in the paths of its samples, see `path_pattern`. named: the names
-    of the classes of `label`.
+def join_path_fields(table: Table, text: str, named: Classes | None = None) -> Table:
+    """A table with the fields that a pattern finds in the paths of its samples, see `path_pattern`. A field `label`
+    replaces that of class folders. named: the names of the classes of `label`.
 
     If it finds `frame`, the frames of each video are put in the order of their numbers: by name, 10 comes before 2.
     What could not be read has a path that is no sample's, and so the fields of the first one: it is rejected anyway.
@@ -293,39 +151,59 @@ def join_path_fields(source: Source, text: str, named: Classes | None = None) ->
     """
     pattern = path_pattern(text)
     for name in pattern.dtypes:
-        if name in source.info.fields and not (name == "label" and column_of(source, name) is None):
+        if name in table.info.fields and not (name == LABEL and table.info.label_depth):
             raise UsageError(
-                f"{opt.key_pattern(repr(text))}: {source.info.root} has a field {name!r} already: rename it there"
+                f"{opt.key_pattern(repr(text))}: {table.info.root} has a field {name!r} already: rename it there"
             )
-    unread = set(unread_of(source).tolist())
-    rows, paths = np.zeros(len(source), np.int64), list[tuple[int, str]]()
-    path_of, line_of, last = paths_of(source), lines_of(source), None
-    for i in range(len(source)):
+    unread = set(table.unread.tolist())
+    rows, paths, last = np.zeros(len(table), np.int64), list[tuple[int, str]](), None
+    for i in range(len(table)):
         if i in unread:
             continue
-        path = path_of(i)
+        path = table.path(i)
         if path != last:  # the frames of a video have one path
-            paths.append((line_of(i), path))
+            paths.append((table.line(i), path))
             last = path
         rows[i] = len(paths) - 1
     values: dict[str, list[Any]] = {name: [] for name in pattern.dtypes}
     for line, path in paths:
         fields = pattern.match(path)
         if fields is None:
-            raise fault(source.info.root, line, 0, "", f"{path} does not match {opt.key_pattern(repr(text))}")
+            raise fault(table.info.root, line, 0, "", f"{path} does not match {opt.key_pattern(repr(text))}")
         for name, value in fields.items():
             values[name].append(value)
-    columns, classes = dict[str, Column](), None
+    columns, labels = dict[str, Column](), None
     for name, dtype in pattern.dtypes.items():
         if dtype != "str":
             columns[name] = Numbers(np.array(values[name], dtype))
         elif name == LABEL:
-            labels = number_labels(values[name], named, where=source.info.root)
-            columns[name], classes = Numbers(labels.numbers), labels.names
+            labels = number_labels(values[name], named, where=table.info.root)
+            columns[name] = Numbers(labels.numbers)
         else:
             columns[name] = texts_of(values[name])
     order = _by_frame(columns, [path for _, path in paths], rows, unread) if FRAME in columns else None
-    return JoinedFields(source, pattern, columns, classes, rows, order)
+    if order is not None:
+        table, rows = table.ordered(order), rows[order]
+    digest = xxhash.xxh3_64_intdigest(pattern.text.encode("utf-8", "surrogateescape"))
+    state = np.array([[UNKNOWN[0], digest - (1 << 63)]])
+    joined = table.joined({name: Repeated(column, rows) for name, column in columns.items()})
+    return joined.but(
+        info=_info_with(table.info, pattern, labels),
+        file_states=np.concatenate([table.file_states, state]),
+        labels=table.labels if LABEL not in columns else None if labels is None else labels.numbers[rows],
+    )
+
+
+def _info_with(info: SourceInfo, pattern: PathPattern, labels: Labels | None) -> SourceInfo:
+    """What is known of a source with the fields of a pattern. labels: those of its `label`, if they are texts."""
+    if LABEL in pattern.dtypes:
+        counts = {**info.counts, **{name: 0 for name in (EMPTY, UNLABELLED) if name in info.counts}}
+        classes, empty = (None, ()) if labels is None else (labels.names, empty_classes(labels.names, labels.numbers))
+        info = replace(info, classes=classes, empty_classes=empty, counts=counts, flat=False, doubts=())
+    kinds = {name: kind for name, kind in info.fields.items() if name not in pattern.dtypes}
+    for name, dtype in pattern.dtypes.items():
+        kinds[name] = FieldKind("int64" if name == LABEL and dtype == "str" else dtype)
+    return replace(info, fields=kinds, options={**info.options, "--key-pattern": pattern.text})
 
 
 def _by_frame(columns: Mapping[str, Column], paths: Sequence[str], rows: Rows, unread: set[int]) -> Rows | None:

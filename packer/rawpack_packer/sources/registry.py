@@ -28,7 +28,9 @@ from rawpack_packer.sources.look.kind import Signs, SourceKind, Strength, loaded
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import one_folder
 from rawpack_packer.sources.parquet import lists_paths
+from rawpack_packer.sources.table.foreign import as_table
 from rawpack_packer.sources.table.named_files import expanded, source_name
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ _SEVERAL = frozenset({"archive", "listing", "parquet", "recordio", "tfrecord", "
 
 _ROWS = (
     SourceKind(
-        name="archive", open="archives.source:ArchiveSource",
+        name="archive", open="archives.source:open_archive",
         reads="an archive of a folder of images: .tar, .zip, .tar.gz, .tar.bz2; ImageNet's own",
         options=("labels_file", "label_column", "label_depth", "classes", "skip_unreadable", "key_pattern"),
         signs=[Signs(
@@ -80,7 +82,7 @@ _ROWS = (
         )],
     ),
     SourceKind(
-        name="folder", open="folder:FolderSource",
+        name="folder", open="folder:open_folder",
         reads="a folder of images, with a subfolder for each class",
         options=(
             "images", "fields", "labels_file", "label_column", "label_depth", "classes", "skip_unreadable",
@@ -166,7 +168,7 @@ _ROWS = (
         remote=True,
     ),
     SourceKind(
-        name="store", reads="a rawpack store", open="store:StoreSource",
+        name="store", reads="a rawpack store", open="store:open_stores",
         signs=[Signs(strength=Strength.CONTENT, contains=("store.json",))],
     ),
     SourceKind(
@@ -180,7 +182,7 @@ _ROWS = (
         splits="tfrecord:splits_of", remote=True, extra="tfrecord",
     ),
     SourceKind(
-        name="video", open="video.source:VideoSource",
+        name="video", open="video.source:open_videos",
         reads="a video, or a folder of videos with a subfolder for each class",
         options=(*_VIDEO, "label_depth", "classes", "skip_unreadable", "key_pattern"),
         signs=[
@@ -231,7 +233,7 @@ def open_source(
     progress: Scanning = unseen,
     divided: bool = False,
     **options: Any,
-) -> Source:
+) -> Table:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
     spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
@@ -312,7 +314,7 @@ class _SourceOpening:
         listing, empty = self.listing, not os.fspath(self.listing)
         return empty or listing.exists or listing.is_url or listing.is_pattern or KINDS[kind].claims(listing)
 
-    def detect(self) -> Source:
+    def detect(self) -> Table:
         """The source at a path of which nobody says what it is."""
         kind, begun = self.kind()
         listing = self.listing
@@ -386,7 +388,7 @@ class _SourceOpening:
         asked = any(OPTIONS[name].heading == "Video" for name in self.options)
         return "video" if asked and listing.is_dir and not holds_image(listing) else "folder"
 
-    def open(self, kind: str, *, detected: bool = False, begun: Pass | None = None) -> Source:
+    def open(self, kind: str, *, detected: bool = False, begun: Pass | None = None) -> Table:
         """detected: whether the kind was detected, rather than named by the user. begun: what has shown it in
         archives."""
         if kind not in self.kinds:
@@ -416,8 +418,7 @@ class _SourceOpening:
         labels = kind == "webdataset" and "{label" in self.options.get("key_pattern", "")
         options |= {"detected": True} if detected and row.stops_at_annotations and not labels else {}
         options |= {"begun": begun} if begun is not None else {}
-        source: Source = loaded(row.open)(listing, progress=self.progress, **options)
-        return source
+        return as_table(loaded(row.open)(listing, progress=self.progress, **options))
 
 
 def _only_match(pattern: Listing, kind: str) -> Listing:
@@ -446,13 +447,13 @@ def _row_of(entry: EntryPoint) -> SourceKind:
         function = getattr(load(), "accepts", None)
         return function is not None and function(os.fspath(listing))
 
-    def open_plugin(listing: Listing, *, progress: Scanning) -> Source:
+    def open_plugin(listing: Listing, *, progress: Scanning) -> Table:
         opened = load()(os.fspath(listing))
         if isinstance(opened, Source):
-            return opened
-        from rawpack_packer.sources.dataset import DatasetSource
+            return as_table(opened)
+        from rawpack_packer.sources.dataset import open_dataset
 
-        return DatasetSource(opened)
+        return open_dataset(opened)
 
     signs = Signs(strength=Strength.PLUGIN, decides=accepts)
     return SourceKind(name=entry.name, reads=f"what {entry.value} reads", open=open_plugin, signs=(signs,))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -26,17 +26,7 @@ from rawpack.formats import FieldReader
 from rawpack.formats.field_reader import planes_of
 from rawpack.remote.url import refuse_url
 from rawpack.store.store import Store
-from rawpack_packer.sources.base import (
-    BaseSource,
-    Item,
-    Rows,
-    Scanning,
-    SourceInfo,
-    check_part,
-    check_sample,
-    numbered,
-    unseen,
-)
+from rawpack_packer.sources.base import Item, Rows, Scanning, SourceInfo, numbered, unseen
 from rawpack_packer.sources.compatible_stores import (
     IMAGE,
     KEY,
@@ -52,8 +42,9 @@ from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import empty_classes
+from rawpack_packer.sources.table.columns import rows_at
+from rawpack_packer.sources.table.table import Table, TablePart, positions, renumbered, renumbered_boxes
 from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
-from rawpack_packer.sources.view import positions, renumbered, with_classes
 from rawpack_packer.text import again, plain
 
 _BLOCK = 1 << 16
@@ -78,22 +69,23 @@ class Origin:
     """Comes before each of its keys."""
 
 
-class StorePart:
-    """Some samples of some stores. It is pickled without the stores that it has open."""
+class StoreRows:
+    """Samples of stores, which name themselves: a column of images. It is pickled without the stores that it has
+    open."""
 
     def __init__(self, origins: Sequence[Origin], rows: Rows | range, opened: Mapping[str, Store]) -> None:
         """rows: numbers of the samples, counted through all samples of all stores, strictly increasing. opened: stores
         by path; others are opened when they are needed."""
-        self.origins, self.rows, self.opened = tuple(origins), rows, opened
+        self.origins, self.rows, self._opened = tuple(origins), rows, opened
         self._firsts = [origin.first for origin in origins]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"opened": {}}
+        return self.__dict__ | {"_opened": {}}
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, i: int, /) -> Item:
+    def value(self, i: int, /) -> Item:
         origin, store, row = self._locate(i)
         fields, planes = _column_values(origin, store, row), dict[str, NDArray[np.uint8]]()
         for name, field in store.fields.items():
@@ -105,94 +97,24 @@ class StorePart:
         image: Any = fields.pop(IMAGE)
         return Item(origin.prefix + _key(store, row), image, fields, planes)
 
-    def key(self, i: int, /) -> str:
+    def key(self, i: int) -> str:
         """The sample's key in its store, after the prefix of that store."""
         origin, store, row = self._locate(i)
         return origin.prefix + _key(store, row)
 
-    def column_values(self, i: int) -> dict[str, Value]:
-        """The fields of sample i that are stored in columns, except its key. Raises DecodeError."""
-        return _column_values(*self._locate(i))
-
-    def part(self, start: int, stop: int, /) -> StorePart:
-        """Samples start <= i < stop."""
-        check_part(self, start, stop)
-        return self.pick(self.rows[start:stop])
-
-    def pick(self, rows: Rows | range, /) -> StorePart:
-        """The samples of these numbers, see `__init__`, with only the stores that they are in."""
-        first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
+    def pick(self, rows: Rows, /) -> StoreRows:
+        """The samples at `rows`, which ascend, with only the stores that they are in."""
+        numbers = rows_at(self.rows, rows)
+        first, last = (int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, -1)
         used = [origin for origin in self.origins if origin.first <= last and first < origin.first + origin.samples]
-        return StorePart(used, rows, self.opened)
+        return StoreRows(used, numbers, self._opened)
 
-    def _locate(self, i: int) -> tuple[Origin, Store, int]:
-        """The store of sample i, and its row there."""
-        check_sample(self, i)
-        row = int(self.rows[i])
-        origin = self.origins[bisect.bisect_right(self._firsts, row) - 1]
-        known = self.opened.get(origin.path)
-        return origin, _opened(origin.path, origin.digest) if known is None else known, row - origin.first
+    # ------------------------------------------------------------------------------------------ whole stores
 
-
-class StoreSource(BaseSource):
-    """All samples of one or several stores as a `Source`, in the order in which they are stored.
-
-    Classes of several stores are united by name: those of the first store keep their numbers, then come the new ones of
-    each next store. Keys must differ, and fields must be the same, except that images and masks may differ in size and
-    encoding.
-    """
-
-    _all: StorePart
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        /,
-        *,
-        prefixes: Sequence[str] | None = None,
-        progress: Scanning = unseen,
-    ) -> None:
-        """prefixes: what comes before the keys of each store.
-
-        Raises StoreError for what is not a complete store, DamagedStoreError where columns do not fit their checksums,
-        UsageError where stores do not go together.
-        """
-        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        if not paths:
-            raise UsageError("no store was named")
-        self.stores: list[Store] = []
-        total = 0
-        for one in paths:
-            refuse_url(one)
-            self.stores.append(_verified_store(Path(one).resolve()))
-            total += len(self.stores[-1])
-            progress(total)
-        names = [plain(os.fsencode(store.path)) for store in self.stores]
-        root = names[0] if len(names) == 1 else f"<{len(names)} stores: {', '.join(names)}>"
-        if not total:
-            raise UsageError(f"{root} has no samples")
-        check_fields(self.stores)
-        classes = united_classes(self.stores)
-        origins, first = [], 0
-        for store, prefix in zip(self.stores, prefixes or [""] * len(paths), strict=True):
-            numbers = None if classes is None else positions(store.manifest.classes or (), classes)
-            origins.append(Origin(str(store.path), store.digest, first, len(store), numbers, prefix))
-            first += len(store)
-        self._all = StorePart(origins, range(total), {str(store.path): store for store in self.stores})
-        self.info = SourceInfo(
-            kind="store",
-            root=root,
-            paths=tuple(str(store.path) for store in self.stores),
-            fields={name: field_kind(name, self.stores) for name in self.stores[0].fields if name not in (IMAGE, KEY)},
-            image=image_kind(self.stores),
-            classes=classes,
-        )
-        labels = self.labels()
-        if labels is not None:
-            self.info = replace(self.info, empty_classes=empty_classes(classes or (), labels))
-        if len(self.stores) > 1:
-            check_keys(self.all_keys(), total, self.key)
-            check_videos(self.stores, self._videos())
+    @property
+    def stores(self) -> list[Store]:
+        """The stores that samples are in, in order."""
+        return [self._store(origin) for origin in self.origins]
 
     @property
     def origin(self) -> tuple[dict[str, Any], ...]:
@@ -215,32 +137,24 @@ class StoreSource(BaseSource):
         first = self.stores[0].fields
         return [name for name in first if any(store.fields[name].shape != first[name].shape for store in self.stores)]
 
-    def states(self) -> NDArray[np.int64]:
-        """Empty: the recipe records the digests of the stores, which cover all of their files."""
-        return np.empty((0, 2), np.int64)
-
-    def pick(self, rows: Rows, /) -> StorePart:
-        return self._all.pick(rows)
-
     def all_keys(self) -> Iterator[str]:
-        """The key of each sample."""
-        for origin, store in zip(self._all.origins, self.stores, strict=True):
+        """The key of each sample of the stores."""
+        for origin, store in zip(self.origins, self.stores, strict=True):
             for start in range(0, len(store), _BLOCK):
                 rows = range(start, min(start + _BLOCK, len(store)))
                 keys = store.columns.text(KEY, np.array(rows)) if KEY in store.fields else map(numbered, rows)
                 yield from (origin.prefix + key for key in keys)
 
     def column_values(self, i: int) -> dict[str, Value]:
-        """As `StorePart.column_values`; boxes are arrays."""
-        values = self._all.column_values(i)
+        """The fields of sample i that are stored in columns, except its key; boxes are arrays. Raises DecodeError."""
+        values = _column_values(*self._locate(i))
         return {name: value.rows if isinstance(value, Boxes) else value for name, value in values.items()}
 
-    def labels(self) -> Rows | None:
-        """A label that numbers no class is -1 here; its sample is rejected when it is read."""
-        if self.info.classes is None or LABEL not in self.info.fields:
-            return None
+    def labels(self) -> Rows:
+        """(n,): of all samples of the stores. A label that numbers no class is -1 here; its sample is rejected when it
+        is read."""
         found = []
-        for origin, store in zip(self._all.origins, self.stores, strict=True):
+        for origin, store in zip(self.origins, self.stores, strict=True):
             assert origin.classes is not None
             labels = np.empty(len(store), np.int64)
             store.columns.take(LABEL, np.arange(len(store)), labels)
@@ -249,24 +163,97 @@ class StoreSource(BaseSource):
         return np.concatenate(found)
 
     def videos(self) -> Videos | None:
-        """Each store has numbers of its own: see `united_videos`."""
-        found = self._videos()
-        if not found or any(videos.names is None for videos in found):
+        """The video of each sample: each store has numbers of its own, see `united_videos`."""
+        videos = self.videos_by_store()
+        if not videos or any(part.names is None for part in videos):
             return None
-        names = [name for videos in found for name in videos.names or ()]
-        return Videos(np.concatenate([videos.numbers for videos in found]), names)
+        names = [name for part in videos for name in part.names or ()]
+        return Videos(np.concatenate([part.numbers for part in videos]), names)
 
     def united_videos(self) -> Rows | None:
         """The number, (n,), that each sample's video gets where the stores become one; None where samples are no
         frames of videos."""
         numbering = Numbering()
-        found = [numbering.add(videos) for videos in self._videos()]
-        return np.concatenate(found) if found else None
+        numbers = [numbering.add(videos) for videos in self.videos_by_store()]
+        return np.concatenate(numbers) if numbers else None
 
-    def _videos(self) -> list[Videos]:
+    def videos_by_store(self) -> list[Videos]:
         """The videos of each store; empty where samples are no frames of videos."""
-        pairs = zip(self.stores, self._all.origins, strict=True)
-        return [videos_in(store, origin.prefix) for store, origin in pairs] if are_frames(self.info.fields) else []
+        if not are_frames(self.stores[0].fields):
+            return []
+        return [videos_in(store, origin.prefix) for origin, store in zip(self.origins, self.stores, strict=True)]
+
+    def _locate(self, i: int) -> tuple[Origin, Store, int]:
+        """The store of sample i, and its row there."""
+        row = int(self.rows[i])
+        origin = self.origins[bisect.bisect_right(self._firsts, row) - 1]
+        return origin, self._store(origin), row - origin.first
+
+    def _store(self, origin: Origin) -> Store:
+        store = self._opened.get(origin.path)
+        return _opened(origin.path, origin.digest) if store is None else store
+
+
+def open_stores(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    /,
+    *,
+    prefixes: Sequence[str] | None = None,
+    progress: Scanning = unseen,
+) -> Table:
+    """All samples of one or several stores, in the order in which they are stored. Its images are `StoreRows`.
+
+    Classes of several stores are united by name: those of the first store keep their numbers, then come the new ones of
+    each next store. Keys must differ, and fields must be the same, except that images and masks may differ in size and
+    encoding. States are empty: the recipe records the digests of the stores, which cover all of their files.
+
+    prefixes: what comes before the keys of each store.
+
+    Raises StoreError for what is not a complete store, DamagedStoreError where columns do not fit their checksums,
+    UsageError where stores do not go together.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise UsageError("no store was named")
+    stores, total = list[Store](), 0
+    for name in paths:
+        refuse_url(name)
+        stores.append(_verified_store(Path(name).resolve()))
+        total += len(stores[-1])
+        progress(total)
+    names = [plain(os.fsencode(store.path)) for store in stores]
+    root = names[0] if len(names) == 1 else f"<{len(names)} stores: {', '.join(names)}>"
+    if not total:
+        raise UsageError(f"{root} has no samples")
+    check_fields(stores)
+    classes = united_classes(stores)
+    origins, first = list[Origin](), 0
+    for store, prefix in zip(stores, prefixes or [""] * len(paths), strict=True):
+        numbers = None if classes is None else positions(store.manifest.classes or (), classes)
+        origins.append(Origin(str(store.path), store.digest, first, len(store), numbers, prefix))
+        first += len(store)
+    rows = StoreRows(origins, range(total), {str(store.path): store for store in stores})
+    fields = {name: field_kind(name, stores) for name in stores[0].fields if name not in (IMAGE, KEY)}
+    labels = None if classes is None or LABEL not in fields else rows.labels()
+    info = SourceInfo(
+        kind="store",
+        root=root,
+        paths=tuple(str(store.path) for store in stores),
+        fields=fields,
+        image=image_kind(stores),
+        classes=classes,
+        empty_classes=() if labels is None else empty_classes(classes or (), labels),
+    )
+    if len(stores) > 1:
+        check_keys(rows.all_keys(), total, rows.key)
+        check_videos(stores, rows.videos_by_store())
+    return Table(info, TablePart(rows), labels=labels, find_videos=rows.videos)
+
+
+def store_rows(table: Table) -> StoreRows:
+    """The images of a table of stores."""
+    rows: StoreRows = table.rows.images
+    return rows
 
 
 def _key(store: Store, row: int) -> str:
@@ -344,7 +331,7 @@ def _value(origin: Origin, store: Store, name: str, row: int) -> Value:
                 return values
             boxes = Boxes(values, "xyxy")
             # The classes are those of labels, where there are labels.
-            return boxes if origin.classes is None or LABEL in store.fields else with_classes(boxes, origin.classes)
+            return boxes if origin.classes is None or LABEL in store.fields else renumbered_boxes(boxes, origin.classes)
     except DamagedStoreError as error:
         # The column fits its checksum, so it was packed with these offsets.
         raise DecodeError("damaged", f"{name} is outside its column") from error

@@ -13,15 +13,11 @@ import numpy as np
 from rawpack.errors import DecodeError
 from rawpack_packer import api
 from rawpack_packer.destination.journal import REASONS
-from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo
-from rawpack_packer.sources.base import (
-    image_file_of,
-    is_able,
-    labels_of,
-    unread_of,
-    videos_of,
-)
+from rawpack_packer.sources import FieldKind, Item, Samples, Source, SourceChangedError, SourceInfo, Table
+from rawpack_packer.sources.base import image_file_of
 from rawpack_packer.sources.fields import Boxes, Fractions, are_texts, check_names
+from rawpack_packer.sources.table.columns import Numbers
+from rawpack_packer.sources.table.foreign import as_table
 from rawpack_packer.testing.engines import check_files, settled_files
 
 Read = Item | DecodeError
@@ -30,7 +26,7 @@ Read = Item | DecodeError
 class SourceConformance:
     """Subclass it as `Test...` and write `open`. Best with a few samples, some of which cannot be read."""
 
-    def open(self, folder: Path) -> Source:
+    def open(self, folder: Path) -> Source | Table:
         """Open the source. `folder` is each test's own, empty at the first call; later calls open the same samples."""
         raise NotImplementedError
 
@@ -48,7 +44,9 @@ class SourceConformance:
     def test_is_a_source(self, tmp_path: Path) -> None:
         """The source has all members of `Source`, at least one sample, and info with names that a store can have."""
         source = self.open(tmp_path)
-        assert isinstance(source, Source), f"{type(source).__name__} lacks a member of rawpack_packer.sources.Source"
+        assert isinstance(source, Source), (
+            f"{type(source).__name__} lacks a member of rawpack_packer.sources.Source"
+        )
         info = source.info
         assert isinstance(info, SourceInfo), f"info is a {type(info).__name__}"
         assert len(source) > 0, "a source without samples raises UsageError when it is opened"
@@ -185,30 +183,22 @@ class SourceConformance:
     # ------------------------------------------------------------------------------------------ optional
 
     def test_what_is_optional_agrees_with_the_samples(self, tmp_path: Path) -> None:
-        """Labels, groups, unread samples, probes, videos, image files and picks of the source match its samples."""
-        source = self.open(tmp_path)
+        """Labels, groups, unread samples, probes, videos and image files of the source match its samples."""
+        source = as_table(self.open(tmp_path))
         count, whole = len(source), _all(source)
-        if (labels := labels_of(source)) is not None:
+        if (labels := source.labels) is not None:
             assert labels.shape == (count,), f"labels have shape {labels.shape}, for {count} samples"
             for i, item in enumerate(whole):
                 if isinstance(item, Item):
-                    assert int(np.asarray(item.fields["label"])) == labels[i], f"labels()[{i}] is not sample {i}'s"
-        if is_able(source, "group"):
-            assert all(isinstance(source.group(i), str) for i in range(count)), "a group is not a str"
-        for i in unread_of(source).tolist():
-            assert isinstance(whole[i], DecodeError), f"sample {i} is in unread() and can be read"
-        if is_able(source, "probes"):
-            odd = np.arange(count, dtype=np.int64)[1::2]
-            probes = source.probes(odd)
-            assert np.isin(probes, odd).all(), "probes() has other rows than it was asked for"
-            assert (np.diff(probes) > 0).all(), "probes() does not ascend"
-        if (videos := videos_of(source)) is not None:
+                    assert int(np.asarray(item.fields["label"])) == labels[i], f"label {i} is not sample {i}'s"
+        assert all(isinstance(source.group(i), str) for i in range(count)), "a group is not a str"
+        for i in source.unread.tolist():
+            assert isinstance(whole[i], DecodeError), f"sample {i} is unread and can be read"
+        probes = source.probes()
+        assert ((probes >= 0) & (probes < count)).all(), "probes() has other rows"
+        assert (np.diff(probes) > 0).all(), "probes() does not ascend"
+        if (videos := source.videos()) is not None:
             assert len(videos.numbers) == count, f"videos() has {len(videos.numbers)} numbers, for {count} samples"
-        if is_able(source, "pick"):
-            rows = np.arange(count, dtype=np.int64)[::2]
-            picked = source.pick(rows)
-            for i, row in enumerate(rows.tolist()):
-                assert _same(_read(picked, i), whole[row]), f"sample {i} of pick({rows.tolist()}) is not sample {row}"
         part = source.part(0, count)
         for i, item in enumerate(whole):
             found = image_file_of(part, i)
@@ -217,6 +207,72 @@ class SourceConformance:
                 read = Path(path).read_bytes()[offset : offset + size]
                 assert len(read) == size, f"image_file({i}) goes beyond the end of its file"
                 assert size != len(item.image) or read == item.image, f"image_file({i}) is not the image"
+
+    # ------------------------------------------------------------------------------------------ as a table
+
+    def test_rows_that_are_taken_are_those_of_the_whole(self, tmp_path: Path) -> None:
+        """Whatever rows are taken, of the source or of rows that were taken before, they are those of the whole, read
+        here or by another process; so are their keys, labels and states."""
+        table = as_table(self.open(tmp_path))
+        count, whole, keys = len(table), _all(table), _keys(table)
+        every = np.arange(count)
+        for rows in (every[::2], every[1::2], every[-1:], every[count // 3 :], every[:0]):
+            taken = table.take(rows)
+            _check_rows(taken, rows, whole, keys)
+            _check_rows(pickle.loads(cloudpickle.dumps(taken.part(0, len(rows)))), rows, whole, keys)
+            again = np.arange(len(rows))[::-2][::-1]
+            _check_rows(taken.take(again), rows[again], whole, keys)
+            if table.labels is not None and taken.labels is not None:
+                assert np.array_equal(taken.labels, table.labels[rows]), f"labels of rows {rows.tolist()} differ"
+            if table.row_states is not None and taken.row_states is not None:
+                assert np.array_equal(taken.row_states, table.row_states[rows]), f"states of {rows.tolist()} differ"
+
+    def test_rows_in_another_order_are_those_of_the_whole(self, tmp_path: Path) -> None:
+        """Rows that are put in another order, and parts of them, are those of the whole."""
+        table = as_table(self.open(tmp_path))
+        whole, keys = _all(table), _keys(table)
+        order = np.random.default_rng(len(table)).permutation(len(table))
+        ordered = table.ordered(order)
+        _check_rows(ordered, order, whole, keys)
+        _check_rows(ordered.take(np.arange(len(table))[1:]), order[1:], whole, keys)
+
+    def test_columns_that_are_joined_take_the_place_of_others(self, tmp_path: Path) -> None:
+        """A further column has its value in each sample, whether the source has a field of that name or not; all else
+        stays."""
+        table = as_table(self.open(tmp_path))
+        whole = _all(table)
+        for name in ("joined", *([*table.info.fields][:1] if table.rows.classes is None else ())):
+            joined = table.joined({name: Numbers(np.arange(len(table)))})
+            for i, item in enumerate(_all(joined)):
+                if isinstance(item, Item):
+                    before = whole[i]
+                    assert isinstance(before, Item)
+                    assert int(np.asarray(item.fields[name])) == i, f"sample {i} has another value of {name}"
+                    others = {k: value for k, value in before.fields.items() if k != name}
+                    assert all(_equal(value, item.fields[k]) for k, value in others.items()), f"sample {i} differs"
+
+    def test_numbers_as_keys_and_other_classes(self, tmp_path: Path) -> None:
+        """Keys become numbers; classes in another order give each label its new number, and none to those left out."""
+        table = as_table(self.open(tmp_path))
+        count, keys = len(table), [f"{n:08d}" for n in range(7, 7 + len(table))]
+        assert _keys(table.numbered_from(7)) == keys, "keys are not the numbers"
+        classes = table.info.classes
+        if classes is None or "label" not in table.info.fields:
+            return
+        names = [*classes[1:], "another"]
+        changed = table.with_classes(names)
+        for i in range(count):
+            before, after = _read(table, i), _read(changed, i)
+            if isinstance(before, Item) and isinstance(after, Item):
+                label = int(np.asarray(before.fields["label"]))
+                wanted = names.index(classes[label]) if label > 0 else -1
+                assert int(np.asarray(after.fields["label"])) == wanted, f"the label of sample {i} is not {wanted}"
+
+
+def _check_rows(samples: Samples, rows: Any, whole: Sequence[Read], keys: Sequence[str]) -> None:
+    assert _keys(samples) == [keys[row] for row in rows.tolist()], f"keys of rows {rows.tolist()} differ"
+    for i, row in enumerate(rows.tolist()):
+        assert _same(_read(samples, i), whole[row]), f"sample {i} of rows {rows.tolist()} is not sample {row}"
 
 
 def _raises_index_error(call: Any, what: str) -> None:

@@ -20,7 +20,7 @@ from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.recipe.tables import encoder_of
 from rawpack_packer.samples.sample import encoded, prepare
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.tune.candidates import Candidate
 
 Pixels = NDArray[np.uint8]
@@ -61,7 +61,7 @@ class Strip:
 
 
 def compare(
-    sample: View, candidates: Sequence[Candidate], seconds: float, bad: Collection[int] = ()
+    sample: Table, candidates: Sequence[Candidate], seconds: float, bad: Collection[int] = ()
 ) -> tuple[dict[str, Loss], list[Strip]]:
     """What candidates lose: means over some images of the sample, further ones too, without those that lose nothing;
     and crops of the images that lose most, least, and in between, each where the lowest quality loses most.
@@ -100,7 +100,7 @@ def compare(
     return {name: _mean(values) for name, values in losses.items() if values}, [strips[k][1] for k in places]
 
 
-def _pictures(sample: View, rows: Iterable[int]) -> Iterator[tuple[str, str, int | None, Any]]:
+def _pictures(sample: Table, rows: Iterable[int]) -> Iterator[tuple[str, str, int | None, Any]]:
     """The pictures of these samples, of several of a sample each: what it is called, its field, how many channels of it
     are stored, None for those of the recipe, and its file."""
     further = {name: kind.shape[2] for name, kind in sample.info.fields.items() if kind.image == "picture"}

@@ -23,7 +23,7 @@ from rawpack_packer.job.summary import zstd_hint
 from rawpack_packer.options import RECIPE, SOURCE, opt
 from rawpack_packer.options.option import as_text, parse_bytes
 from rawpack_packer.progress import Fetching
-from rawpack_packer.sources import Source
+from rawpack_packer.sources import Table
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool
@@ -77,7 +77,7 @@ class Plan(Measured):
     """The results of a plan."""
 
     asked: PlanRequest
-    source: Source
+    source: Table
     """What was looked at: of many archives, a few."""
     samples: int
     """Of all that was named."""

@@ -25,9 +25,7 @@ from rawpack_packer.job.options import NoProgress, RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.recipe.fields import exact_bytes, part_rows, store_fields
 from rawpack_packer.recipe.tables import output_format
-from rawpack_packer.sources import Source
-from rawpack_packer.sources.base import unread_of
-from rawpack_packer.sources.view import View
+from rawpack_packer.sources import Table
 from rawpack_packer.tune.candidates import Candidate
 from rawpack_packer.tune.loss import Loss, Strip, compare
 from rawpack_packer.tune.measure import (
@@ -161,7 +159,7 @@ class Pace(NoProgress):
 
 
 def try_out(
-    source: Source,
+    source: Table,
     candidates: Sequence[Candidate],
     setting: Setting,
     whole: Whole,
@@ -219,12 +217,12 @@ def _with_training(one: Trial) -> Trial:
     return one if setting is None else replace(one, augmented=Reading(meter, setting))
 
 
-def draw(source: Source, count: int, seed: int) -> View:
+def draw(source: Table, count: int, seed: int) -> Table:
     """`count` samples of a source, or all: one at random from each of as many runs of equal length."""
-    found = np.setdiff1d(np.arange(len(source)), unread_of(source))
+    found = np.setdiff1d(np.arange(len(source)), source.unread)
     count = min(count, len(found))
     edges = np.arange(count + 1) * len(found) // max(1, count)
-    return View(source, found[np.random.default_rng(seed).integers(edges[:-1], edges[1:])])
+    return source.take(found[np.random.default_rng(seed).integers(edges[:-1], edges[1:])])
 
 
 def formats_first(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -237,7 +235,7 @@ def formats_first(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda one: places[one.name])
 
 
-def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, budget: float) -> int:
+def sample_size(source: Table, candidates: Sequence[Candidate], folder: Path, budget: float) -> int:
     """How many images can be packed into all candidates in the budget's share for packing, and on the disk.
 
     Raises UsageError where the disk has not even room for a few.
@@ -258,7 +256,7 @@ def sample_size(source: Source, candidates: Sequence[Candidate], folder: Path, b
     return int(max(least, min(len(source), _MOST, by_time, by_space)))
 
 
-def _pack(sample: View, candidate: Candidate, setting: Setting, whole: Whole, folder: Path, pace: Pace) -> Trial:
+def _pack(sample: Table, candidate: Candidate, setting: Setting, whole: Whole, folder: Path, pace: Pace) -> Trial:
     """Pack the sample into a candidate, and predict the whole set."""
     recipe, cpus, seen = candidate.recipe, machine.cpus(), len(sample)
     raw = exact_bytes(store_fields(recipe, sample), encoded=True) or 1

@@ -269,9 +269,9 @@ class Listing(Subject):
 
 def scanned(path: str) -> Any:
     """The source that is packed: names in order, sizes, times, labels."""
-    from rawpack_packer.sources.folder import FolderSource
+    from rawpack_packer.sources.folder import open_folder
 
-    return FolderSource(path)
+    return open_folder(path)
 
 
 def walked(path: str) -> list[str]:

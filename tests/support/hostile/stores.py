@@ -14,7 +14,7 @@ from PIL import Image
 from rawpack_packer import recipe as recipes
 from rawpack_packer.job.job import Job
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import DatasetSource, open_source
+from rawpack_packer.sources import Table, open_dataset, open_source
 
 IMAGES = 66
 """Two more than the smallest shard holds."""
@@ -51,7 +51,7 @@ def make_images(folder: Path) -> None:
         Image.fromarray(np.clip(image, 0, 255).astype(np.uint8)).save(path)
 
 
-def samples_with_fields(source: Path) -> DatasetSource:
+def samples_with_fields(source: Path) -> Table:
     """The images with a mask, boxes of different number, a vector and a text each."""
     random, samples = np.random.default_rng(9), []
     for number, path in enumerate(sorted(source.rglob("*.png"))):
@@ -66,7 +66,7 @@ def samples_with_fields(source: Path) -> DatasetSource:
                 "mask": random.integers(0, 1 << 16, image.shape[:2]).astype(np.uint16),
             }
         )
-    return DatasetSource(
+    return open_dataset(
         samples,
         fields={"boxes": "int16[?,5]", "mask": "mask"},
         image=("uint8", (None, None, 3)),

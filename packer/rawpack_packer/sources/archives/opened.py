@@ -17,7 +17,6 @@ from itertools import chain, tee
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
@@ -221,14 +220,6 @@ class CompressedSpans(Spans):
     def _is_compressed(self, i: int) -> bool:
         indexes = self.archives.indexes
         return bool(indexes and indexes[int(self.archive[i])])
-
-
-def at_hand(members: object) -> NDArray[np.int64] | None:
-    """The samples that are not fetched yet, if these members are theirs; None where all are on this disk."""
-    if not isinstance(members, Spans) or (spool := members.archives.spool) is None:
-        return None
-    here = np.array([spool.path(one).exists() for one in members.archives.remotes], bool)
-    return None if here.all() else np.flatnonzero(here[members.archive])
 
 
 def _compression(first: bytes) -> str:

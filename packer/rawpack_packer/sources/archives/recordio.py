@@ -26,10 +26,11 @@ from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_option
 from rawpack_packer.sources.fields import EXACT, FieldKind
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Spans, ends_of, read_range, spans_of, texts_of
+from rawpack_packer.sources.table.keys import numbered_since
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
-from rawpack_packer.sources.table.source import TableSource, numbered_since
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:

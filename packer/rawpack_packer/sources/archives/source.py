@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
-from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, at_hand, opened_archive
+from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
 from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
-from rawpack_packer.sources.base import Images, Scanning, unseen
+from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
 from rawpack_packer.sources.folder import (
     DividedError,
-    FolderSource,
     class_folders,
+    folder_table,
+    labelled,
     split_names,
     wanted_images,
     with_class_options,
@@ -40,6 +40,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes
 from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.named_files import is_pattern, named_files
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
@@ -70,83 +71,73 @@ def is_archive(listing: Listing) -> bool:
     return listing.head.startswith(MARKS) or is_tar(listing.head[:BLOCK])
 
 
-class ArchiveSource(FolderSource):
-    """The images of a folder in one archive or several, by the rules of `FolderSource`, as if it were unpacked.
+def open_archive(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    labels_file: str | os.PathLike[str] | None = None,
+    label_column: str | None = None,
+    label_depth: int | None = None,
+    classes: Classes | None = None,
+    skip_unreadable: bool = False,
+    spool: Spool | None = None,
+    progress: Scanning = unseen,
+    detected: bool = False,
+    begun: Pass | None = None,
+) -> Table:
+    """The images of a folder in one archive or several, by the rules of `open_folder`, as if it were unpacked.
 
     The folder is the one that was archived: the root, or the only folder at the top if nothing is next to it. A path
     such as `photos.tar/train` names another one. Of several members with one path the last one counts. Links lead to
     members only. If there is no image but there are tar archives, each is a folder with its own name: so is ImageNet.
-    Other archives in it are an error.
+    Other archives in it are an error. `info.problems` also names the paths that came more than once.
 
-    `info.problems` also names the paths that came more than once.
+    labels_file, label_column, label_depth, classes: see `open_folder`; the file may be in the archive.
+    skip_unreadable: pack what is intact of an archive that is truncated or damaged, and what is neither encrypted nor
+    compressed in a way that is not read. spool: for archives behind URLs. progress: called with the number of members
+    so far, every 1,000 and at the end. detected: whether the path shows that it is an archive of a folder, and nobody
+    says so: then it may hold no annotations, unless there are labels. begun: the pass through the archives, if it has
+    begun.
+
+    Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
+    MissingExtraError where one is compressed and nothing installed can read it.
     """
+    outer, inside = split_path(os.fspath(path))
+    index = _Index(begun or Pass(named_files(outer, spool)), os.fsencode(inside), progress)
+    tree, spans, archives = index.tree, index.spans(), index.archives
+    shown = archives.name(0)
+    if len(archives) > 1:
+        shown += f" and {len(archives) - 1:,} more"
+    if tree.find(os.fsencode(inside)) is None and index.problems and not skip_unreadable:
+        raise UnreadableError(shown, len(index.problems), index.problems.values())
+    folder = _folder(tree, os.fsencode(inside), shown)
+    root = f"{shown}/{plain(folder)}" if folder else shown
+    folders = class_folders(label_depth, classes, labels_file)
+    scan = TreeScan(tree, folder, wanted_images(), spans.head, folders)
+    scan.run()
+    scan.add_outside()
+    for name, problem in index.problems.items():
+        scan.add_problem(name, problem)
+    files = scan.files_in(spans) if scan.samples else None
+    lines, images = ([], 0) if files is None else _zipped(files.members, scan.samples)
+    if (scan.counts["problems"] or images) and not skip_unreadable:
+        raise UnreadableError(root, scan.counts["problems"] + images, (*scan.shown_problems(), *lines))
+    if files is None:
+        from rawpack_packer.sources.advice import cifar_error
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        labels_file: str | os.PathLike[str] | None = None,
-        label_column: str | None = None,
-        label_depth: int | None = None,
-        classes: Classes | None = None,
-        skip_unreadable: bool = False,
-        spool: Spool | None = None,
-        progress: Scanning = unseen,
-        detected: bool = False,
-        begun: Pass | None = None,
-    ) -> None:
-        """Read the directory of each archive.
-
-        labels_file, label_column, label_depth, classes: see `FolderSource`; the file may be in the archive.
-        skip_unreadable: pack what is
-        intact of an archive that is truncated or damaged, and what is neither encrypted nor compressed in a way that is
-        not read. spool: for archives behind URLs. progress: called with the number of members so far, every 1,000 and
-        at the end. detected: whether the path shows that it is an archive of a folder, and nobody says so: then it may
-        hold no annotations, unless there are labels. begun: the pass through the archives, if it has begun.
-        Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
-        MissingExtraError where one is compressed and nothing installed can read it.
-        """
-        outer, inside = split_path(os.fspath(path))
-        index = _Index(begun or Pass(named_files(outer, spool)), os.fsencode(inside), progress)
-        tree, spans, archives = index.tree, index.spans(), index.archives
-        shown = archives.name(0)
-        if len(archives) > 1:
-            shown += f" and {len(archives) - 1:,} more"
-        if tree.find(os.fsencode(inside)) is None and index.problems and not skip_unreadable:
-            raise UnreadableError(shown, len(index.problems), index.problems.values())
-        folder = _folder(tree, os.fsencode(inside), shown)
-        root = f"{shown}/{plain(folder)}" if folder else shown
-        said = class_folders(label_depth, classes, labels_file)
-        scan = TreeScan(tree, folder, wanted_images(), spans.head, said)
-        scan.run()
-        scan.add_outside()
-        for name, problem in index.problems.items():
-            scan.add_problem(name, problem)
-        if scan.samples:
-            self._all = scan.files_in(spans)
-        lines, images = _zipped(self._all.members, scan.samples) if scan.samples else ([], 0)
-        if (scan.counts["problems"] or images) and not skip_unreadable:
-            raise UnreadableError(root, scan.counts["problems"] + images, (*scan.shown_problems(), *lines))
-        if not scan.samples:
-            from rawpack_packer.sources.advice import cifar_error
-
-            raise cifar_error(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
-        info = with_class_options(scan.info("archive", root), label_depth, classes)
-        doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
-        problems = (*info.problems, *doubled[:MAX_PROBLEMS])
-        self.info = replace(info, paths=archives.on_disk, problems=problems)
-        if detected and labels_file is None:
-            self.info = refuse_annotations(path, scan, self._all, self.info)
-        filled = [name for name in info.classes or () if name not in info.empty_classes]
-        self._more = archives.states
-        self._take_labels(labels_file, label_column, partial(_inside, tree, folder, spans))
-        if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):
-            below = f"{os.fsdecode(folder)}/{os.fsdecode(scan.inside)}" if scan.inside else ""
-            raise DividedError(os.path.join(outer, below.strip("/")) if below else os.fspath(path), splits, "archive")  # noqa: PTH118
-
-    def at_hand(self) -> NDArray[np.int64] | None:
-        return at_hand(self._all.members)
+        raise cifar_error(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
+    info = with_class_options(scan.info("archive", root), label_depth, classes)
+    doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
+    info = replace(info, paths=archives.on_disk, problems=(*info.problems, *doubled[:MAX_PROBLEMS]))
+    if detected and labels_file is None:
+        info = refuse_annotations(path, scan, files, info)
+    table = folder_table(info, files, states=archives.states)
+    table = labelled(table, labels_file, label_column, partial(_inside, tree, folder, spans))
+    filled = [name for name in info.classes or () if name not in info.empty_classes]
+    if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):
+        below = f"{os.fsdecode(folder)}/{os.fsdecode(scan.inside)}" if scan.inside else ""
+        raise DividedError(os.path.join(outer, below.strip("/")) if below else os.fspath(path), splits, "archive")  # noqa: PTH118
+    return table
 
 
 class _Index:
@@ -293,10 +284,10 @@ class _Index:
         self.problems[b"%d/%s" % (k, path)] = f"{outer}/{plain(path)} {why}"
 
 
-def _zipped(members: Images | None, images: int) -> tuple[list[str], int]:
+def _zipped(members: Spans | None, images: int) -> tuple[list[str], int]:
     """The images that are encrypted, or compressed in a way that is not read: a line for each way, and how many.
     images: how many there are in all."""
-    if not isinstance(members, Spans):
+    if members is None:
         return [], 0
     found = Counter(detail for _, detail in members.faults.values())
     known = {detail: n for detail, n in found.items() if detail == ENCRYPTED or detail.startswith(OTHER_METHOD)}

@@ -16,7 +16,8 @@ import numpy as np
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
-from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, FolderPart
+from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.folder_scan import OF_MACOS, ClassFolders, Entry, FolderScan, Identity, Wanted
 from rawpack_packer.sources.look.listing import HEAD
 from rawpack_packer.sources.table.columns import Fault, Spans
@@ -275,7 +276,7 @@ class TreeScan(FolderScan):
             self._problems.append(problem)
         self._add(0, [(name, NOT_SCANNED, errno.EIO)])
 
-    def files_in(self, spans: Spans) -> FolderPart:
+    def files_in(self, spans: Spans) -> FolderFiles:
         """All that was found. spans: where each number is."""
         found = self.files()
         there = found.states[:, 0] >= 0

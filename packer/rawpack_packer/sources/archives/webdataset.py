@@ -26,7 +26,7 @@ from rawpack_packer.sources.archives.members import (
     type_of,
     values_of,
 )
-from rawpack_packer.sources.archives.opened import Pass, at_hand
+from rawpack_packer.sources.archives.opened import Pass
 from rawpack_packer.sources.archives.samples import Shards, is_shard
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.archives.tar import BadArchiveError
@@ -39,10 +39,11 @@ from rawpack_packer.sources.fields import FieldKind, Fields
 from rawpack_packer.sources.files import UnreadableError, problems_shown, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import HEAD, Listing
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
+from rawpack_packer.sources.table.keys import repeated_key
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
-from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -126,17 +127,11 @@ class WebDatasetSource(TableSource):
             problems=(*problems_shown(damaged), *problems),
         )
         state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
-        super().__init__(info, keys, images, columns, state, labels=labels)
-        self._unread = np.flatnonzero(np.isin(read.rows, [*shards.unread]))
+        unread = np.flatnonzero(np.isin(read.rows, [*shards.unread]))
+        super().__init__(info, keys, images, columns, state, labels=labels, unread=unread)
         if labels is not None and damaged:  # what stands for the rest of a shard is not unlabelled
             counts = {**self.info.counts, UNLABELLED: self.info.counts[UNLABELLED] - len(damaged)}
             self.info = replace(self.info, counts=counts)
-
-    def at_hand(self) -> Rows | None:
-        return at_hand(self._all.images)
-
-    def unread(self) -> Rows:
-        return self._unread
 
 
 def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> tuple[str, Pass | None]:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rawpack_packer.options import opt
-from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import plain
 
@@ -203,7 +204,7 @@ class ImageNames:
     """Finds images by their names, or with `stem` by their names without the extension, in the memory that a scan has
     anyway."""
 
-    def __init__(self, part: FolderPart, head: Head) -> None:
+    def __init__(self, part: FolderFiles, head: Head) -> None:
         self._part, self.head = part, head
 
     def paths(self, name: str, stem: bool) -> Iterator[str]:

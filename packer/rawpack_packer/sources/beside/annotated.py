@@ -50,7 +50,8 @@ from rawpack_packer.sources.beside import (
 )
 from rawpack_packer.sources.beside.tables import list_cure, tables_beside
 from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, twins_in
-from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.inflation import readable
 from rawpack_packer.sources.look.listing import HEAD, Listing
 from rawpack_packer.sources.pairs import ending
@@ -112,7 +113,7 @@ class OtherKindError(UsageError):
 
 
 def refuse_annotations(
-    path: str | os.PathLike[str], scan: FolderScan, part: FolderPart, info: SourceInfo
+    path: str | os.PathLike[str], scan: FolderScan, part: FolderFiles, info: SourceInfo
 ) -> SourceInfo:
     """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
     where there is a kind of source that reads it. Returns `info` with a line for what is packed nevertheless.
@@ -404,7 +405,7 @@ def _tops(filled: Collection[bytes]) -> set[str]:
     return {_top(folder) for folder in filled}
 
 
-def _first_files(part: FolderPart, name: str) -> list[bytes]:
+def _first_files(part: FolderFiles, name: str) -> list[bytes]:
     """The paths of some files of a first-level folder."""
     inside = [k for k, folder in enumerate(part.folders) if _top(folder) == name]
     return [part.path(i) for i in np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()]
@@ -444,7 +445,7 @@ def _of_partner(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> str:
     return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
 
 
-def _look_alikes(seen: Seen, part: FolderPart) -> str:
+def _look_alikes(seen: Seen, part: FolderFiles) -> str:
     """The error for two folders, such as noisy and clean, or pics and pics_fg, whose images have the same names; ""
     where there are none."""
     tops = sorted(_tops(seen.filled))

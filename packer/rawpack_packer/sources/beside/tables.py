@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from rawpack.errors import RawpackError
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside import Seen, command, folder_of
 from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import plain
 
 _MOST_TABLES = 4
@@ -63,7 +63,7 @@ def _cure(seen: Seen, tables: Sequence[bytes]) -> str:
     return "see docs/how-to/pack-annotated-folders.md#a-table-of-labels"
 
 
-def _listing(path: str, kind: str | None = None, pattern: str = "") -> Source | None:
+def _listing(path: str, kind: str | None = None, pattern: str = "") -> Table | None:
     """The listing at a path; None where it does not open as one."""
     from rawpack_packer.sources.registry import open_source
 

@@ -12,7 +12,8 @@ from itertools import islice, pairwise
 import numpy as np
 
 from rawpack_packer.sources.beside import Seen, command
-from rawpack_packer.sources.files import FolderPart, text_of
+from rawpack_packer.sources.files import text_of
+from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.pairs import ending, unsuffixed
 from rawpack_packer.text import plain
 
@@ -81,7 +82,7 @@ def twins_of(names: Sequence[bytes]) -> Twins:
     return best
 
 
-def twins_in(seen: Seen, part: FolderPart) -> str:
+def twins_in(seen: Seen, part: FolderFiles) -> str:
     """The error for images that belong together; "" where there are none, or so few that they are a line."""
     found, every = list[tuple[bytes, Twins]](), list[bytes]()
     for k in np.unique(part.folder_of)[:_FOLDERS].tolist():

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.named_files import contents, named_files
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
+    from rawpack_packer.sources.table.table import Table
 
 INDEX = "index.json"
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
 
 
-def _open(path: str | os.PathLike[str], /, *, kind: str, **options: Any) -> Source:
-    from rawpack_packer.sources.chunks.source import ShardSource
+def _open(path: str | os.PathLike[str], /, *, kind: str, **options: Any) -> Table:
+    from rawpack_packer.sources.chunks.source import open_shards
 
-    return ShardSource(path, kind=kind, **options)
+    return open_shards(path, kind=kind, **options)
 
 
 open_mds, open_litdata = partial(_open, kind="mds"), partial(_open, kind="litdata")

@@ -18,7 +18,7 @@ from rawpack.remote.url import is_url
 from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
-from rawpack_packer.sources.base import Column, Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import Column, Scanning, unseen
 from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
 from rawpack_packer.sources.chunks import index as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex
@@ -35,14 +35,13 @@ from rawpack_packer.sources.chunks.shards import (
     read_of,
     with_rows,
 )
-from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, ImageKind, Value, are_pixels, as_text
 from rawpack_packer.sources.files import is_below
-from rawpack_packer.sources.inferred import first_pixels, hints
+from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.named_arrays import split_axes
+from rawpack_packer.sources.table.assemble import assemble
 from rawpack_packer.sources.table.choose import (
-    NO_COUNTS,
     ChosenColumns,
     ColumnChoice,
     ColumnInfo,
@@ -50,10 +49,11 @@ from rawpack_packer.sources.table.choose import (
     choose,
     labels_of_column,
 )
-from rawpack_packer.sources.table.columns import ImageArrays, Numbers, RowNumbers, Rows, spans_of
+from rawpack_packer.sources.table.columns import ImageArrays, Numbers, Rows, spans_of
+from rawpack_packer.sources.table.keys import unique_keys
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, first_at, source_name
 from rawpack_packer.sources.table.options import TableOptions
-from rawpack_packer.sources.table.source import ImageColumn, TableSource, unique_keys
+from rawpack_packer.sources.table.table import ImageColumn, Table
 from rawpack_packer.text import plain
 
 if TYPE_CHECKING:
@@ -105,74 +105,72 @@ def _as_field(found: Any, kind: FieldKind) -> Value:
     return array if kind.boxes is None else Boxes(array, kind.boxes)
 
 
-class ShardSource(TableSource):
-    """The samples of MDS or litdata, in the order of the index, as a `Source`.
+def open_shards(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    kind: str,
+    spool: Spool | None = None,
+    progress: Scanning = unseen,
+    **options: Any,
+) -> Table:
+    """The samples of MDS or litdata, in the order of the index.
 
     Columns of image files and PIL images, or of arrays that are images, can be the image and further images. Columns of
     several images are one column for each of them: `views_0`, `views_1`. Numbers, labels and keys are read when the
     source is opened, all else with the images. JSON that is not declared otherwise is stored as text.
 
     `info.counts`: unlabelled, empty_classes, columns_left_out.
+
+    kind: "mds" or "litdata". options: of `TableOptions`; image_column may end in `:chw` or `:hwc`, where channels are
+    in arrays. All others as of `open_parquet`.
+
+    Raises UsageError where the index or a shard cannot be read, is damaged, or does not fit the other; or a column that
+    would be packed is a pickle.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        kind: str,
-        spool: Spool | None = None,
-        progress: Scanning = unseen,
-        **options: Any,
-    ) -> None:
-        """kind: "mds" or "litdata". options: of `TableOptions`; image_column may end in `:chw` or `:hwc`, where
-        channels are in arrays. All others as of `ParquetSource`.
-
-        Raises UsageError where the index or a shard cannot be read, is damaged, or does not fit the other; or a column
-        that would be packed is a pickle.
-        """
-        root = source_name(path)
-        at = _indexes_at(Listing.of(path))
-        index = _read(at, kind, spool)
-        indexes = [one if is_url(one) else os.path.abspath(one) for one in map(os.fspath, at)]  # noqa: PTH100
-        files, shards = _files(index, indexes[0], spool)
-        scan = _ShardScan(files, shards, index, progress)
-        said = TableOptions(**options)
-        wanted, named = said.choice(), said.image_column
-        image_name, axes = (None, None) if named is None else split_axes(named, scan.columns)
-        wanted = replace(wanted, image=image_name)
-        infos = [_info(one, wanted.declared, scan.shapes.get(one.name)) for one in scan.columns.values()]
-        scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
-        chosen = choose(infos, wanted, root, _HABITS)
-        scan.look(chosen)
-        image, image_kind = scan.image(scan.columns[chosen.image], lambda shape: channels_first(
-            shape, axes, root, lambda said: opt.image_column(f"{plain(chosen.image)}:{said}")
-        ))  # fmt: skip
-        found, fields_of = scan.fields(
-            chosen.fields, {one.name: one.field for one in infos}, wanted.declared, image_kind
-        )
-        found = with_arrays(found, said.arrays, root)
-        keys, notes = None, list[str]()
-        if chosen.key is not None:
-            texts = [*map(str, scan.values(scan.columns[chosen.key]))]
-            keys = unique_keys(texts, root, said.key_column is not None, notes, f"column {plain(chosen.key)!r}")
-        info = SourceInfo(
-            kind=kind,
-            root=root,
-            paths=() if files.remotes else (*(str(Path(one).parent) for one in indexes), *files.on_disk),
-            fields=found,
-            image=image_kind,
-            numbered=keys is None,
-            options=said.given(),
-            counts={**NO_COUNTS, "columns_left_out": len(chosen.left_out)},
-            problems=(*notes, *chosen.left_out, *chosen.notes, *hints(found, wanted.declared, image_kind)),
-        )
-        states = np.concatenate(
-            [files.states[: 0 if isinstance(image, ShardSpans) else None], files_at(indexes, spool).states]
-        )
-        values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
-        labels = labels_of_column(values, said.classes, root)
-        super().__init__(info, keys or RowNumbers(range(scan.rows)), image, fields_of, states, labels=labels)
+    root = source_name(path)
+    at = _indexes_at(Listing.of(path))
+    index = _read(at, kind, spool)
+    indexes = [name if is_url(name) else os.path.abspath(name) for name in map(os.fspath, at)]  # noqa: PTH100
+    files, shards = _files(index, indexes[0], spool)
+    scan = _ShardScan(files, shards, index, progress)
+    table_options = TableOptions(**options)
+    wanted, axes = table_options.choice(), None
+    if wanted.image is not None:
+        name, axes = split_axes(wanted.image, scan.columns)
+        wanted = replace(wanted, image=name)
+    infos = [_info(column, wanted.declared, scan.shapes.get(column.name)) for column in scan.columns.values()]
+    scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
+    chosen = choose(infos, wanted, root, _HABITS)
+    scan.look(chosen)
+    images, image = scan.image(scan.columns[chosen.image], lambda shape: channels_first(
+        shape, axes, root, lambda word: opt.image_column(f"{plain(chosen.image)}:{word}")
+    ))  # fmt: skip
+    fields, columns = scan.fields(chosen.fields, {info.name: info.field for info in infos}, wanted.declared, image)
+    keys, notes = None, list[str]()
+    if chosen.key is not None:
+        texts = [*map(str, scan.values(scan.columns[chosen.key]))]
+        keys = unique_keys(texts, root, table_options.key_column is not None, notes, f"column {plain(chosen.key)!r}")
+    own = files.states[: 0 if isinstance(images, ShardSpans) else None]
+    values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
+    return assemble(
+        kind=kind,
+        root=root,
+        paths=() if files.remotes else (*(str(Path(name).parent) for name in indexes), *files.on_disk),
+        chosen=chosen,
+        images=images,
+        fields=fields,
+        columns=columns,
+        count=scan.rows,
+        options=table_options.given(),
+        keys=keys,
+        image=image,
+        notes=notes,
+        declared=wanted.declared,
+        arrays=table_options.arrays,
+        states=np.concatenate([own, files_at(indexes, spool).states]),
+        labels=labels_of_column(values, table_options.classes, root),
+    )
 
 
 def _indexes_at(listing: Listing) -> list[Listing]:

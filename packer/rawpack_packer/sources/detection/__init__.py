@@ -36,10 +36,10 @@ from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import NoImageError, scan_folder, wanted_images
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.objects import all_faulty
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import lines_in, listed, plain
 
 _ROWS = 1 << 14
@@ -79,10 +79,9 @@ class BoxSource(TableSource):
         counts = {**info.counts, "no_boxes": int(without.sum()), "empty_classes": len(empty)}
         if faults:
             columns = {**columns, "boxes": replace(boxes, faults=faults)}
-        super().__init__(replace(info, empty_classes=empty, counts=counts), files.paths, files, columns, states)
-
-    def unread(self) -> Rows:
-        return np.flatnonzero(self.states()[: len(self), 0] == NOT_SCANNED)
+        unread = np.flatnonzero(files.states[:, 0] == NOT_SCANNED)
+        info = replace(info, empty_classes=empty, counts=counts)
+        super().__init__(info, files.paths, files, columns, states, unread=unread)
 
 
 def read_whole(listing: Listing, where: str, declared: str = "") -> tuple[bytes, Rows]:

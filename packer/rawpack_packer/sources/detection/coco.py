@@ -35,6 +35,7 @@ from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import fault, folder_of, shown
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Id, Length, Pixels
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -45,7 +46,6 @@ from rawpack_packer.sources.table.columns import (
     ends_of,
     texts_of,
 )
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import count, plain
 
 T = TypeVar("T")

@@ -35,10 +35,10 @@ from rawpack_packer.sources.hdf5.file import (
 )
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.named_arrays import SaidOfArrays
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, ChosenColumns, ColumnInfo, Habits
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, rows_at, texts_of
 from rawpack_packer.sources.table.named_files import named_files
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.text import plain
 
 T = TypeVar("T")

@@ -3,18 +3,16 @@ the time at which the episode begins there and the row's own time together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Rows
-from rawpack_packer.sources.table.source import ImageAndFields, ImageColumn
+from rawpack_packer.sources.base import Item, Rows
+from rawpack_packer.sources.table.table import ImageColumn
 from rawpack_packer.sources.video.index import LOST, VideoIndex
-from rawpack_packer.sources.video.source import TakenFrames, VideoPart
+from rawpack_packer.sources.video.source import Frames
 
 TOLERANCE_S = 1e-4
 """By which LeRobot lets times differ, unless it is told otherwise."""
@@ -23,24 +21,11 @@ _LONGEST_S = 1e6
 """Of times in messages."""
 
 
-class CameraFrames(VideoPart):
-    """The frames of a camera, episode after episode. Plain data, except for the video that is open."""
+class CameraFrames(Frames):
+    """The frames of a camera, episode after episode: pixels alone."""
 
-    def __init__(self, episodes: Sequence[TakenFrames], camera: str) -> None:
-        """camera: distinguishes it from other columns that are read at the same time."""
-        super().__init__(episodes, {}, camera)
-
-    def value(self, i: int, /) -> NDArray[np.uint8]:
+    def value(self, i: int, /) -> NDArray[np.uint8]:  # type: ignore[override]  # rows name the samples
         return self.image(i)
-
-    def pick(self, rows: Rows, /) -> CameraFrames:
-        """The frames at `rows`, which ascend, and what it takes to decode them."""
-        of, episodes = np.searchsorted(self._ends, rows, "right") - 1, []
-        for number in np.unique(of).tolist():
-            taken, at = self._videos[number], rows[of == number] - int(self._ends[number])
-            found = taken.found if isinstance(taken.found, DecodeError) else taken.found.only(at)
-            episodes.append(replace(taken, found=found, numbers=np.asarray(taken.numbers)[at]))
-        return CameraFrames(episodes, self._camera)
 
 
 @dataclass(frozen=True)
@@ -50,9 +35,9 @@ class WithBytes:
     images: ImageColumn
     share: int
 
-    def value(self, i: int, /) -> ImageAndFields:
+    def value(self, i: int, /) -> Item:
         image: Any = self.images.value(i)
-        return ImageAndFields(image, {}, self.share)
+        return Item("", image, {}, file_bytes=self.share)
 
     def pick(self, rows: Rows, /) -> WithBytes:
         return WithBytes(self.images.pick(rows), self.share)

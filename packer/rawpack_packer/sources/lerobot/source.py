@@ -37,10 +37,10 @@ from rawpack_packer.sources.lerobot.meta import (
 )
 from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowImages, ArrowRows
 from rawpack_packer.sources.parquet.tables import check_column, image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
-from rawpack_packer.sources.table.source import TableSource
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
 from rawpack_packer.sources.video.container import VideoFile
 from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex
@@ -96,7 +96,7 @@ class LeRobotSource(TableSource):
         found = {name: read.field(name) for name in others}
         stored = {names[name]: one for name, one in found.items() if one is not None}
         becomes = {image: "image"} | {name: names[name] for name, one in found.items() if one is not None}
-        self.features = {
+        features = {
             name: f"{info.feature(name)}, {becomes.get(name, 'left out')}"
             for name in dict.fromkeys([*info.features, *others])
         }
@@ -127,18 +127,11 @@ class LeRobotSource(TableSource):
         keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
         times = zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
         columns_of = {**dict(times), **{name: column for name, (_, column) in stored.items()}}
-        super().__init__(about, texts_of(keys), read.images(image), columns_of)
-        self._episodes, self._states = rows.episode, read.states()
-
-    def group(self, i: int, /) -> str:
-        """Its episode: the frames of one go into one split."""
-        return _name(int(self._episodes[i]))
-
-    def videos(self) -> Videos:
-        return Videos(self._episodes, [*map(_name, self._episodes.tolist())])
-
-    def states(self) -> Rows:
-        return self._states
+        episodes_of = [*map(_name, rows.episode.tolist())]
+        groups, videos = texts_of(episodes_of), Videos(rows.episode, episodes_of)
+        more: dict[str, Any] = {"details": {"features": features}, "groups": groups, "find_videos": lambda: videos}
+        super().__init__(about, texts_of(keys), read.images(image), columns_of, **more)
+        self.row_states, self.file_states = None, read.states()
 
 
 class _ReadEpisodes:

@@ -34,9 +34,9 @@ from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, r
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import path_template
+from rawpack_packer.sources.table.assemble import with_labels
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
-from rawpack_packer.sources.table.source import TablePart, with_labels
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import composed, count, listed, plain
 
@@ -172,8 +172,8 @@ class MetadataSource(ListingSource):
         inside = text_of(scan.inside)
         tops = [os.path.normpath(self.path(i)).removeprefix(inside).partition("/") for i in range(len(self))]
         numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
-        filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.columns.get(LABEL)
-        have_classes = any(isinstance(one, RaggedColumn) and one.have_classes for one in self.columns.values())
+        filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.rows.columns.get(LABEL)
+        have_classes = any(isinstance(one, RaggedColumn) and one.have_classes for one in self.rows.columns.values())
         of_boxes = label is None and (have_classes or self.info.classes is not None)
         if of_boxes or not len(filled) or only_container(names[k] for k in filled):
             return
@@ -185,9 +185,9 @@ class MetadataSource(ListingSource):
             names, numbers = self.info.classes, np.where(label.values < 0, of_table, label.values)
         labels = Labels(numbers, names)
         self.info = with_labels(self.info, labels)
-        columns = {LABEL: Numbers(labels.numbers)} | {k: one for k, one in self.columns.items() if k != LABEL}
-        self.columns = {name: columns[name] for name in self.info.fields}
-        self._all = TablePart(self._all.keys, self._all.images, self.columns)
+        columns = {LABEL: Numbers(labels.numbers)} | {k: one for k, one in self.rows.columns.items() if k != LABEL}
+        columns = {name: columns[name] for name in self.info.fields}
+        self.rows, self.labels = replace(self.rows, columns=columns), labels.numbers
 
 
 class _ListedFiles:

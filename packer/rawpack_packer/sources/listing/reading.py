@@ -48,6 +48,7 @@ from rawpack_packer.sources.listing.lines import (
 from rawpack_packer.sources.listing.objects import BoxColumns, box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import (
     LABEL,
     NO_COUNTS,
@@ -68,6 +69,7 @@ from rawpack_packer.sources.table.choose import (
     repeat,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
+from rawpack_packer.sources.table.keys import repeated_key
 from rawpack_packer.sources.table.named_files import named_files, source_name
 from rawpack_packer.sources.table.objects import (
     BOXES,
@@ -77,7 +79,6 @@ from rawpack_packer.sources.table.objects import (
     two_classes,
     with_followers,
 )
-from rawpack_packer.sources.table.source import TableSource, repeated_key
 from rawpack_packer.sources.video import EXTENSIONS as VIDEOS
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import listed, plain
@@ -165,15 +166,10 @@ class ListingSource(TableSource):
             problems=tuple(made.problems),
         )
         states = np.concatenate(listing.states)
-        super().__init__(info, keys, self.images, made.columns, states, labels=labels, of_boxes=of_boxes)
-        self.columns = self._all.columns
-
-    def line(self, i: int, /) -> int:
-        return int(self.lines[i])
-
-    def labels(self) -> NDArray[np.int64] | None:
-        # Numbers without names may be measurements.
-        return None if self.info.classes is None else super().labels()
+        more: dict[str, Any] = {"lines": self.lines}
+        super().__init__(info, keys, self.images, made.columns, states, labels=labels, of_boxes=of_boxes, **more)
+        if self.info.classes is None:  # numbers without names may be measurements
+            self.labels = None
 
 
 @dataclass(frozen=True, eq=False)

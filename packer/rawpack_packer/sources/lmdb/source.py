@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Item, Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.fields import SHARE_SLACK, FieldKind, Fields, check_names, clipped_line
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text_of
@@ -25,6 +25,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.named_arrays import Arrays, named_arrays
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
 from rawpack_packer.sources.table.columns import (
     Fault,
@@ -38,7 +39,6 @@ from rawpack_packer.sources.table.columns import (
 )
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.objects import MOST_CLASSES, all_faulty
-from rawpack_packer.sources.table.source import ImageAndFields, TableSource
 from rawpack_packer.text import count, plain
 
 _DATA = "data.mdb"
@@ -71,11 +71,12 @@ class LmdbImages(Spans):
     pixels: _Pixels | None
     """What values are, if they are no files."""
 
-    def value(self, i: int, /) -> ImageAndFields:  # type: ignore[override]  # the label is in the same bytes
+    def value(self, i: int, /) -> Item:  # type: ignore[override]  # the label is in the same bytes
         value, read = super().value(i), LAYOUTS[self.layout].read
         if self.pixels is not None:
-            return ImageAndFields(self.pixels.image(value), {}, len(value))
-        return ImageAndFields(*((value, {}) if read is None else read(value)), len(value))
+            return Item("", self.pixels.image(value), {}, file_bytes=len(value))
+        image, fields = (value, {}) if read is None else read(value)
+        return Item("", image, fields, file_bytes=len(value))
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,6 @@ class LmdbSource(TableSource):
         except BadLmdbError as error:
             raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
         progress(len(found))
-        self.scheme = LAYOUTS[layout].words
         """Who writes such databases, in words."""
         sizes, offsets = (np.array(values)[samples.chosen] for values in (found.sizes, found.offsets))
         files_of, more = np.zeros(len(sizes), np.int32), {"layout": layout, "pixels": wanted.pixels}
@@ -207,7 +207,8 @@ class LmdbSource(TableSource):
             counts=counts,
             problems=tuple(samples.problems),
         )
-        super().__init__(info, samples.keys, images, samples.texts, labels=samples.labels)
+        details = {"scheme": LAYOUTS[layout].words}
+        super().__init__(info, samples.keys, images, samples.texts, labels=samples.labels, details=details)
 
 
 def _look_through(

@@ -43,6 +43,7 @@ from rawpack_packer.sources.parquet.tables import (
     python_value,
     value_of,
 )
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import (
     KEY,
     NO_COUNTS,
@@ -55,10 +56,10 @@ from rawpack_packer.sources.table.choose import (
     labels_of_column,
 )
 from rawpack_packer.sources.table.columns import RowNumbers, Texts, column_of_values, rows_at
+from rawpack_packer.sources.table.keys import numbered_since, unique_keys
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
 from rawpack_packer.sources.table.objects import BOXES, ObjectLists, two_classes, with_followers
 from rawpack_packer.sources.table.options import TableOptions
-from rawpack_packer.sources.table.source import TableSource, numbered_since, unique_keys
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -137,15 +138,16 @@ class ArrowImages:
 
     def image_file(self, i: int, /) -> None: ...  # only what is before an image says where it is
 
-    def all_states(self) -> Rows:
-        """Of the files; before them, of each sample its file or its own image, if any image is a file."""
+    def states_apart(self) -> tuple[Rows | None, Rows]:
+        """The state of each sample's table, or of its own image, if any image is a file; and those of the tables: see
+        `Files.states_apart`."""
         files = self.rows.files.states
         if not self.outside and len(files) < len(self.rows.rows):
-            return files
+            return None, files
         of_samples = files[np.searchsorted(self.rows.starts, self.rows.rows, "right") - 1]  # not all rows are samples
         for i, row in enumerate(self.rows.rows) if self.outside else ():
             of_samples[i] = self.outside.get(int(row), of_samples[i])
-        return np.concatenate([of_samples, files])
+        return of_samples, files
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,9 +239,9 @@ class ParquetSource(TableSource):
         numbers = RowNumbers(range(scan.count))
         super().__init__(info, keys or numbers, images, fields_of, states, labels=labels, of_boxes=of_boxes)
 
-    def column(self, name: str, /) -> Column | None:
+    def column(self, name: str) -> Column | None:
         # One of texts or whole numbers is read by itself.
-        found = self._all.columns.get(name)
+        found = self.rows.columns.get(name)
         if not isinstance(found, ArrowColumn) or found.kind.shape or found.kind.dtype.startswith("float"):
             return super().column(name)
         alone = replace(found, rows=replace(found.rows, leaves=((found.name, None),)))

@@ -9,5 +9,8 @@
 | `objects.py` | lists of boxes with what belongs to each box |
 | `choose.py` | which column is what; labels that are texts or numbers as the numbers of classes |
 | `options.py` | the options of all tables |
-| `source.py` | columns as a source |
+| `keys.py` | the values of a column as keys |
+| `table.py` | the table: rows that are taken, put in order, joined with columns |
+| `assemble.py` | what a scan found, as a table |
+| `foreign.py` | sources of other packages as tables |
 """

@@ -21,7 +21,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources.axes import channels_last
 from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import Rows as Rows
-from rawpack_packer.sources.base import numbered
+from rawpack_packer.sources.base import image_file_of, numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm, are_texts, as_array
 from rawpack_packer.sources.files import MAX_FILE_BYTES, check_path, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -30,6 +30,8 @@ from rawpack_packer.text import plain
 S = TypeVar("S")
 T = TypeVar("T")
 NO_FILE = -3
+_BLOCK = 1 << 16
+"""Rows whose bytes are gathered at a time: the positions of all bytes of all rows would take eight times the bytes."""
 _UNCHECKED = 1 << 20
 """Bytes that are read without a look at how many there are."""
 CLASS = 4
@@ -61,8 +63,7 @@ class Texts:
         return self.data[int(self.ends[i]) : int(self.ends[i + 1])]
 
     def pick(self, rows: Rows, /) -> Texts:
-        at, ends = _gathered(self.ends, rows)
-        return Texts(np.frombuffer(self.data, np.uint8)[at].tobytes(), ends)
+        return Texts(*bytes_at(self.data, self.ends, rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,12 +224,55 @@ class Files:
     def image_file(self, i: int, /) -> tuple[str, int, int]:
         return self.path(i), 0, int(self.states[i, 0])
 
-    def all_states(self) -> Rows:
-        """(m, 2): see `Source.states`."""
-        return self.states
+    def listed(self, i: int) -> str:
+        """The path of file i, below the root."""
+        return self.paths.value(i)
+
+    def states_apart(self) -> tuple[Rows, Rows]:
+        """The states of the files of single rows, (n, 2), and of all others, (m, 2): see `Source.states`."""
+        return self.states, self.states[:0]
 
     def pick(self, rows: Rows, /) -> Files:
         return Files(self.root, self.paths.pick(rows), self.states[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeated:
+    """Values of another column, in any order and as often as `at` says: those of files, for each of their rows."""
+
+    column: Any
+    """A `Column`, or an `ImageColumn`."""
+    at: Rows
+    """(n,): where the value of each row is in `column`."""
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def value(self, i: int, /) -> Any:
+        return self.column.value(int(self.at[i]))
+
+    def key(self, i: int) -> str:
+        key: str = self.column.key(int(self.at[i]))
+        return key
+
+    def listed(self, i: int) -> str:
+        path: str = getattr(self.column, "listed", self.key)(int(self.at[i]))
+        return path
+
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        return image_file_of(self.column, int(self.at[i]))
+
+    def at_hand(self) -> Rows | None:
+        found = None if (find := getattr(self.column, "at_hand", None)) is None else find()
+        return None if found is None else np.flatnonzero(np.isin(self.at, found))
+
+    def spread(self) -> Any:
+        """The column with each value as often as it is repeated."""
+        return self.column.pick(self.at)
+
+    def pick(self, rows: Rows, /) -> Repeated:
+        used, at = np.unique(self.at[rows], return_inverse=True)  # what is picked ascends
+        return Repeated(self.column.pick(used), at)
 
 
 def rows_at(rows: range | Rows, at: Rows) -> range | Rows:
@@ -272,6 +316,16 @@ def joined(blocks: Sequence[Texts]) -> Texts:
 def _picked(faults: Mapping[int, T], rows: Rows) -> dict[int, T]:
     """The faults of some rows, by their new numbers."""
     return {k: faults[row] for k, row in enumerate(rows.tolist()) if row in faults} if faults else {}
+
+
+def bytes_at(data: bytes, ends: Rows, rows: Rows) -> tuple[bytes, Rows]:
+    """The values at `rows` alone, and their `ends`. ends: of values that are one after another in `data`."""
+    if len(rows) and (np.diff(rows) == 1).all():
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        return data[int(ends[first]) : int(ends[last])], ends[first : last + 1] - ends[first]
+    values, blocks = np.frombuffer(data, np.uint8), np.split(rows, range(_BLOCK, len(rows), _BLOCK))
+    found = b"".join(values[_gathered(ends, block)[0]].tobytes() for block in blocks)
+    return found, ends_of(ends[rows + 1] - ends[rows])
 
 
 def _gathered(ends: Rows, rows: Rows) -> tuple[Rows, Rows]:
@@ -343,9 +397,16 @@ class Spans:
             faults=_picked(self.faults, rows),
         )
 
-    def all_states(self) -> Rows:
-        """(n + k, 2): those of the members, then those of the archives."""
-        return np.concatenate([self.states, self.archives.states])
+    def states_apart(self) -> tuple[Rows, Rows]:
+        """The states of the members, and of the archives: see `Files.states_apart`."""
+        return self.states, self.archives.states
+
+    def at_hand(self) -> Rows | None:
+        """The members, ascending, whose archives are fetched; None where all are on this disk."""
+        if (spool := self.archives.spool) is None:
+            return None
+        here = np.array([spool.path(archive).exists() for archive in self.archives.remotes], bool)
+        return None if here.all() else np.flatnonzero(here[self.archive])
 
 
 def spans_of(kind: Callable[..., S], files: NamedFiles, file: Any, offset: Any, size: Any, **more: Any) -> S:

@@ -20,6 +20,7 @@ from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.inferred import first_pixels, hints
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.assemble import TableSource
 from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
     ChosenColumns,
@@ -36,9 +37,9 @@ from rawpack_packer.sources.table.choose import (
     repeat,
 )
 from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts, spans_of
+from rawpack_packer.sources.table.keys import unique_keys
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
 from rawpack_packer.sources.table.options import TableOptions
-from rawpack_packer.sources.table.source import TableSource, unique_keys
 from rawpack_packer.sources.tfrecord import NOT_READ, files_of, info_in, kinds_in, records_in
 from rawpack_packer.sources.tfrecord.columns import BOX_FEATURES, BoxFeatures, ExampleImages, FeatureValues
 from rawpack_packer.sources.tfrecord.example import FLOATS, INTS, ExamplePass
@@ -121,10 +122,10 @@ class TfrecordSource(TableSource):
                 *hints(fields, [*choice.declared, _BOXES]),
             ),
         )
-        self.features = {name: one.words(records.sound) for name, one in records.features.items()}
+        details = {"features": {name: one.words(records.sound) for name, one in records.features.items()}}
         """What records hold, in words: name of a feature -> int64, text, image."""
         images, numbers = records.images(chosen.image), RowNumbers(range(len(records)))
-        super().__init__(info, keys or numbers, images, columns, labels=labels, of_boxes=of_boxes)
+        super().__init__(info, keys or numbers, images, columns, labels=labels, of_boxes=of_boxes, details=details)
 
 
 def _named(said: ColumnChoice, features: Sequence[str]) -> tuple[ColumnChoice, dict[str, str]]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,9 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.base import (
     Containers,
     Item,
+    Rows,
     Scanning,
-    Source,
     SourceInfo,
-    check_part,
-    check_sample,
     unseen,
 )
 from rawpack_packer.sources.fields import FieldKind
@@ -39,9 +37,9 @@ from rawpack_packer.sources.folder import class_folders, refuse_splits, scan_fol
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes
-from rawpack_packer.sources.table.columns import Column, Numbers
+from rawpack_packer.sources.table.columns import Column, Numbers, Repeated, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files, source_name
-from rawpack_packer.sources.table.source import NO_STATES
+from rawpack_packer.sources.table.table import NO_STATES, Table, TablePart
 from rawpack_packer.sources.video import (
     DTYPES,
     EXTENSIONS,
@@ -66,7 +64,8 @@ _COUNTS = ("frames_left_out", "videos_without_frames", *OF_VIDEOS)
 _WANTED = Wanted(EXTENSIONS, sniff_video, SNIFF_BYTES, IMAGE_EXTENSIONS, "images")
 _FIELDS = {name: FieldKind(dtype) for name, dtype in DTYPES.items()}
 _reading = threading.local()
-"""The part that this thread reads, of each camera: no other of its parts has a video open, however many there are."""
+"""The column that this thread reads, of each camera: no other of its columns has a video open, however many there
+are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,69 +105,77 @@ class TakenFrames:
         not looked into."""
         return self.file.key if self.unread else frame_key(self.file.key, int(self.numbers[k]))
 
-    def part(self, start: int, stop: int) -> TakenFrames:
-        """Frames start <= k < stop."""
-        if isinstance(self.found, DecodeError):
-            return self
-        return replace(self, found=self.found.only(np.arange(start, stop)), numbers=self.numbers[start:stop])
+    def pick(self, rows: Rows) -> TakenFrames:
+        """The frames at `rows`, which ascend."""
+        found = self.found if isinstance(self.found, DecodeError) else self.found.only(rows)
+        return replace(self, found=found, numbers=np.asarray(self.numbers)[rows])
 
 
-class VideoPart:
-    """Frames of some videos, in order. Plain data, except for the video that is open while frames are read."""
+class Frames:
+    """Frames of some videos, in order, which name their samples: a column of images. Plain data, except for the video
+    that is open while frames are read."""
 
     _open: tuple[int, Decoding] | None = None
-    """The number in this part of the video that is open."""
+    """The number here of the video that is open."""
 
-    def __init__(self, videos: Sequence[TakenFrames], columns: Mapping[str, Column], camera: str = "") -> None:
-        """columns: the other fields of the frames, a value for each of the videos. camera: distinguishes it from parts
-        that are read at the same time."""
-        self._videos, self._columns, self._camera = tuple(videos), columns, camera
-        self._ends = np.cumsum([0, *map(len, videos)])
+    def __init__(self, videos: Sequence[TakenFrames], camera: str = "") -> None:
+        """camera: distinguishes it from columns that are read at the same time."""
+        self.videos, self._camera = tuple(videos), camera
+        self.ends = np.cumsum([0, *map(len, videos)])
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": None}
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return int(self.ends[-1])
 
-    def __getitem__(self, i: int, /) -> Item:
+    def value(self, i: int, /) -> Item:
         """Frame i. The video stays open until a frame of another one is read: ascending numbers are decoded in one
         pass."""
         number, k = self._find(i)
-        taken, image = self._videos[number], self.image(i)
+        taken, image = self.videos[number], self.image(i)
         assert isinstance(taken.found, VideoIndex)
-        fields = {name: column.value(number) for name, column in self._columns.items()}
-        fields |= {VIDEO: taken.video, FRAME: int(taken.numbers[k]), "pts_seconds": taken.found.seconds(k)}
+        fields = {VIDEO: taken.video, FRAME: int(taken.numbers[k]), "pts_seconds": taken.found.seconds(k)}
         return Item(taken.key(k), image, fields, file_bytes=taken.frame_bytes)
 
     def image(self, i: int) -> NDArray[np.uint8]:
         """The pixels of frame i."""
         number, k = self._find(i)
-        taken = self._videos[number]
+        taken = self.videos[number]
         if isinstance(taken.found, DecodeError):
             raise taken.found
         if self._open is None or self._open[0] != number:
-            parts: dict[str, Any] = _reading.__dict__.setdefault("parts", {})
-            for part in (parts.get(self._camera, lambda: None)(), self):
-                if part is not None:
-                    part._close()
+            columns: dict[str, Any] = _reading.__dict__.setdefault("columns", {})
+            for column in (columns.get(self._camera, lambda: None)(), self):
+                if column is not None:
+                    column._close()
             self._open = number, (Counting if taken.found.packets is None else Seeking)(taken.file, taken.found)
-            parts[self._camera] = weakref.ref(self)
+            columns[self._camera] = weakref.ref(self)
         return self._open[1].image(k)
 
     def __del__(self) -> None:
         self._close()
 
-    def key(self, i: int, /) -> str:
+    def key(self, i: int) -> str:
         """The video's path below the folder, and the number of the frame: "cat/clip.mp4#000123"."""
         number, k = self._find(i)
-        return self._videos[number].key(k)
+        return self.videos[number].key(k)
+
+    def listed(self, i: int) -> str:
+        """The path of a frame's video, below the folder or as it is listed."""
+        return text_of(self.videos[self._find(i)[0]].file.listed)
+
+    def pick(self, rows: Rows, /) -> Self:
+        """The frames at `rows`, which ascend, with the packets of their videos that it takes to decode them."""
+        of, videos = np.searchsorted(self.ends, rows, "right") - 1, list[TakenFrames]()
+        for number in np.unique(of).tolist():
+            videos.append(self.videos[number].pick(rows[of == number] - int(self.ends[number])))
+        return type(self)(videos, self._camera)
 
     def _find(self, i: int) -> tuple[int, int]:
-        """The number in this part of the video that frame i is of, and the number of the frame there."""
-        check_sample(self, i)
-        number = int(np.searchsorted(self._ends, i, "right")) - 1
-        return number, i - int(self._ends[number])
+        """The number here of the video that frame i is of, and the number of the frame there."""
+        number = int(np.searchsorted(self.ends, i, "right")) - 1
+        return number, i - int(self.ends[number])
 
     def _close(self) -> None:
         if self._open is not None:
@@ -176,98 +183,58 @@ class VideoPart:
             self._open = None
 
 
-class FrameSource(VideoPart):
-    """The frames of some videos, as a `Source`."""
-
-    def __init__(
-        self,
-        videos: Sequence[tuple[VideoFile, Selection]],
-        info: SourceInfo,
-        columns: Mapping[str, Column],
-        progress: Scanning,
-        *,
-        lines: NDArray[np.int64] | None = None,
-        list_states: NDArray[np.int64] = NO_STATES,
-    ) -> None:
-        """videos: each with what is taken of it. info: what is known before they are opened. columns: see `VideoPart`.
-        lines: of a listing, that of each video. list_states: of the listing, see `Source.states`."""
-        taken, counts = _taken(videos, progress)
-        super().__init__(taken, columns)
-        self._lines, self._list_states = lines, list_states
-        self.info = replace(
-            info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}},
-            read_again=counts[READ_AGAIN],
-        )  # fmt: skip
-        if not len(self):
-            raise UsageError(
-                f"no frame of {info.root} is within {opt.start}, {opt.end} and the other options: widen them"
-            )
-
-    def __getitem__(self, i: int, /) -> Item:
-        """Frame i by itself. To read many, take a `part`, which keeps a video open."""
-        return self.part(i, i + 1)[0]
-
-    def part(self, start: int, stop: int, /) -> VideoPart:
-        """Frames start <= i < stop, with the packets of their videos that it takes to decode them."""
-        check_part(self, start, stop)
-        numbers, videos = [], []
-        for number in range(int(np.searchsorted(self._ends, start, "right")) - 1, len(self._videos)):
-            begin, taken = int(self._ends[number]), self._videos[number]
-            if begin >= stop:
-                break
-            low, high = max(start - begin, 0), min(stop - begin, len(taken))
-            if low < high:
-                numbers.append(number)
-                videos.append(taken.part(low, high))
-        rows = np.array(numbers, np.int64)
-        return VideoPart(videos, {name: column.pick(rows) for name, column in self._columns.items()})
-
-    def labels(self) -> NDArray[np.int64] | None:
-        label = self._columns.get("label")
-        if self.info.classes is None or not isinstance(label, Numbers):
-            return None
-        return label.values[self._video_of()]
-
-    def unread(self) -> NDArray[np.int64]:
-        return np.asarray(self._ends[:-1][np.array([taken.unread for taken in self._videos], bool)], np.int64)
-
-    def containers(self) -> Containers:
-        """The videos, or the parts of videos that a listing names."""
-        missing = np.array([taken.missing for taken in self._videos], np.float64)
-        sizes = [0 if taken.unread else taken.length for taken in self._videos]
-        stands = np.where(missing > 0, self._ends[1:] - 1, -1)
-        return Containers("video", self._ends[:-1], np.array(sizes, np.int64), stands, missing)
-
-    def videos(self) -> Videos:
-        return Videos(self._video_of(), [taken.file.key for taken in self._videos for _ in range(len(taken))])
-
-    def column(self, name: str, /) -> Column | None:
-        """Those of a listing."""
-        column = None if self._lines is None else self._columns.get(name)
-        return None if column is None else column.pick(self._video_of())
-
-    def line(self, i: int, /) -> int:
-        return 0 if self._lines is None else int(self._lines[self._find(i)[0]])
-
-    def path(self, i: int, /) -> str:
-        """The path of a frame's video, below the folder or as it is listed."""
-        return text_of(self._videos[self._find(i)[0]].file.listed)
-
-    group = path  # the frames of a video go into one split
-
-    def states(self) -> NDArray[np.int64]:
-        """(m, 2), read-only: size in bytes and mtime in ns of each video when it was found, and those of a listing."""
-        states = np.concatenate([np.array([one.file.state for one in self._videos], np.int64), self._list_states])
-        states.flags.writeable = False
-        return states
-
-    def _video_of(self) -> NDArray[np.int64]:
-        """(n,): the number of each frame's video."""
-        return np.repeat(np.arange(len(self._videos)), np.diff(self._ends))
+def frame_table(
+    videos: Sequence[tuple[VideoFile, Selection]],
+    info: SourceInfo,
+    columns: Mapping[str, Column],
+    progress: Scanning,
+    *,
+    lines: NDArray[np.int64] | None = None,
+    list_states: NDArray[np.int64] = NO_STATES,
+) -> Table:
+    """The frames of some videos. videos: each with what is taken of it. info: what is known before they are opened.
+    columns: the other fields of the frames, a value for each of the videos. lines: of a listing, that of each video.
+    list_states: of the listing, see `Source.states`."""
+    taken, counts = _taken(videos, progress)
+    frames = Frames(taken)
+    info = replace(
+        info, noun="frame", video=True, counts={**info.counts, **{name: counts[name] for name in _COUNTS}},
+        read_again=counts[READ_AGAIN],
+    )  # fmt: skip
+    if not len(frames):
+        raise UsageError(f"no frame of {info.root} is within {opt.start}, {opt.end} and the other options: widen them")
+    video_of = np.repeat(np.arange(len(taken)), np.diff(frames.ends))
+    missing = np.array([one.missing for one in taken], np.float64)
+    sizes = np.array([0 if one.unread else one.length for one in taken], np.int64)
+    stands = np.where(missing > 0, frames.ends[1:] - 1, -1)
+    label, names = columns.get("label"), texts_of([text_of(one.file.listed) for one in taken])
+    has_labels = info.classes is not None and isinstance(label, Numbers)
+    repeated = {name: Repeated(column, video_of) for name, column in columns.items()}
+    return Table(
+        info,
+        TablePart(frames, columns=repeated),
+        file_states=np.concatenate([np.array([one.file.state for one in taken], np.int64), list_states]),
+        labels=label.values[video_of] if isinstance(label, Numbers) and has_labels else None,
+        lines=None if lines is None else lines[video_of],
+        groups=Repeated(names, video_of),  # the frames of a video go into one split
+        unread=np.asarray(frames.ends[:-1][np.array([one.unread for one in taken], bool)], np.int64),
+        containers=Containers("video", frames.ends[:-1], sizes, stands, missing),
+        find_videos=lambda: Videos(video_of, [one.file.key for one in taken for _ in range(len(one))]),
+    )
 
 
-class VideoSource(FrameSource):
-    """The frames of all videos below a folder, or of one file, as a `Source`.
+def open_videos(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    label_depth: int | None = None,
+    classes: Classes | None = None,
+    skip_unreadable: bool = False,
+    progress: Scanning = unseen,
+    detected: bool = False,
+    **selected: Any,
+) -> Table:
+    """The frames of all videos below a folder, or of one file: all packets are read, and the first frames are decoded.
 
     Videos are in path order, and the frames of each one in the order in which they are shown. Every sample has `video`,
     the number of its video in that order; `frame`, the number of the frame among all frames of its video; and
@@ -275,66 +242,51 @@ class VideoSource(FrameSource):
 
     `info.counts`: those of a folder, with images instead of videos; frames_left_out by the options;
     videos_without_frames, of which the options take none; and those of `counts.OF_VIDEOS`.
+
+    selected: fps, frame_step, start, end, max_frames, see `make_selection`. label_depth, classes, skip_unreadable: see
+    `open_folder`. progress: called with the number of videos that are done.
+
+    Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; UnreadableError
+    and PackError as `open_folder`.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        label_depth: int | None = None,
-        classes: Classes | None = None,
-        skip_unreadable: bool = False,
-        progress: Scanning = unseen,
-        detected: bool = False,
-        **selected: Any,
-    ) -> None:
-        """Read through every video below `path`: all packets are read, and the first frames are decoded.
-
-        selected: fps, frame_step, start, end, max_frames, see `make_selection`. label_depth, classes,
-        skip_unreadable: see `FolderSource`.
-        progress: called with the number of videos that are done.
-        Raises UsageError where there is no video, or no frame is taken; MissingExtraError without PyAV; UnreadableError
-        and PackError as `FolderSource`.
-        """
-        if not os.fspath(path):
-            raise UsageError("the source is an empty path: give a video, or a folder of videos")
-        where = str(Path(path).absolute())
-        root = plain(os.fsencode(where))
-        need("av", "video", root)
-        selection = make_selection(**selected)
-        columns: dict[str, Column] = {}
-        said = class_folders(label_depth, classes)
-        if (pattern := Listing.of(path)).is_pattern:
-            matched = _matched(pattern)
-            folder, states = os.path.split(matched.paths[0])[0], matched.states
-            paths = [os.fsencode(os.path.split(name)[1]) for name in matched.paths]
-            info = replace(FolderScan(folder, _WANTED).info("video", root), paths=matched.paths, flat=False)
-        elif os.path.isfile(where):
-            folder, name = os.path.split(where)
-            found = os.stat(where)
-            paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
-            info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
-        else:
-            scan = scan_folder(path, _WANTED, skip_unreadable=skip_unreadable, classes=said)
-            if not scan.samples:
-                raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that contains the videos")
-            if detected:
-                refuse_splits(path, scan)
-            folder, files = where, scan.files()
-            paths, states = [files.path(i) for i in range(len(files))], files.states
-            info = scan.info("video", root)
-            if (labels := files.file_labels()) is not None:
-                columns["label"] = Numbers(labels)
-        videos = [(file, selection) for file in _files(folder, paths, map(text_of, paths), states)]
-        info = replace(info, fields={**info.fields, **_FIELDS}, options=selection.options)
-        info = with_class_options(info, label_depth, classes)
-        super().__init__(videos, info, columns, progress)
+    if not os.fspath(path):
+        raise UsageError("the source is an empty path: give a video, or a folder of videos")
+    where = str(Path(path).absolute())
+    root = plain(os.fsencode(where))
+    need("av", "video", root)
+    selection = make_selection(**selected)
+    columns: dict[str, Column] = {}
+    said = class_folders(label_depth, classes)
+    if (pattern := Listing.of(path)).is_pattern:
+        matched = _matched(pattern)
+        folder, states = os.path.split(matched.paths[0])[0], matched.states
+        paths = [os.fsencode(os.path.split(name)[1]) for name in matched.paths]
+        info = replace(FolderScan(folder, _WANTED).info("video", root), paths=matched.paths, flat=False)
+    elif os.path.isfile(where):
+        folder, name = os.path.split(where)
+        found = os.stat(where)
+        paths, states = [os.fsencode(name)], np.array([[found.st_size, found.st_mtime_ns]])
+        info = replace(FolderScan(folder, _WANTED).info("video", root), paths=(where,), flat=False)
+    else:
+        scan = scan_folder(path, _WANTED, skip_unreadable=skip_unreadable, classes=said)
+        if not scan.samples:
+            raise UsageError(f"no video in {root}: {scan.instead()}; give the folder that contains the videos")
+        if detected:
+            refuse_splits(path, scan)
+        folder, files = where, scan.files()
+        paths, states = [files.path(i) for i in range(len(files))], files.states
+        info = scan.info("video", root)
+        if (labels := files.file_labels()) is not None:
+            columns["label"] = Numbers(labels)
+    videos = [(file, selection) for file in _files(folder, paths, map(text_of, paths), states)]
+    info = replace(info, fields={**info.fields, **_FIELDS}, options=selection.options)
+    info = with_class_options(info, label_depth, classes)
+    return frame_table(videos, info, columns, progress)
 
 
 def open_listing(
     path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
-) -> Source:
+) -> Table:
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
     `MetadataSource` and `PartsSource`. videos: see `ListingSource`.
 
@@ -384,8 +336,10 @@ def open_listing(
     files = _files(images.root, paths, map(listing.key, rows), images.states)
     fields, chosen_by = {**_FIELDS, **listing.info.fields}, {**listing.info.options, **whole.options}
     info = replace(listing.info, kind="video", fields=fields, options=chosen_by)
-    chosen, states = list(zip(files, selections, strict=True)), listing.states()[len(listing) :]
-    return FrameSource(chosen, info, listing.columns, progress, lines=listing.lines, list_states=states)
+    chosen = list(zip(files, selections, strict=True))
+    return frame_table(
+        chosen, info, listing.rows.columns, progress, lines=listing.lines, list_states=listing.file_states
+    )
 
 
 def _matched(pattern: Listing) -> NamedFiles:
