@@ -182,7 +182,7 @@ class DatasetLook:
         files.check()
 
     def images(self, first: Any, said: DeclaredImage | None, colors: bool, sized: bool | None) -> DatasetImages:
-        """What images are, by the first one. said, colors, sized: see `DatasetSource`. Raises UsageError."""
+        """What images are, by the first one. said, colors, sized: see `open_dataset`. Raises UsageError."""
         said = said or attribute(self.dataset, "image", (tuple, ImageKind))
         if said is None and (axes := attribute(self.dataset, "image", str)) in AXES:
             said = axes

@@ -98,7 +98,7 @@ def images_below(
     folder: Path, skip_unreadable: bool, progress: Scanning, annotations: str | None = None
 ) -> tuple[list[str], Rows, SourceInfo]:
     """The paths of the images below a folder, size and mtime of each, and what the scan found. annotations: the suffix
-    of files that the scan does not open. Raises as `FolderSource`; UsageError for paths that are not UTF-8, since boxes
+    of files that the scan does not open. Raises as `open_folder`; UsageError for paths that are not UTF-8, since boxes
     are found by them."""
     where, wanted = plain(os.fsencode(folder)), replace(wanted_images(), unopened=annotations)
     scan = scan_folder(str(folder), wanted, progress, skip_unreadable=skip_unreadable)

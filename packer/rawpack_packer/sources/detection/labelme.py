@@ -50,7 +50,7 @@ class LabelmeSource(BoxSource):
     and `group_id`, -1 without one, if shapes are grouped. Lines, points, the pixels of masks, flags and descriptions
     are left out and counted. The classes are the sorted labels.
 
-    `counts`: no_boxes and no_annotation (images), empty_classes, and those of `FolderSource` that count files.
+    `counts`: no_boxes and no_annotation (images), empty_classes, and those of `open_folder` that count files.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LabelmeSource(BoxSource):
         progress: Scanning = unseen,
     ) -> None:
         """path: the folder. classes: replaces the names that are found. skip_unreadable, progress: as for
-        `FolderSource`.
+        `open_folder`.
 
         Raises UsageError if there is no image or no such file, BadListingError if no shape can be read.
         """

@@ -67,7 +67,7 @@ class VocSource(BoxSource):
     Fields: `boxes`; `difficult`, `truncated` and `pose`, a number for each box; and masks that were asked for. The
     classes are VOC's 20, if there are no others, or else the sorted names in all XML files.
 
-    `counts`: no_boxes and no_annotation (images), empty_classes, and those of `FolderSource` that count files.
+    `counts`: no_boxes and no_annotation (images), empty_classes, and those of `open_folder` that count files.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class VocSource(BoxSource):
         """path: `VOCdevkit/VOC2012`, or one of its lists, `VOCdevkit/VOC2012/train`. fields: masks, each as
         `FOLDER:mask` or `NAME=FOLDER:mask`; then the images are those that have them, or that the lists in
         ImageSets/Segmentation name. classes: replaces the names that are found. skip_unreadable, progress: as for
-        `FolderSource`.
+        `open_folder`.
 
         Raises UsageError if there is no image, BadListingError if no box can be read.
         """

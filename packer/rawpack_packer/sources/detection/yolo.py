@@ -62,7 +62,7 @@ class YoloSource(BoxSource):
     in the folder; those of a split, such as `train`, may be next to it.
 
     Fields: `boxes`; `keypoints`, if a data.yaml has `kpt_shape`; `polygons`, if any file has one.
-    `counts`: no_boxes (images), empty_classes, and those of `FolderSource` that count files.
+    `counts`: no_boxes (images), empty_classes, and those of `open_folder` that count files.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class YoloSource(BoxSource):
         """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
         folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders; of
         a data.yaml, names and keypoints count then.
-        skip_unreadable, progress: as for `FolderSource`.
+        skip_unreadable, progress: as for `open_folder`.
 
         Raises UsageError if there is no image, BadListingError if no line can be read.
         """

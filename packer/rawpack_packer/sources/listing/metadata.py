@@ -106,10 +106,10 @@ def lists_files(file: Path) -> bool:
 class MetadataSource(ListingSource):
     """The images, or videos, of a folder that its table lists, in the table's order, with its columns as fields.
 
-    Without a column `label`, the folders of the images are their classes, as for `FolderSource`. A text label that is
+    Without a column `label`, the folders of the images are their classes, as for `open_folder`. A text label that is
     missing is that of the folder, if the table knows that class.
 
-    `counts`: also not_listed (images or videos) and no_file (lines), which are left out, and those of `FolderSource`
+    `counts`: also not_listed (images or videos) and no_file (lines), which are left out, and those of `open_folder`
     that count files.
     """
 

@@ -290,7 +290,7 @@ def open_listing(
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
     `MetadataSource` and `PartsSource`. videos: see `ListingSource`.
 
-    options: those of `ListingSource`, and of videos those of `VideoSource`. Raises as these do.
+    options: those of `ListingSource`, and of videos those of `open_videos`. Raises as these do.
     """
     # Here: who packs a folder of videos needs none of this.
     from rawpack_packer.sources.listing.metadata import MetadataSource, has_metadata
