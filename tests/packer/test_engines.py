@@ -31,7 +31,7 @@ from folders import finished_shards, settled, states_of
 from held import Held, held, let_go
 from pictures import linked, picture, save
 from running import Undisturbed, process, run_command, run_here, undisturbed_runs
-from troubled import At, Trouble, Troubled, die_with_parent
+from troubled import At, Trouble, die_with_parent, troubled
 
 import rawpack_packer
 from rawpack import MissingExtraError, PackError, UsageError
@@ -142,7 +142,7 @@ def run(
     """Pack by an engine, from a source with trouble in it."""
     opened = open_source(source)
     how = RunOptions(**({"max_rejects": 20, "engine": engine} | more))
-    return PackingJob(opened if trouble is None else Troubled(opened, trouble), recipe(layout), store, how).run()
+    return PackingJob(opened if trouble is None else troubled(opened, trouble), recipe(layout), store, how).run()
 
 
 class Watching(NoProgress):

@@ -19,9 +19,10 @@ from rawpack.errors import DecodeError, PackError
 from rawpack_packer.destination.journal import Reject
 from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.job.options import parse_run_options
-from rawpack_packer.sources import open_source
+from rawpack_packer.sources import SourceInfo, Table, open_source
 from rawpack_packer.sources.base import Containers
-from rawpack_packer.sources.video.source import open_videos
+from rawpack_packer.sources.table.columns import RowNumbers
+from rawpack_packer.sources.table.table import TablePart
 
 CUT = {"preset": "ultrafast", "x264-params": "threads=1"}
 
@@ -141,7 +142,7 @@ def test_of_a_video_that_ends_early_the_missing_part_counts() -> None:
 @pytest.mark.parametrize("given", ["1%", "29%", "0", "57%", 1, 7])
 def test_where_each_sample_is_a_file_rejects_are_counted(given: Any) -> None:
     """Without containers, exactly as many samples may be rejected as the share, or the number, says."""
-    source: Any = range(100)
+    source: Any = Table(SourceInfo(kind="", root=""), TablePart(None, RowNumbers(range(100))))
     allowed = int(given) if given == "0" or isinstance(given, int) else int(given.removesuffix("%"))
     bound = RejectLimit(source, parse_run_options(max_rejects=given))
     assert (bound.left, bound.exceeded_by(allowed), bound.exceeded_by(allowed + 1)) == (allowed, False, True)
@@ -204,7 +205,6 @@ def test_nothing_helps_where_no_video_can_be_read(tmp_path: Path) -> None:
 def test_files_that_were_read_twice_are_counted_in_the_summary_alone(tmp_path: Path) -> None:
     """The manifest says nothing of it, since it depends on the machine."""
     source = open_source(encode(tmp_path / "0.mp4", "libx264", 3, options=CUT))
-    assert isinstance(source, open_videos)
     source.info = replace(source.info, read_again=1)
     done = rawpack_packer.pack(source, tmp_path / "store", size=16, workers=0)
     assert "because the process that first read them had died: 1" in " ".join(done.as_text(200).split())

@@ -27,7 +27,7 @@ import rawpack_packer
 from rawpack import Reader, UsageError
 from rawpack.disk import manifest as manifests
 from rawpack_packer.sources import SourceChangedError, open_stores
-from rawpack_packer.sources.store import StorePart, _opened
+from rawpack_packer.sources.store import StoreRows, _opened
 
 SIDES = (20, 28)
 KINDS = {"boxes": "float32[?,5]", "mask": "mask", "depth": "mask"}
@@ -367,15 +367,14 @@ def test_a_run_goes_on_only_with_the_same_store(tmp_path: Path) -> None:
 def test_a_store_that_changes_under_a_run_stops_it(tmp_path: Path) -> None:
     """A worker that finds another store than the run began with says so, and nothing of both is mixed."""
     source = packed(tmp_path / "source", [picture(8, 8, i) for i in range(5)])
-    part = open_stores(source).part(0, 5)
-    assert isinstance(part, StorePart)
-    travelled = StorePart(part.origins, part.rows, {})
+    rows = open_stores(source).rows.images
+    travelled = StoreRows(rows.origins, rows.rows, {})
     assert travelled.key(3) == "00000003"
     shutil.rmtree(source)
     packed(source, [picture(8, 8, i + 1) for i in range(5)])
     _opened.cache_clear()
     with pytest.raises(SourceChangedError, match="another store"):
-        travelled[0]
+        travelled.value(0)
 
 
 # ---------------------------------------------------------------------------------------------- damage

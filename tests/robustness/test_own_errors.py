@@ -23,7 +23,7 @@ import pytest
 from pictures import picture, save
 from running import environment, run_command
 from short_lived import ends_at_once, nothing
-from troubled import At, Troubled, hang
+from troubled import At, hang, troubled
 from videos import encode
 
 import rawpack_packer
@@ -115,7 +115,7 @@ def pack_by_processes(photos: Path, folder: Path) -> None:
 
 
 def help_with_a_part(photos: Path, folder: Path) -> None:
-    source = Troubled(open_source(photos), At(40, hang))
+    source = troubled(open_source(photos), At(40, hang))
     rawpack_packer.pack(source, folder / "store", size=16, shard_size=1, max_rejects=1000, engine=LocalEngine(2))
 
 
@@ -238,7 +238,7 @@ def complain() -> None:
 
 def test_a_source_of_somebody_else(photos: Path, tmp_path: Path) -> None:
     """What a source of the user's own raises in a worker ends the run with a PackError that has its traceback."""
-    source = Troubled(open_source(photos), At(3, complain))
+    source = troubled(open_source(photos), At(3, complain))
     with pytest.raises(PackError, match=r"part 0 failed: ValueError\('no such day'\)(?s:.)*Traceback(?s:.)*complain"):
         pack(source, tmp_path / "store")
 

@@ -33,7 +33,8 @@ from running import (
     run_here,
     undisturbed_runs,
 )
-from troubled import At, Trouble, Troubled, append, die, hang, opening, shrink_memory, touch
+from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
+from troubled import troubled as troubled_source
 
 from rawpack import PackError, Reader
 from rawpack_packer import recipe as recipes
@@ -675,7 +676,7 @@ def dying_main(deaths: str, *args: Any) -> None:
 def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
     """A disk that answers no more: after the time that is allowed, one error, no worker is left, and it goes on."""
     recipe, store = recipes.make_recipe(size="64", shard_size="1"), tmp_path / "store"
-    hanging = Troubled(open_source(source), At(70, hang))
+    hanging = troubled_source(open_source(source), At(70, hang))
     with pytest.raises(PackError, match="no worker has begun a sample for"):
         Job(hanging, recipe, store, RunOptions(engine=LocalEngine(1, stuck_after_s=0.6))).run()
     assert run_here("pack", "--workers", 0, *SMALL, source, store).code == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from troubled import At, Troubled
+from troubled import At, troubled
 
 from rawpack import PackError
 from rawpack_packer import recipe as recipes
@@ -27,7 +27,7 @@ def main() -> None:
         for k in range(rounds):
             try:
                 # Early in a part and late in it, so that others are anywhere.
-                Job(Troubled(source, At(k * 37 % len(source), stop)), recipe, folder / f"{k}", how).run()
+                Job(troubled(source, At(k * 37 % len(source), stop)), recipe, folder / f"{k}", how).run()
             except PackError as error:
                 if not str(error).endswith("stopped"):
                     raise

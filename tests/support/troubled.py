@@ -12,55 +12,51 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from rawpack_packer.job import commit
-from rawpack_packer.sources import Item, Samples, Source, open_source
+from rawpack_packer.sources import Table, open_source
 
 Trouble = Callable[[int], object]
 """Told the number of each sample in the source right before it is read."""
 
 
-class TroubledSamples:
-    """Samples, and trouble before some of them."""
+class TroubledImages:
+    """A column of images, and trouble before some of them."""
 
-    def __init__(self, samples: Samples, first: int, trouble: Trouble) -> None:
-        self._samples, self._first, self._trouble = samples, first, trouble
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitem__(self, i: int, /) -> Item:
-        self._trouble(self._first + i)
-        return self._samples[i]
-
-    def key(self, i: int, /) -> str:
-        return self._samples.key(i)
-
-
-class Troubled:
-    """A whole source with trouble in it, for those who read its parts."""
-
-    def __init__(self, source: Source, trouble: Trouble) -> None:
-        self._source, self._trouble = source, trouble
-        self.info, self.states, self.key = source.info, source.states, source.key
+    def __init__(self, images: Any, numbers: Any, trouble: Trouble) -> None:
+        self._images, self._numbers, self._trouble = images, numbers, trouble
 
     def __len__(self) -> int:
-        return len(self._source)
+        return len(self._numbers)
 
-    def __getitem__(self, i: int, /) -> Item:
-        return self._source[i]
+    def value(self, i: int, /) -> Any:
+        self._trouble(int(self._numbers[i]))
+        return self._images.value(i)
 
-    def part(self, start: int, stop: int, /) -> Samples:
-        return TroubledSamples(self._source.part(start, stop), start, self._trouble)
+    def key(self, i: int) -> str:
+        key: str = self._images.key(i)
+        return key
+
+    def pick(self, rows: Any, /) -> TroubledImages:
+        return TroubledImages(self._images.pick(rows), self._numbers[rows], self._trouble)
+
+
+def troubled(source: Table, trouble: Trouble) -> Table:
+    """A source with trouble in it."""
+    images = TroubledImages(source.rows.images, np.arange(len(source)), trouble)
+    return source.but(rows=replace(source.rows, images=images))
 
 
 def opening(trouble: Trouble) -> Any:
     """While it is entered, the command opens its source with this trouble in it."""
     return mock.patch(
-        "rawpack_packer.job.opening.open_source", lambda path, *_, **__: Troubled(open_source(path), trouble)
+        "rawpack_packer.job.opening.open_source", lambda path, *_, **__: troubled(open_source(path), trouble)
     )
 
 

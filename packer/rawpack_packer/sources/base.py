@@ -1,9 +1,9 @@
 """What a sample is, what is known of a source before any is read, and the members of a source that another package has.
 
-Sources of this package are tables, see `table/table.py`; those of other packages become tables when they are opened. A
-source is opened once, in the process that packs. Workers get `part(start, stop)`, which holds only its own samples. Both
-can be pickled: files are open only inside `__getitem__`, which reads them with `files.read_file`. The exception is a
-video, which stays open from one frame to the next; an open video is not pickled.
+Sources of this package are tables, see `table/table.py`; those of other packages become tables when they are opened.
+A source is opened once, in the process that packs. Workers get `part(start, stop)`, which holds only its own samples.
+Both can be pickled: files are open only inside `__getitem__`, which reads them with `files.read_file`. The exception is
+a video, which stays open from one frame to the next; an open video is not pickled.
 """
 
 from __future__ import annotations

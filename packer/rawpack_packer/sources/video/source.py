@@ -98,7 +98,7 @@ class TakenFrames:
         sample is a frame."""
         if isinstance(self.found, DecodeError):
             return not self.unread
-        return self.found.cut if self.found.packet[-1:] == LOST else 0
+        return self.found.cut if (self.found.packet[-1:] == LOST).any() else 0
 
     def key(self, k: int) -> str:
         """The video's path below the folder, and the number of frame k; the path alone where the file was
