@@ -124,7 +124,7 @@ def _by_table(
             labels = raw[label].labels(None, None)[2]
         except BadListingError:  # the first look like numbers, and others do not: all are texts
             labels = number_labels(texts, where=shown)
-        if labels is None and {*map(str.lower, texts)} <= {"true", "false", ""}:
+        if labels.faults if labels else {*map(str.lower, texts)} <= {"true", "false", ""}:
             labels = number_labels(texts, where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} contains no classes, but other values: pack it as a listing")

@@ -110,7 +110,7 @@ class TableSource(BaseSource):
         and the counts that belong to it. of_boxes: those of boxes, whose classes are named where there is no label."""
         if labels is not None:
             info = with_labels(info, labels)
-            columns = {**columns, LABEL: Numbers(labels.numbers)}
+            columns = {**columns, LABEL: Numbers(labels.numbers, labels.faults)}
             columns = {name: columns[name] for name in info.fields}
         elif of_boxes is not None:
             names, empty = of_boxes.names, of_boxes.empty
