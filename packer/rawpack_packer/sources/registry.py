@@ -171,7 +171,7 @@ _ROWS = (
     ),
     SourceKind(
         name="tfrecord", open="tfrecord:open_tfrecord",
-        reads="TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
+        reads="TFRecord files of tf.train.Example, also by GZIP or ZLIB; folders of TensorFlow Datasets",
         options=_TABLE,
         signs=[
             Signs(several=r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$"),
