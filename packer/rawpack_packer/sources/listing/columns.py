@@ -1,9 +1,9 @@
 """The columns of a listing: kept as they were read, and each converted at once when all of its values are known.
 
 What a column holds is declared, or most of its first values show it. A value of another kind among numbers rejects its
-sample. Whole numbers and floats together are floats. Arrays that differ in their first length are ragged. An empty value
-is NaN among floats, an array of length 0 among arrays, the empty text among texts, the empty list among lists of texts,
-and a reject elsewhere.
+sample. Whole numbers and floats together are floats. Arrays that differ in their first length are ragged. An empty
+value is NaN among floats, an array of length 0 among arrays, the empty text among texts, the empty list among lists of
+texts, and a reject elsewhere.
 """
 
 from __future__ import annotations
