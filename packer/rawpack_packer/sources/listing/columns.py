@@ -225,12 +225,20 @@ class RawColumn:
         first = isinstance(self._cleaned().first(), str)
         return tuple(f"the classes {listed([*map(repr, alike[name])], 5)} are one, {name!r}" for name in alike if first)
 
+    def _has_names(self) -> bool:
+        """Whether labels are names of classes, as `first` shows it, where -1, for no class, does not count."""
+        if isinstance(self.first(), str | None):
+            return True
+        blocks = ([value for value in block if value not in (None, -1)] for block in self.values())
+        some = next(filter(None, blocks), [])
+        return 2 * sum(isinstance(value, str) for value in some) > len(some)
+
     def _labels(
         self, declared: FieldKind | None, classes: Classes | None, notes: tuple[str, ...] = ()
     ) -> tuple[FieldKind, Column, Labels | None]:
         values: Any
         faults: Mapping[int, str] = {}
-        if declared is None and isinstance(self.first(), str | None):
+        if declared is None and self._has_names():
             names, empty = dict[Any, Any](), self.place.empty  # one object for each name
             texts = ("" if empty(value) else value for block in self for value in block)
             values = [names.setdefault(value, value) if isinstance(value, str) else value for value in texts]
