@@ -145,12 +145,11 @@ def test_much_larger_sources_bring_up_fast(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "told"), [("shards.tar", True), ("set.ZIP/", True), ("tar", False)])
-def test_a_store_that_is_called_an_archive_is_said_to_be_a_folder(
-    few: Path, tmp_path: Path, name: str, told: bool
-) -> None:
+def test_a_store_cannot_be_called_an_archive(few: Path, tmp_path: Path, name: str, told: bool) -> None:
+    """It would be a folder; nothing is written."""
     ran = run_here("pack", "--size", 8, few, f"{tmp_path}/{name}")
-    assert ran.code == 0
-    assert ("is a folder, not an archive: `rawpack export " in ran.err + ran.out) == told
+    assert (ran.code, Path(f"{tmp_path}/{name}").exists()) == ((2, False) if told else (0, True))
+    assert ("would be a folder, and has the name of an archive: name it without ." in ran.err) == told
 
 
 def test_json_is_for_programs(few: Path, tmp_path: Path) -> None:

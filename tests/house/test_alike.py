@@ -16,6 +16,7 @@ from running import run_here
 
 import rawpack_packer
 from rawpack import Reader, UsageError
+from rawpack.errors import DecodeError
 from rawpack_packer.sources import KINDS, Source, open_dataset, open_source
 
 FILES = [name for name in TABLES if name != "columns"]
@@ -62,13 +63,14 @@ def test_texts_must_be_among_the_classes(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [*FILES, "webdataset", "recordio", "yolo"])
 def test_labels_that_are_numbers_have_the_names_that_are_given(kind: str, tmp_path: Path) -> None:
-    """A number beyond them is refused; a class without samples is empty."""
+    """A number beyond them is refused, or rejects its image; a class without samples is empty."""
     source = made(kind, tmp_path, [2, 0, 2], pictures("0.png", "1.png", "2.png"))
     info = opened(source, classes=["a", "b", "c"]).info
     assert (info.classes, info.empty_classes) == (("a", "b", "c"), ("b",))
     assert (info.counts.get("unlabelled", 0), info.counts["empty_classes"]) == (0, 1)
-    with pytest.raises(UsageError, match=r"\b2\W.*there are 2 classes, counted from 0"):
-        opened(source, classes=["a", "b"])
+    refusal = DecodeError if kind == "yolo" else UsageError
+    with pytest.raises(refusal, match=r"\b2\W.*there are 2 classes, counted from 0"):
+        opened(source, classes=["a", "b"])[0]
 
 
 # ---------------------------------------------------------------------------------------------- columns
@@ -215,16 +217,17 @@ def test_an_entry_that_is_no_image_is_rejected(kind: str, tmp_path: Path) -> Non
 BAD: Files = [("a.png", png(1)), ("b\udcff.png", png(2))]
 
 
-@pytest.mark.parametrize("kind", ["folder", "tar", "webdataset", "lmdb", "video"])
+@pytest.mark.parametrize("kind", ["folder", "tar", "webdataset", "lmdb", "video", "jsonl"])
 def test_a_name_that_is_not_utf8_is_rejected(kind: str, tmp_path: Path) -> None:
     """With one reason, and the others are packed. In a zip archive, any bytes are a name."""
     source = made(kind, tmp_path / "in", [] if kind == "lmdb" else [0, 1], BAD)
     rawpack_packer.pack(source, tmp_path / "store", size=8, workers=0, max_rejects="50%")
     assert len(Reader(tmp_path / "store")) == (2 if kind == "video" else 1)
-    assert [one["reason"] for one in rejects_of(tmp_path / "store")] == ["bad_name"]
+    reason = "bad_field" if kind == "jsonl" else "bad_name"
+    assert [one["reason"] for one in rejects_of(tmp_path / "store")] == [reason]
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "coco", "yolo"])
+@pytest.mark.parametrize("kind", ["coco", "yolo"])
 def test_a_name_that_is_not_utf8_is_refused_where_texts_name_images(kind: str, tmp_path: Path) -> None:
     """What belongs to an image is found by its name; nothing is written."""
     with pytest.raises(UsageError, match=r"surrogate pair|not UTF-8"):

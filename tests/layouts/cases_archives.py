@@ -136,6 +136,17 @@ CASES = (
     Case("shards by a pattern", "shards/*.tar", shards()),
     Case("shards by a range", "shards/{000..001}.tar", shards()),
     Case("a range of which a shard is missing", "shards/{000..002}.tar", shards()),
+    Case(
+        "a range of which the first and the last are missing",
+        "shards/b-{2..6}.tar",
+        {f"shards/b-{n}.tar": shard(n, ("cls", "1")) for n in (3, 4, 5)},
+    ),
+    Case(
+        "two ranges of which some are missing",
+        "w{0..1}/{00..01}.tar",
+        {f"w{n % 2}/0{n // 2}.tar": shard(n, ("cls", "1")) for n in (0, 1, 2)},
+    ),
+    Case("a range of which all are missing", "shards/{7..9}.tar", shards()),
     Case("a pattern that fits nothing", "shards/*.tgz", shards()),
     Case("shards by a pattern of folders", "*/000.tar", shards()),
     Case("compressed shards", "shards", shards(end="tar.gz")),

@@ -40,6 +40,14 @@ def hdf5(name: str, **data: Any) -> Callable[[Path], None]:
     return make
 
 
+def parts(name: str) -> Callable[[Path], None]:
+    def make(root: Path) -> None:
+        for n in range(3):
+            hdf5(name.format(n), images=PIXELS, labels=LABELS)(root)
+
+    return make
+
+
 def mnist(folder: str, end: str = "") -> Files:
     made = {}
     for split in ("train", "t10k"):
@@ -115,6 +123,10 @@ CASES = (
     Case("a folder above MNIST's", "data", mnist("data/MNIST/raw")),
     Case("one split of MNIST", "MNIST/train", mnist("MNIST/raw")),
     Case("HDF5 of images and labels", "set.h5", hdf5("set.h5", images=PIXELS, labels=LABELS)),
+    Case("HDF5 in parts", "set", parts("set/part{}.h5")),
+    Case("HDF5 in blocks of another suffix", "set", parts("set/block_{}.hdf")),
+    Case("HDF5 in parts, by a pattern", "set/*.h5", parts("set/{}.h5")),
+    Case(".npz in parts", "set", {f"set/a{n}.npz": npz(image=PIXELS, label=LABELS) for n in range(3)}),
     Case("HDF5 of other suffixes", "set.hdf", hdf5("set.hdf", images=PIXELS)),
     Case("HDF5 of two sets of images", "set.h5", hdf5("set.h5", left=PIXELS, right=PIXELS)),
     Case("HDF5 of numbers alone", "set.h5", hdf5("set.h5", labels=LABELS)),

@@ -45,6 +45,14 @@ def _ids(kind: type[str] | type[float]) -> str:
     return json.dumps(tree)
 
 
+def _unnamed() -> str:
+    tree = json.loads(coco(*TWO))
+    tree["annotations"].append(
+        {**tree["annotations"][0], "id": 77, "image_id": tree["images"][1]["id"], "category_id": 77}
+    )
+    return json.dumps(tree)
+
+
 _CAPTIONS = json.dumps({
     "images": [{"id": 1, "file_name": "0.jpg"}], "annotations": [{"id": 1, "image_id": 1, "caption": "a cat"}],
 })  # fmt: skip
@@ -137,6 +145,12 @@ CASES = (
     Case("CVAT's file", "my.xml", {**images("0.jpg"), "my.xml": _CVAT}),
     Case("CVAT's file in a folder beside", "task", {**images("task/pics/0.jpg"), "task/meta/my.xml": _CVAT}),
     Case("YOLO's images/ and labels/", "pets", yolo("pets")),
+    Case(
+        "YOLO with a class without a name",
+        "pets",
+        {**yolo("pets"), "pets/labels/1.txt": "9 .5 .5 .5 .5\n", "pets/classes.txt": "cat\n"},
+    ),
+    Case("COCO with a category that is not listed", _INSTANCES, {**coco_folder(), _INSTANCES: _unnamed()}),
     Case("YOLO with splits", "pets", {**yolo("pets", split="train/"), **yolo("pets", split="val/")}),
     Case("YOLO's data.yaml", "pets/data.yaml", DATA_YAML, needs=("yaml",)),
     Case("a folder with YOLO's data.yaml", "pets", DATA_YAML, needs=("yaml",)),

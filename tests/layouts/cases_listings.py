@@ -90,6 +90,25 @@ CASES = (
         {"classes": ("cat", "dog", "eel")},
     ),
     Case("classes that differ in case", "list.csv", csv("path,label", "{},Cat", "{},cat", "{},dog")),
+    Case("n/a among numbers", "list.csv", csv("path,n", "{},1", "{},n/a", "{},3")),
+    Case("a mark before numbers", "list.csv", csv("path,age", "{},-", "{},40", "{},41.5")),
+    Case("an empty cell among whole numbers", "list.csv", csv("path,n", "{},1", "{},", "{},3")),
+    Case("NA among labels that are numbers", "list.csv", csv("path,label", "{},NA", "{},0", "{},1")),
+    Case("names with zeros in front", "list.csv", csv("path,id", "{},007", "{},100", "{},212")),
+    Case("mostly texts", "list.csv", csv("path,id", "{},7", "{},7a", "{},7b")),
+    *(
+        Case(
+            f"a line of JSON that {what}",
+            "list.jsonl",
+            listing("list.jsonl", '{{"path": "{}", "n": 1}}', line, '{{"path": "{}", "n": 3}}'),
+        )
+        for what, line in (
+            ("breaks off after its path", '{{"path": "{}", "n":'),
+            ("breaks off in its path", '{{"n": 1, "path": "{}'),
+            ("lacks a value", '{{"path": "{}"}}'),
+            ("is a list", '["{}", 2]'),
+        )
+    ),
     Case("labels with gaps", "list.csv", csv("path,label", "{},0", "{},", "{},1")),
     Case(
         "blanks around labels",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from running import run_here
 from tfrecords import tfrecord
 
+from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside.annotated import AnnotatedError
@@ -225,6 +229,30 @@ def test_a_pattern_is_the_listings_that_it_names(pattern: str, tmp_path: Path, m
     assert len(source.info.paths) == len(names)
 
 
+@pytest.mark.parametrize(("name", "most"), [("part{}.h5", 3), ("x-{}.hdf5", 2), ("{}.npz", 3)])
+def test_files_of_one_other_kind_are_packed_one_by_one(
+    name: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal of the folder prints the commands, and they pack all."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set").mkdir()
+    for k in range(most):
+        arrays = {"images": np.full((2, 8, 8, 3), k, np.uint8), "labels": np.array([k, 0])}
+        if name.endswith("npz"):
+            np.savez(tmp_path / "set" / name.format(k), **arrays)  # type: ignore[arg-type]
+            continue
+        with h5py.File(tmp_path / "set" / name.format(k), "w") as file:
+            file.update(arrays)
+    ran = run_here("pack", "--workers", 0, "set", "store")
+    assert (ran.code, f"contains {most} other files" in ran.err) == (2, True), ran.err
+    first, append = re.findall("`rawpack ([^`]+)`", ran.err)
+    assert run_here(*shlex.split(first), "--workers", 0).code == 0
+    for k in range(1, most):
+        words = shlex.split(append.replace(name.format(1), name.format(k)))
+        assert run_here(*words, "--workers", 0).code == 0
+    assert [int(sample["label"]) for sample in Reader("store/")] == [n for k in range(most) for n in (k, 0)]
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
@@ -232,7 +260,13 @@ def test_a_pattern_is_the_listings_that_it_names(pattern: str, tmp_path: Path, m
         ("a.*", "names {}/a.png too, which is no listing"),
         ("t*/*.csv", "names several splits, train.csv, val.csv"),
         ("u*/*.csv", "names listings in several folders: --images"),
-        ("t*.npy", "names t0.npy, t1.npy, and a source of kind arrays is one path"),
+        (
+            "t*.npy",
+            "names t0.npy, t1.npy, and a source of kind arrays is one path: `rawpack pack t0.npy store/` packs the "
+            "first, and `rawpack append t1.npy store/` adds the other",
+        ),
+        ("t{0..3}.npy", "names t0.npy, t1.npy, and a source of kind arrays is one path"),
+        ("t{1..3}.npy", "of kind arrays is one path: name t1.npy"),
         ("u?", "names u1, u2, and a source of kind folder is one path"),
         ("nothing*.csv", "there is no file or folder"),
     ],

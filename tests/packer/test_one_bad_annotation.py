@@ -6,6 +6,7 @@ The oracle is what was written here.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -269,3 +270,124 @@ def test_arrays_are_partners_of_images(tmp_path: Path) -> None:
     assert ran.code == 0, ran
     with Reader(tmp_path / "out") as reader:
         np.testing.assert_array_equal(reader[1]["flow"], flows[1])
+
+
+BAD_CELLS = [("1", "n/a"), ("1", "NA"), ("1", ""), ("0.5", "?"), ("[1, 2]", "[3]"), ("[1, 2]", "x"), ("true", "7")]
+
+
+@pytest.mark.parametrize("at", [0, 3])
+@pytest.mark.parametrize(("good", "bad"), BAD_CELLS)
+def test_a_cell_in_a_column_of_numbers(good: str, bad: str, at: int, tmp_path: Path) -> None:
+    """Wherever it is, also where it is the first; the column is what most of its cells are."""
+    photos(tmp_path)
+    cells = [bad if i == at else good for i in range(4)]
+    (tmp_path / "set.csv").write_text("path,n\n" + "".join(f'{i}.jpg,"{cell}"\n' for i, cell in enumerate(cells)))
+    source = open_source(tmp_path / "set.csv", fields=["n:int64[2]"] if bad == "[3]" else [])
+    for i in range(4):
+        if i == at:
+            with pytest.raises(DecodeError, match=rf"bad_field: n: line {at + 2}, column 2 \(n\): "):
+                source[i]
+        else:
+            assert np.asarray(source[i].fields["n"]).tolist() == json.loads(good)
+    ran = run_here("pack", "--workers", 0, tmp_path / "set.csv", tmp_path / "s", "--size", 8, "--max-rejects", 1)
+    assert (ran.code, len(Reader(tmp_path / "s"))) == (0, 3) if bad != "[3]" else (ran.code == 0)
+
+
+@pytest.mark.parametrize("cells", [["007", "100", "200", "300"], ["a1", "b2", "300", "x"], ["n/a", "x", "y", "z"]])
+def test_texts_stay_texts(cells: list[str], tmp_path: Path) -> None:
+    """Where most cells are texts, or digits with zeros in front name something."""
+    photos(tmp_path)
+    (tmp_path / "set.csv").write_text("path,n\n" + "".join(f"{i}.jpg,{cell}\n" for i, cell in enumerate(cells)))
+    assert [item.fields["n"] for item in map(open_source(tmp_path / "set.csv").__getitem__, range(4))] == cells
+
+
+@pytest.mark.parametrize("classes", [["1", "2", "n/a", "1"], ["n/a", "2", "1", "1"]])
+def test_a_label_among_numbers(classes: list[str], tmp_path: Path) -> None:
+    """Its image is rejected, and is not one without a label."""
+    photos(tmp_path)
+    (tmp_path / "set.csv").write_text("path,label\n" + "".join(f"{i}.jpg,{one}\n" for i, one in enumerate(classes)))
+    source, bad = open_source(tmp_path / "set.csv"), classes.index("n/a")
+    with pytest.raises(DecodeError, match="'n/a' is not a number: --field label:str"):
+        source.part(bad, bad + 1)[0]
+    labels = [int(np.asarray(source[i].fields["label"])) for i in range(4) if i != bad]
+    assert labels == [int(one) for one in classes if one != "n/a"]
+    assert source.info.counts["unlabelled"] == 0
+
+
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize(
+    ("line", "key", "words"),
+    [
+        ('{"path": "K.jpg", "n": 1, "text": "a', "K.jpg", "column 37: is not JSON"),
+        ('{"path": "K.jpg", "n": 1}', "K.jpg", r"column \(text\): is missing"),
+        ('{"path": "K.jpg", "n": 1, "text": "a", "m": 2}', "K.jpg", r"column \(m\): is not in other lines"),
+        ('{"path": K.jpg, "n": 1, "text": "a"}', "line N", "column 11: is not JSON"),
+        ('["K.jpg"]', "line N", "column 1: is not a JSON object"),
+        ('{"path": "1.jpg", "n": 1, "te', "line N", "column 30: is not JSON"),
+    ],
+)
+def test_a_broken_line_of_json(line: str, key: str, words: str, at: int, tmp_path: Path) -> None:
+    """It is one reject, by its path where that can be read and is no other's, or else by its number."""
+    photos(tmp_path)
+    lines = [json.dumps({"path": f"{i}.jpg", "n": i, "text": f"t{i}"}) for i in range(4)]
+    lines[at] = line.replace("K", str(at))
+    (tmp_path / "set.jsonl").write_text("\n".join(lines))
+    ran = run_here("pack", "--workers", 0, tmp_path / "set.jsonl", tmp_path / "s", "--size", 8, "--max-rejects", 1)
+    assert ran.code == 0, ran.err
+    reject = json.loads((tmp_path / "s/rejects.jsonl").read_text())
+    assert reject["key"] == key.replace("K", str(at)).replace("N", str(at + 1))
+    assert re.match(rf"line {at + 1}, {words}", reject["detail"])
+    packed = {sample["key"]: (sample["n"], sample["text"]) for sample in Reader(tmp_path / "s")}
+    assert packed == {f"{i}.jpg": (i, f"t{i}") for i in range(4) if i != at}
+    strict = run_here("pack", "--workers", 0, tmp_path / "set.jsonl", tmp_path / "t", "--size", 8)
+    assert (strict.code, "bad_field 1" in strict.err) == (1, True)
+
+
+def test_a_broken_line_of_csv_and_of_captions(tmp_path: Path) -> None:
+    """A row of too many cells; and a line that breaks off, of an image that has other lines."""
+    photos(tmp_path)
+    (tmp_path / "set.csv").write_text("path,text\n0.jpg,a\n1.jpg,b, c\n2.jpg,d\n")
+    source = open_source(tmp_path / "set.csv")
+    with pytest.raises(DecodeError, match="line 3, column 3: 3 values, but the first line names 2"):
+        source[1]
+    assert [(source.key(i), source[i].fields["text"]) for i in (0, 2)] == [("0.jpg", "a"), ("2.jpg", "d")]
+    lines = [json.dumps({"path": f"{i // 2}.jpg", "text": f"t{i}"}) for i in range(8)]
+    lines[3] = lines[3][:-1]
+    (tmp_path / "set.jsonl").write_text("\n".join(lines))
+    source = open_source(tmp_path / "set.jsonl")
+    assert [source.key(i) for i in range(len(source))] == ["0.jpg", "1.jpg", "2.jpg", "3.jpg"]
+    with pytest.raises(DecodeError, match="line 4, column"):
+        source[1]
+    assert source[2].fields["text"] == ["t4", "t5"]
+
+
+def test_a_table_of_new_fields_is_read_whole(tmp_path: Path) -> None:
+    """Of a store that is packed nothing is rejected: what is wrong with a cell stops."""
+    from rawpack_packer.sources.listing.reading import read_keyed
+
+    (tmp_path / "new.csv").write_text("key,n\na,1\nb,2\nc,x\n")
+    with pytest.raises(UsageError, match=r"line 4, column 2 \(n\): 'x' is not a number"):
+        read_keyed(tmp_path / "new.csv", None, {}, {})
+    (tmp_path / "new.jsonl").write_text('{"key": "a", "n": 1}\n{"key": "b", "n": 1}\n{"key": \n')
+    with pytest.raises(UsageError, match="line 3, column"):
+        read_keyed(tmp_path / "new.jsonl", None, {}, {})
+
+
+@pytest.mark.parametrize("number", [7, 999])
+def test_a_class_without_a_name(number: int, tmp_path: Path) -> None:
+    """In YOLO's text files and in COCO's JSON: the file, the line or the annotation, and the number."""
+    photos(tmp_path / "set/images")
+    (tmp_path / "set/labels").mkdir()
+    (tmp_path / "set/classes.txt").write_text("cat\ndog\n")
+    for i in range(4):
+        (tmp_path / f"set/labels/{i}.txt").write_text(f"{i % 2} .5 .5 .5 .5\n" + f"{number} .1 .1 .1 .1\n" * (i == 3))
+    only_the_last_is_bad(open_source(tmp_path / "set"), rf"labels/3.txt, line 2, column 1 \(class\): '{number}'")
+    boxes = [{"id": i, "image_id": i, "category_id": number if i == 3 else 1, "bbox": [1, 2, 3, 4]} for i in range(4)]
+    tree = {
+        "images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(4)],
+        "annotations": boxes,
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(tree))
+    source = open_source(tmp_path / "coco.json", images=tmp_path / "set/images")
+    only_the_last_is_bad(source, rf"\$.annotations\[3\].category_id: there is no category {number}")

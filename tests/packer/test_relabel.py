@@ -277,7 +277,7 @@ def test_other_formats(photos: Path, tmp_path: Path, options: list[str]) -> None
         ([{"key": "cat/1.png"}], [], "has keys, and no field"),
         ([{"key": "cat/1.png", "label": 1}], ["--field", "label:mask"], "pack again"),
         ([{"key": "cat/1.png", "label": 1}], ["--field", "score:float32"], "has no such column"),
-        ([{"key": "cat/1.png", "label": "x"}, {"key": "cat/2.png", "label": 3}], [], ""),
+        ([{"key": f"cat/{i}.png", "label": label} for i, label in enumerate(("x", 3, "x"), 1)], [], ""),
     ],
 )
 def test_it_refuses_and_changes_nothing(

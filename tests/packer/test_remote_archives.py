@@ -174,7 +174,7 @@ def test_what_is_not_there(server: Server, tmp_path: Path, source: str, message:
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("name", ["gone.tar", "rows-{0..2}.parquet", "folder.tar", "folder.tfrecord"])
+@pytest.mark.parametrize("name", ["gone.tar", "rows-{2..2}.parquet", "folder.tar", "folder.tfrecord"])
 @pytest.mark.parametrize("scheme", ["http", "s3"])
 def test_a_missing_object_is_said_to_be_missing(server: Server, tmp_path: Path, scheme: str, name: str) -> None:
     """Not to be damaged or empty, also where other objects have its name as the beginning of theirs: of such, S3's
@@ -182,7 +182,7 @@ def test_a_missing_object_is_said_to_be_missing(server: Server, tmp_path: Path, 
     server.put_folder("bucket", {"folder.tar/a.jpg": b"a", "folder.tfrecord/a": b"a"})
     root = f"{server.url}/bucket" if scheme == "http" else "s3://bucket"
     ran = run_here("pack", f"{root}/{name}", tmp_path / "store")
-    missing = name.replace("{0..2}", "2")
+    missing = name.replace("{2..2}", "2")
     said = f"rawpack: there is no file {root}/{missing}: check the URL of the source"
     assert (ran.code, ran.err.startswith(said)) == (2, True), ran.err
     assert not (tmp_path / "store").exists()
@@ -214,6 +214,11 @@ def test_a_missing_shard_of_a_pattern_is_a_stop(
     assert f"{pattern} has no {lost} and 1 more, which the names of the other files count" in ran.err
     command = shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])
     assert command[:-1] == ["pack", "::".join(f"{root}/{one}" for one in there)]
+    if "{}" in name and "-of-" not in name:
+        ranged = f"{root}/{name.replace('{}', f'{{{first}..{first + 3}}}')}"
+        ran = run_here("pack", "--workers", 0, ranged, tmp_path / "store")
+        assert f"{ranged} has no {lost} and 1 more, which the names of the other files count" in ran.err
+        assert shlex.split(re.findall("`rawpack (pack [^`]+)`", ran.err)[-1])[:-1] == command[:-1]
 
 
 @pytest.mark.parametrize("scheme", ["http", "s3"])

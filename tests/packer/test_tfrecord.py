@@ -12,6 +12,7 @@ import json
 import pickle
 import shutil
 import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -447,9 +448,26 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
     with pytest.raises(UsageError, match=message) as caught:
         opened(tmp_path, data)
     assert str(tmp_path / "set.tfrecord") in str(caught.value)
-    (tmp_path / "set.tfrecord.gz").write_bytes(gzip.compress(data))
-    with pytest.raises(UsageError, match=message):
-        open_source(tmp_path / "set.tfrecord.gz")
+    for compressed in (gzip.compress(data), zlib.compress(data)):
+        (tmp_path / "set.tfrecord.gz").write_bytes(compressed)
+        with pytest.raises(UsageError, match=message):
+            open_source(tmp_path / "set.tfrecord.gz")
+
+
+@pytest.mark.parametrize("level", [0, 1, 3, 6, 9])
+def test_files_by_zlib_and_those_that_begin_as_they_do(level: int, tmp_path: Path) -> None:
+    """As TensorFlow's option ZLIB writes them; a record whose length has the same bytes is none."""
+    data = (FIXTURES / "own.tfrecord").read_bytes()
+    source = opened(tmp_path, zlib.compress(data, level), image_column="image")
+    assert hashes(source) == [one["image"][0] for one in OWN]
+    assert source.part(2, 3)[0].image == open_source(FIXTURES / "own.tfrecord", image_column="image")[2].image
+    begin = int.from_bytes(zlib.compress(b"", level)[:2], "little")
+    for size in range(begin - 64, begin):
+        plain = record(example({"image": PNG.ljust(size, b"\0")}))
+        if plain[:2] == zlib.compress(b"", level)[:2]:
+            assert opened(tmp_path, plain)[0].image == PNG.ljust(size, b"\0")
+            return
+    pytest.fail("no such record")
 
 
 def test_a_sequence_example_is_refused_by_name() -> None:

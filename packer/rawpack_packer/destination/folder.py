@@ -25,6 +25,7 @@ from rawpack_packer.text import listed, near_path
 _OURS = re.compile(r"shard-\d{5,}(\.[A-Za-z_][A-Za-z0-9_]{0,63})?\.(npy|h5|lmdb)")
 THEN_COPY = "then copy it there, store.json last"
 """The end of a cure where a store was to be made or changed at a URL."""
+_OF_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 _CLEARING = "clearing"
 """In WORK while a store is removed."""
 _BEFORE_JOB = {*LOCKS, SPOOL, f"{JOB}.tmp", f"{APPEND}.tmp"}
@@ -40,6 +41,11 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
     for source in sources:
         check_apart(destination, source)
     if not check_folder(destination):
+        if destination.name.lower().endswith(_OF_ARCHIVES):
+            raise UsageError(
+                f"{destination} would be a folder, and has the name of an archive: name it without "
+                f"{destination.suffix}; `rawpack export STORE FOLDER --to webdataset` writes tar files of a store"
+            )
         return
     names = sorted(path.name for path in destination.iterdir())
     if read_splits(destination) is not None:

@@ -424,7 +424,7 @@ def _depth_rows(counts: Mapping[str, int], noun: str) -> Rows:
 
 
 def _problems(summary: Summary) -> Rows:
-    problems = (*summary.info.problems, *_unscaled(summary.manifest), *_like_an_archive(summary.destination))
+    problems = (*summary.info.problems, *_unscaled(summary.manifest))
     return [("problem", text.plain(problem)) for problem in problems]
 
 
@@ -437,14 +437,6 @@ def _unscaled(manifest: Manifest) -> list[str]:
         for name, field in manifest.fields.items()
         if name != IMAGE and may_be_flow(field) and recipe.of(name, None).target is not None
     ]
-
-
-def _like_an_archive(destination: str) -> list[str]:
-    """What to say of a store whose name is that of a tar or zip file."""
-    if not destination.rstrip("/").lower().endswith((".tar", ".tar.gz", ".tgz", ".zip")):
-        return []
-    export = f"rawpack export {destination} FOLDER --to webdataset"
-    return [f"{destination} is a folder, not an archive: `{export}` writes tar files"]
 
 
 def _time(summary: Summary) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from rawpack.errors import UsageError
+from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.folder import NoImageError
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.text import plain
 
 _PAGE = "docs/how-to/what-is-not-read.md"
@@ -77,11 +80,32 @@ def refuse_folder(folder: Listing, none: NoImageError) -> None:
             shown = plain(str(inner.path))
             raise UsageError(f"no image in {where}: it contains a folder of arrays; give that: {shown}")
     for suffix in sorted(none.suffixes, key=none.suffixes.__getitem__, reverse=True):
+        names = [name for name, is_dir in folder.names.items() if not is_dir and name.lower().endswith(suffix or "\0")]
+        files = [os.path.join(os.fspath(folder), name) for name in sorted(names, key=natural)]  # noqa: PTH118
+        if len(files) > 1 and (kind := _kind_of(files[0])):
+            raise UsageError(f"no image in {where}: {none.what}, each of kind {kind}: {one_by_one(files)}")
         instead = _instead(suffix)
         if suffix == ".mds" and (index := folder / "index.json").is_file:
             instead = f"{plain(str(index.path))} is not MDS's, which has 'shards': copy that of these files"
         if instead and "{archive}" not in instead:
             raise UsageError(f"no image in {where}: {none.what}: {instead}")
+
+
+def one_by_one(files: Sequence[str]) -> str:
+    """The commands that pack several files of which each is a source."""
+    first, second = (plain(shlex.quote(file)) for file in files[:2])
+    others = f"`rawpack append {second} store/` adds {'each of the others' if len(files) > 2 else 'the other'}"
+    return f"`rawpack pack {first} store/` packs the first, and {others}"
+
+
+def _kind_of(file: str) -> str:
+    """The kind of source that a file with several samples is; "" where it is none, or may be one image."""
+    from rawpack_packer.sources.registry import open_source
+
+    with suppress(RawpackError, OSError):
+        source = open_source(file, divided=True)
+        return source.info.kind if len(source) > 1 and (source.info.fields or not file.endswith(".npy")) else ""
+    return ""
 
 
 def _instead(suffix: str) -> str:

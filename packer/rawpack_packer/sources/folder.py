@@ -197,7 +197,7 @@ def labelled(
     others = {name: values for name, values in table.rows.columns.items() if name != LABEL}
     return table.but(
         info=info,
-        rows=replace(table.rows, columns={LABEL: Numbers(numbers), **others}),
+        rows=replace(table.rows, columns={LABEL: Numbers(numbers, given.labels.faults), **others}),
         file_states=np.concatenate([table.file_states, [[len(table), zlib.crc32(numbers.tobytes())]]]),
         labels=numbers,
     )

@@ -121,7 +121,9 @@ def _by_table(
         labels: Labels | None = number_labels([text.partition(" ")[0] for text in texts], where=shown)
     else:
         try:
-            labels = raw[label].labels(None, None)[2]
+            _, values, labels = raw[label].labels(None, None)
+            if getattr(values, "faults", None):
+                raise BadListingError(shown)
         except BadListingError:  # the first look like numbers, and others do not: all are texts
             labels = number_labels(texts, where=shown)
         if labels is None and {*map(str.lower, texts)} <= {"true", "false", ""}:

@@ -173,7 +173,7 @@ _ROWS = (
     ),
     SourceKind(
         name="tfrecord", open="tfrecord:open_tfrecord",
-        reads="TFRecord files of tf.train.Example, also gzipped; folders of TensorFlow Datasets",
+        reads="TFRecord files of tf.train.Example, also by GZIP or ZLIB; folders of TensorFlow Datasets",
         options=_TABLE,
         signs=[
             Signs(several=r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$"),
@@ -427,9 +427,14 @@ def _only_match(pattern: Listing, kind: str) -> Listing:
     if not names or (kind == "folder" and not pattern.first.is_dir):
         raise missing(os.fspath(pattern))
     if len(names) > 1:
+        cure = "name one, or the folder that they are in"
+        if pattern.first.is_file:
+            from rawpack_packer.sources.advice import one_by_one
+
+            names = [name for name in names if os.path.lexists(name)]
+            cure = one_by_one(names) if len(names) > 1 else f"name {plain(names[0])}"
         raise UsageError(
-            f"{source_name(pattern)} names {listed(names, 3)}, and a source of kind {kind} is one path: name one, or "
-            "the folder that they are in"
+            f"{source_name(pattern)} names {listed(names, 3)}, and a source of kind {kind} is one path: {cure}"
         )
     return Listing(names[0])
 

@@ -42,6 +42,8 @@ FoundMember = tuple[Member, bytes]
 """A member, and its bytes if it may hold a label."""
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes -> what a file is compressed by."""
+_ZLIB = b"x\x01", b"x^", b"x\x9c", b"x\xda"
+"""First bytes of the same by zlib, as TensorFlow compresses by ZLIB."""
 _PROGRAMS = {".xz": "xz", ".zst": "zstd"}
 _OF_SYSTEM = ("failed to read from file", "opening file", "could not get the file position")
 """What rapidgzip says where the system refused it, by no error of its own: lower case."""
@@ -89,7 +91,7 @@ def opened_archive(files: NamedFiles, k: int) -> Iterator[OpenArchive]:
     """Archive k of these. Raises UsageError where it is compressed in a way that is not read, MissingExtraError where
     what reads it is not installed, SourceChangedError where it changes meanwhile, DecodeError, OSError."""
     with files.opened(k, keep=False) as fd:
-        kind = _compression(os.pread(fd, 8, 0))
+        kind = _compression(os.pread(fd, BLOCK, 0))
         if not kind:
             yield OpenArchive(fd, None)
             return
@@ -223,7 +225,11 @@ class CompressedSpans(Spans):
 
 
 def _compression(first: bytes) -> str:
-    """What a file that begins with these bytes is compressed by: ".gz", ".bz2", ".xz", ".zst", or "" for nothing."""
+    """What a file that begins with these bytes is compressed by: ".gz", ".bz2", ".xz", ".zst", ".zlib", or "" for
+    nothing."""
+    # The length of a TFRecord's first record may begin as zlib does, and so may the first name in a tar archive.
+    if first.startswith(_ZLIB) and any(first[4:8]) and not is_tar(first):
+        return ".zlib"
     return next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
 
 
@@ -236,7 +242,7 @@ def _open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None =
 
     known = b"" if index is None else index.read()
     try:
-        if _compression(os.pread(fd, 8, 0)) == ".bz2":
+        if _compression(os.pread(fd, BLOCK, 0)) == ".bz2":
             reader = rapidgzip.IndexedBzip2File(path, parallelization=threads)
             if known:
                 reader.set_block_offsets({int(a): int(b) for a, b in np.frombuffer(known, "<i8").reshape(-1, 2)})

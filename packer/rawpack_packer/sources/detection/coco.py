@@ -225,13 +225,11 @@ class CocoObjects:
                 self.unlisted.append(number)
                 continue
             self._image_of[number] = row
-            label = class_of.get(annotation.category_id)
-            if label is None and number not in unread:
-                what = f"category_id: there is no category {shown(annotation.category_id)}"
-                raise fault(where, 0, 0, "", f"$.annotations[{number}].{what}")
             try:
                 if number in unread:
                     raise ValueError(unread[number])
+                if (label := class_of.get(annotation.category_id)) is None:
+                    raise ValueError(f".category_id: there is no category {shown(annotation.category_id)}")
                 self._values[number] = (*self._box(number), label)
             except ValueError as error:
                 self._fault(number, str(error))

@@ -244,7 +244,7 @@ class _LabelReader:
                         raise ValueError(f"{name} and {other} differ: {cure}")
                 lines = ((number, line.split()) for number, line in enumerate(data.splitlines(), 1))
                 rows = [self._row(name, number, cells) for number, cells in lines if cells]
-            except BadListingError:  # of the names of classes, which are those of all images
+            except BadListingError:  # of a file that cannot be opened
                 raise
             except ValueError as error:
                 self.faults[len(self.states)] = str(error)
@@ -338,9 +338,7 @@ class _LabelReader:
         # A link may lead out of the source, to values that its owner would not show.
         linked = os.path.islink(self._root / name)  # noqa: PTH114
         shown = "a value of a linked file" if linked else repr(cell.decode("utf-8", "backslashreplace"))
-        what = f"{name}, line {line}, column {column + 1} ({called}): {shown}: {wrong}"
-        beyond = called == "class" and value >= self._classes
-        return BadListingError(f"{self._where}: {plain(what)}") if beyond else ValueError(what)
+        return ValueError(f"{name}, line {line}, column {column + 1} ({called}): {shown}: {wrong}")
 
 
 def _twins(images: Sequence[str], states: Sequence[tuple[int, int]], files: Callable[[str], list[str]]) -> list[str]:

@@ -17,8 +17,9 @@ def by_caption(rows: ListedRows, images: Sequence[str], single: Container[str]) 
     """The images in the order of their first rows; None where each has one row, or rows of one differ in more than
     texts. images: the columns that name images. single: columns of one value for each."""
     lines, raw = rows.lines, rows.raw
-    image_of, firsts = images_of([raw[name] for name in images], len(lines))
-    if len(firsts) == len(lines) or names_video(raw[images[0]].first()):
+    rows_of = images_of([raw[name] for name in images], lines)
+    image_of, firsts = rows_of.of_rows, rows_of.firsts
+    if not rows_of.repeat or names_video(raw[images[0]].first()):
         return None
     found, texts, left_out = dict[str, RawColumn](), list[str](), list[str]()
     for name, column in raw.items():
@@ -38,4 +39,4 @@ def by_caption(rows: ListedRows, images: Sequence[str], single: Container[str]) 
         return None
     done = [f"{count(len(lines), 'row')} of {count(len(firsts), 'image')}: lists of texts for each, {listed(texts, 8)}"]
     done += [f"left out because rows of one image differ in them: {listed(left_out, 8)}"] if left_out else []
-    return ListedRows(lines[firsts], found, left_out=done)
+    return ListedRows(rows_of.lines, found, left_out=done)

@@ -1,14 +1,16 @@
 """The columns of a listing: kept as they were read, and each converted at once when all of its values are known.
 
-What a column holds is declared, or its first value shows it. A value of another kind is a fault. Whole numbers and
-floats together are floats. Arrays that differ in their first length are ragged. An empty value is NaN among floats, an
-array of length 0 among arrays, the empty text among texts, the empty list among lists of texts, and a fault elsewhere.
+What a column holds is declared, or most of its first values show it. A value of another kind among numbers rejects its
+sample. Whole numbers and floats together are floats. Arrays that differ in their first length are ragged. An empty
+value is NaN among floats, an array of length 0 among arrays, the empty text among texts, the empty list among lists of
+texts, and a reject elsewhere.
 """
 
 from __future__ import annotations
 
 import math
 import pickle
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,11 +29,11 @@ from rawpack_packer.sources.fields import EXACT, TEXTS, FieldKind, are_texts, as
 from rawpack_packer.sources.inferred import missing_value
 from rawpack_packer.sources.listing.lines import (
     DECIMAL,
+    LEADING_ZERO,
     BadListingError,
     Beyond,
     CellPosition,
     ListingRows,
-    of_cell,
     of_cells,
     shown,
 )
@@ -53,6 +55,8 @@ from rawpack_packer.text import listed, plain
 
 _BLOCK = 1 << 13
 """Rows that are Python objects at one time."""
+_SHAPES = 100
+"""Arrays that show which shape those of a column have."""
 _BOX = 4
 """Numbers of the shortest box."""
 
@@ -93,10 +97,18 @@ class RawColumn:
         return replace(self, place=replace(self.place, number=0, cells=False))
 
     def first(self) -> Any:
-        """What the first value is that is not empty; None if all are."""
-        empty = self.place.empty
-        found = next((value for block in self for value in block if not empty(value)), None)
-        return of_cell(self._decimal([found])[0]) if self.place.cells and found is not None else found
+        """The first value of the kind that the column has, by the first block with values. It has texts where more than
+        half are texts, or some are numbers with a leading zero, as in names; else what most of the others are. None if
+        all are empty."""
+        blocks = ([value for value in block if value is not None] for block in self.values())
+        some = next(filter(None, blocks), [None])
+        texts, kinds = [value for value in some if isinstance(value, str)], dict[type, list[Any]]()
+        if texts and (2 * len(texts) > len(some) or any(map(LEADING_ZERO.match, texts))):
+            return texts[0]
+        for value in some:
+            if not isinstance(value, str):
+                kinds.setdefault(float if type(value) is int else type(value), []).append(value)
+        return max(kinds.values(), key=len)[0]
 
     def _decimal(self, cells: Sequence[str]) -> Sequence[str]:
         """Cells with a point in place of a decimal comma, as numbers have in files of semicolons."""
@@ -123,7 +135,8 @@ class RawColumn:
             with suppress(BadListingError):
                 column = self.converted(FieldKind("float64"))[1]
                 assert isinstance(column, Numbers)  # there is one in each row
-                return column.values[:, None], np.isnan(column.values)
+                if not column.faults:
+                    return column.values[:, None], np.isnan(column.values)
         values = [*chain.from_iterable(self.values())]
         found, empty = np.zeros((len(values), length)), np.zeros(len(values), np.bool_)
         for row, value in enumerate(values):
@@ -212,11 +225,20 @@ class RawColumn:
         first = isinstance(self._cleaned().first(), str)
         return tuple(f"the classes {listed([*map(repr, alike[name])], 5)} are one, {name!r}" for name in alike if first)
 
+    def _has_names(self) -> bool:
+        """Whether labels are names of classes, as `first` shows it, where -1, for no class, does not count."""
+        if isinstance(self.first(), str | None):
+            return True
+        blocks = ([value for value in block if value not in (None, -1)] for block in self.values())
+        some = next(filter(None, blocks), [])
+        return 2 * sum(isinstance(value, str) for value in some) > len(some)
+
     def _labels(
         self, declared: FieldKind | None, classes: Classes | None, notes: tuple[str, ...] = ()
     ) -> tuple[FieldKind, Column, Labels | None]:
         values: Any
-        if declared is None and isinstance(self.first(), str | None):
+        faults: Mapping[int, str] = {}
+        if declared is None and self._has_names():
             names, empty = dict[Any, Any](), self.place.empty  # one object for each name
             texts = ("" if empty(value) else value for block in self for value in block)
             values = [names.setdefault(value, value) if isinstance(value, str) else value for value in texts]
@@ -224,23 +246,25 @@ class RawColumn:
             kind, held = self.converted(declared, labels=True)
             if kind != LABEL_KIND or not isinstance(held, Numbers):
                 return kind, held, None
-            values = held.values
+            values, faults = held.values, held.faults
         try:
             found = number_labels(values, classes, where=self.place.where, row_name=self.at)
         except UsageError as error:
             raise BadListingError(str(error)) from error
-        return LABEL_KIND, Numbers(found.numbers), replace(found, notes=notes)
+        return LABEL_KIND, Numbers(found.numbers, faults), replace(found, notes=notes, faults=faults)
 
     def keys(self) -> Texts:
         """The keys of samples: texts, or whole numbers as they are written. Raises BadListingError."""
         blocks = []
         for row, block in self.numbered():
             for i, value in enumerate(block, row):
+                if int(self.lines[i]) in self.place.broken:
+                    continue
                 if value is None or value == "":
                     raise self.fault(i, "is empty: each sample needs a key")
                 if type(value) is not int and not isinstance(value, str):
                     raise self.fault(i, f"{shown(value)} is not text: quote it")
-            blocks.append(texts_of([str(value) for value in block]))
+            blocks.append(texts_of(["" if value is None else str(value) for value in block]))
         return joined(blocks)
 
     def times(self) -> list[Fraction | None]:
@@ -268,8 +292,9 @@ class ListedRows:
     """Others that were read."""
 
 
-def read_columns(rows: ListingRows, where: str) -> ListedRows:
-    """Read a listing. where: the file, printable. Raises UsageError where two columns have one name."""
+def read_columns(rows: ListingRows, where: str, *, rejecting: bool = False) -> ListedRows:
+    """Read a listing. where: the file, printable. rejecting: whether lines may be broken, unless most are. Raises
+    UsageError where two columns have one name; BadListingError."""
     if twice := [name for name in dict.fromkeys(rows.names) if name and [*rows.names].count(name) > 1]:
         raise UsageError(f"{where} has two columns {plain(twice[0])!r}: rename one")
     lines, each = list[Rows](), iter(rows.rows)
@@ -279,8 +304,10 @@ def read_columns(rows: ListingRows, where: str) -> ListedRows:
         for kept, values in zip(blocks, zip(*(row for _, row in some), strict=True), strict=True):
             kept.append(pickle.dumps(values, -1))
     of_rows = np.concatenate([np.empty(0, np.int64), *lines])
+    if rows.broken and (not rejecting or 2 * len(rows.broken) > len(of_rows)):
+        raise BadListingError(f"{where}: {next(iter(rows.broken.values()))}")
     numbered = ((i if rows.cells else 0, name) for i, name in enumerate(rows.names, 1))
-    places = [CellPosition(where, name, i, rows.cells, rows.unit, rows.commas) for i, name in numbered]
+    places = [CellPosition(where, name, i, rows.cells, rows.unit, rows.commas, rows.broken) for i, name in numbered]
     raw = {place.name: RawColumn(place, of_rows, kept) for place, kept in zip(places, blocks, strict=True)}
     return ListedRows(of_rows, raw)
 
@@ -303,7 +330,7 @@ class _NumberColumn:
     def __init__(self, column: RawColumn, declared: FieldKind | None) -> None:
         self._column, self._declared = column, declared
         self._faults = dict[int, str]()
-        """Rows whose boxes cannot be read, and why."""
+        """Rows that are rejected, and why."""
         if declared is not None:
             self._single, self._boolean = not declared.shape, False
             self._axes = tuple(n or 0 for n in declared.shape[1:])
@@ -314,7 +341,9 @@ class _NumberColumn:
             self._single = not isinstance(first, list)
             if not self._single:
                 arrays = (np.array(one, object) for block in column.values() for one in block if isinstance(one, list))
-                first = next((array for array in arrays if array.size), np.empty(0, object))
+                some = [*islice((array for array in arrays if array.size), _SHAPES)]
+                (axes, _), *_ = Counter(array.shape[1:] for array in some).most_common(1) or [((), 0)]
+                first = next((array for array in some if array.shape[1:] == axes), np.empty(0, object))
             self._axes = () if self._single else first.shape[1:]
             self._boolean = set(map(type, [first] if self._single else first.flat)) == {bool}
             self._allowed = {bool} if self._boolean else {int, float}
@@ -337,18 +366,31 @@ class _NumberColumn:
         else:
             dtype = np.dtype(np.bool_ if types == {bool} else np.float64)
         values = self._converted_to(dtype, ends_of(lengths))
+        self._check_most(lengths)
         if self._single:
             return self._finished(values, lengths > 0, labels)
         values = values.reshape(-1, *self._axes)
-        alike = lengths[0] > 0 and (lengths == lengths[0]).all()
-        kind = self._declared or FieldKind(dtype.name, (int(lengths[0]) if alike else None, *self._axes))
-        if kind.shape[0] is None:
-            if wrong := all_faulty(lengths.astype(np.int64), self._faults):
-                raise BadListingError(f"{self._column.place.where}: {wrong}")
+        sound = ~np.isin(np.arange(len(lengths)), [*self._faults])
+        least, most = int(lengths[sound].min()), int(lengths[sound].max())
+        kind = self._declared or FieldKind(dtype.name, (most if 0 < least == most else None, *self._axes))
+        first = kind.shape[0]
+        if first is None:
             return kind, RaggedColumn(values, ends_of(lengths), kind.boxes, faults=self._faults)
-        for row in np.flatnonzero(lengths != kind.shape[0])[:1]:
-            raise self._column.fault(row, f"has {lengths[row]} values; {_named(kind)} was declared")
-        return kind, Numbers(values.reshape(len(lengths), *kind.shape))
+        for row in np.flatnonzero(sound & (lengths != first)).tolist():
+            what = f"has {lengths[row]} values; {_named(kind)} was declared"
+            self._faults[row] = self._column.place_of(row, what)
+        self._check_most(lengths)
+        whole = lengths == first
+        arrays = np.zeros((len(lengths), first, *self._axes), dtype)
+        arrays[whole] = values[np.repeat(whole, lengths)].reshape(-1, first, *self._axes)
+        return kind, Numbers(arrays, self._faults)
+
+    def _check_most(self, lengths: NDArray[np.int32]) -> None:
+        """Raise BadListingError where most rows are rejected, or none of the others has a value. lengths: see
+        `_flat`."""
+        wrong = all_faulty(lengths.astype(np.int64), self._faults)
+        if wrong or 2 * len(self._faults) > len(lengths):
+            raise BadListingError(f"{self._column.place.where}: {wrong or next(iter(self._faults.values()))}")
 
     def _finished(self, values: NDArray[Any], given: NDArray[np.bool_], labels: bool) -> tuple[FieldKind, Numbers]:
         """Single numbers. given: (n,), whether each row has one."""
@@ -358,21 +400,24 @@ class _NumberColumn:
         kind = self._declared or FieldKind(values.dtype.name)
         if given.all():
             return kind, Numbers(values)
+        faults = self._faults
         empty = np.nan if values.dtype.kind == "f" else -1 if labels and kind == LABEL_KIND else None
         if empty is None:
             place = self._column.place
             declare = missing_value(place.name, whole=values.dtype.kind != "b")[1]
             cure = "" if self._declared else f", or {declare}"
-            row = int(np.flatnonzero(~given)[0])
-            raise self._column.fault(row, f"is empty, in a column of {values.dtype}: give a value{cure}")
-        spread = np.full(len(given), empty, values.dtype)
+            what = f"is empty, in a column of {values.dtype}: give a value{cure}"
+            for row in np.flatnonzero(~given).tolist():
+                faults.setdefault(row, self._column.place_of(row, what))
+            self._check_most(given.astype(np.int32))
+        spread = np.full(len(given), empty or 0, values.dtype)
         spread[given] = values
-        return kind, Numbers(spread)
+        return kind, Numbers(spread, faults)
 
     def _flat_blocks(self) -> Iterator[tuple[list[Any], list[int]]]:
-        """See `_flat`, for a block at a time. Raises BadListingError for the first value that does not belong."""
+        """See `_flat`, for a block at a time. A value that does not belong is a fault, and empty."""
         row = 0
-        for values in self._column.values():
+        for block, values in zip(self._column, self._column.values(), strict=True):
             try:
                 flat = self._flat(values)
             except _MisfitError:
@@ -381,10 +426,7 @@ class _NumberColumn:
                     try:
                         self._flat([value])
                     except _MisfitError as error:
-                        raw = next(islice(chain.from_iterable(self._column), row + i, None))
-                        wrong = self._why_not(error.types, value, raw)
-                        if self._declared is None or not self._declared.boxes:
-                            raise self._column.fault(row + i, wrong) from error
+                        wrong = self._why_not(error.types, value, block[i])
                         lists[i], self._faults[row + i] = None, self._column.place_of(row + i, wrong)
                 flat = self._flat(lists)
             yield flat

@@ -10,9 +10,10 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -31,7 +32,7 @@ from rawpack_packer.sources.fields import FieldKind, PixelWord
 from rawpack_packer.sources.files import UNKNOWN, parsing
 from rawpack_packer.sources.inferred import first_pixels
 from rawpack_packer.sources.inflation import parquet_batches
-from rawpack_packer.sources.table.columns import Files, Texts, joined, texts_of
+from rawpack_packer.sources.table.columns import NO_FILE, Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
 Unit = Literal["line", "row"]
@@ -49,11 +50,16 @@ class BadListingError(UsageError):
 def fault(where: str, line: int | str, column: int, name: str, what: str, *, file: str = "") -> BadListingError:
     """The error for a fault. where: the listing, printable. line: counted from 1, or "row 7"; 0 or "" for none.
     column: counted from 1; 0 for none. name: of the column. file: if it is not the listing itself."""
+    return BadListingError(f"{where}: {_at(line, column, name, what, file)}")
+
+
+def _at(line: int | str, column: int, name: str, what: str, file: str = "") -> str:
+    """What is wrong, after its place in a listing: see `fault`."""
     place = [plain(file)] if file else []
     place += [line if isinstance(line, str) else f"line {line}"] if line else []
     place += [f"column {column}" if column else "column"] if column or (name and line) else []
     label = ", ".join(place) + (f" ({plain(name)})" if name else "")
-    return BadListingError(f"{where}: {label}: {plain(what)}" if label else f"{where}: {plain(what)}")
+    return f"{label}: {plain(what)}" if label else plain(what)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class CellPosition:
     unit: Unit = "line"
     commas: bool = False
     """Whether numbers may have decimal commas."""
+    broken: Mapping[int, str] = field(default_factory=dict)
+    """See `ListingRows`."""
 
     def at(self, line: int) -> str:
         """What messages call a line or row: "line 7"."""
@@ -108,12 +116,17 @@ _MARKS = (b"\xff\xfe", b"\xfe\xff")
 _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
 _BATCH_ROWS = 8192
+_FIRST = 100
+"""Objects of JSON that say which names all have."""
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 DECIMAL = re.compile(r"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?")
 """A number with a decimal comma."""
 _BLANK = re.compile(r" +")
-_LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
+LEADING_ZERO = re.compile(r"[+-]?0[0-9]")
+"""How the digits of a name begin."""
+_TEXT = re.compile(r'("(?:[^"\\]|\\.)*")\s*:\s*("(?:[^"\\]|\\.)*")')
+"""A name and a text in a JSON object."""
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _LONG = 1000
 """Digits that are no longer a number: Python itself refuses to read some thousands."""
@@ -135,6 +148,8 @@ class ListingRows:
     unit: Unit = "line"
     commas: bool = False
     """Whether numbers may have decimal commas."""
+    broken: dict[int, str] = field(default_factory=dict)
+    """Of `rows`, those that are not whole, by their numbers, and why: once they are read."""
 
 
 def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
@@ -150,10 +165,12 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
         for line, row in rows:
             if len(row) != len(names):
                 what = f"{len(row)} values, but the first line names {len(names)} columns"
-                raise fault(where, line, min(len(row), len(names)) + 1, "", what)
+                broken[line] = _at(line, min(len(row), len(names)) + 1, "", what)
+                row = [*row, *[""] * len(names)][: len(names)]
             yield line, row
 
-    return ListingRows(True, names, checked(), commas=between == ";")
+    broken = dict[int, str]()
+    return ListingRows(True, names, checked(), commas=between == ";", broken=broken)
 
 
 def unnamed_rows(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -185,7 +202,7 @@ def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[i
 
 def read_json_lines(file: BinaryIO, where: str) -> ListingRows:
     """One JSON object per line."""
-    return _by_name(_objects(enumerate(_lines(file, where), 1), where), where)
+    return _by_name(enumerate(_lines(file, where), 1), where)
 
 
 def read_json_list(file: BinaryIO, where: str) -> ListingRows:
@@ -204,54 +221,78 @@ def read_json_list(file: BinaryIO, where: str) -> ListingRows:
             yield line, text.decode()
             line, at = line + text.count(b"\n"), start + len(text)
 
-    return _by_name(_objects(numbered(), where), where)
+    return _by_name(numbered(), where)
 
 
-def _by_name(objects: Iterator[tuple[int, dict[str, Any]]], where: str) -> ListingRows:
-    """Rows of objects. The first one says which names there are."""
-    first = list(islice(objects, 1))
-    names = list(first[0][1]) if first else []
+def _by_name(texts: Iterable[tuple[int, str]], where: str) -> ListingRows:
+    """Rows of JSON objects. Most of the first ones say which names there are. Raises BadListingError where none of
+    these is an object."""
+    broken = dict[int, str]()
+    objects = _objects(texts, broken)
+    first = list(islice(objects, _FIRST))
+    sets = Counter(frozenset(row) for line, _, row in first if line not in broken)
+    if broken and not sets:
+        raise BadListingError(f"{where}: {next(iter(broken.values()))}")
+    most = sets.most_common(1)[0][0] if sets else None
+    names = next((list(row) for line, _, row in first if line not in broken and row.keys() == most), [])
 
     def checked() -> Iterator[tuple[int, list[Any]]]:
-        for line, row in chain(first, objects):
-            if row.keys() != set(names):
-                for name in names:
-                    if name not in row:
-                        what = "is missing, but the first line has it (null is an empty value)"
-                        raise fault(where, line, 0, name, what)
-                more = next(name for name in row if name not in names)
-                raise fault(where, line, 0, more, "is not in the first line: all lines need the same names")
-            yield line, [row[name] for name in names]
+        for line, text, row in chain(first, objects):
+            if line not in broken and row.keys() != set(names):
+                missing = [name for name in names if name not in row]
+                what = "is missing, but other lines have it (null is an empty value)"
+                if not missing:
+                    what = "is not in other lines: all lines need the same names"
+                name = next(iter(missing or [name for name in row if name not in names]))
+                broken[line] = _at(line, 0, name, what)
+            if line in broken:
+                row = row or _texts_in(text)
+            yield line, [row.get(name) for name in names] if line in broken else [row[name] for name in names]
 
-    return ListingRows(False, names, checked())
+    return ListingRows(False, names, checked(), broken=broken)
 
 
-def _objects(texts: Iterable[tuple[int, str]], where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(texts: Iterable[tuple[int, str]], broken: dict[int, str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Each line that is not empty: its number, its text, and the object. broken: gets those without an object."""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     for number, line in texts:
         if not line.strip():
             continue
         try:
-            yield number, decode(line)
+            row = decode(line)
         except (msgspec.DecodeError, RecursionError):
-            yield number, _object(line, where, number)
+            try:
+                row = _object(line, number)
+            except ValueError as error:
+                row, broken[number] = {}, str(error)
+        yield number, line, row
 
 
-def _object(line: str, where: str, number: int) -> dict[str, Any]:
-    """By Python's own parser, which knows NaN and says where an error is."""
+def _object(line: str, number: int) -> dict[str, Any]:
+    """By Python's own parser, which knows NaN and says where an error is. Raises ValueError."""
     try:
         row = json.loads(line, parse_float=_float)
     except json.JSONDecodeError as error:
-        raise fault(where, number, error.colno, "", f"is not JSON: {error.msg}") from error
+        raise ValueError(_at(number, error.colno, "", f"is not JSON: {error.msg}")) from error
     except (RecursionError, ValueError) as error:
         what = "is nested too deeply, or has a number of thousands of digits"
-        raise fault(where, number, 1, "", what) from error
+        raise ValueError(_at(number, 1, "", what)) from error
     if not isinstance(row, dict):
-        raise fault(where, number, 1, "", "is not a JSON object: {...}")
+        raise ValueError(_at(number, 1, "", "is not a JSON object: {...}"))
     for name, value in row.items():
         if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
-            raise fault(where, number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
+            raise ValueError(_at(number, 0, name, "half of a surrogate pair cannot be stored as UTF-8"))
     return row
+
+
+def _texts_in(line: str) -> dict[str, str]:
+    """The texts in what is no JSON object, by the names before them: the first of each."""
+    texts = dict[str, str]()
+    for pair in _TEXT.findall(line):
+        with suppress(msgspec.DecodeError):
+            name, text = map(_decode, pair)
+            texts.setdefault(name, text)
+    return texts
 
 
 def read_plain(file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
@@ -375,7 +416,7 @@ def of_cell(cell: str) -> Any:
         return None
     if text[0] == "[" and text[-1] == "]":
         return _list(text, cell)
-    if _FLOAT.fullmatch(text) and not _LEADING_ZERO.match(text):
+    if _FLOAT.fullmatch(text) and not LEADING_ZERO.match(text):
         return _float(text)
     return _BOOLS.get(text, cell)
 
@@ -427,11 +468,19 @@ class PathParser:
         self._paths: list[Texts] = []
         self._states: list[NDArray[np.int64]] = []
         self._missing: list[tuple[str, int]] = []
+        self._faults, self._rows = dict[int, str](), 0
 
     def add(self, values: Sequence[Any], lines: Rows) -> None:
-        found = [self.state(value, line) for value, line in zip(values, lines.tolist(), strict=True)]
+        if self.place.broken and (broken := [k for k, n in enumerate(lines.tolist()) if n in self.place.broken]):
+            values = [value if isinstance(value, str) or k not in broken else "" for k, value in enumerate(values)]
+            self._faults |= {self._rows + k: self.place.broken[int(lines[k])] for k in broken}
+        states = [
+            (NO_FILE, 0) if row in self._faults else self.state(value, line)
+            for row, (value, line) in enumerate(zip(values, lines.tolist(), strict=True), self._rows)
+        ]
+        self._rows += len(states)
         self._paths.append(texts_of(values))
-        self._states.append(np.array(found, np.int64).reshape(-1, 2))
+        self._states.append(np.array(states, np.int64).reshape(-1, 2))
 
     def check(self) -> None:
         """Raise BadListingError where files are missing."""
@@ -445,7 +494,7 @@ class PathParser:
     def files(self) -> Files:
         """All of them. Raises as `check`."""
         self.check()
-        return Files(self._root, joined(self._paths), np.concatenate(self._states))
+        return Files(self._root, joined(self._paths), np.concatenate(self._states), self._faults)
 
     def finish(self, word: PixelWord) -> tuple[FieldKind, Files]:
         """Masks or further images, and what they are, as the first one."""

@@ -183,9 +183,11 @@ class MetadataSource(ListingSource):
             known = {name: number for number, name in enumerate(self.info.classes)}
             of_table = np.array([*(known.get(name, -1) for name in names), -1], np.int64)[numbers]
             names, numbers = self.info.classes, np.where(label.values < 0, of_table, label.values)
-        labels = Labels(numbers, names)
+        labels = Labels(numbers, names, faults={} if label is None else label.faults)
         self.info = with_labels(self.info, labels)
-        columns = {LABEL: Numbers(labels.numbers)} | {k: one for k, one in self.rows.columns.items() if k != LABEL}
+        columns = {LABEL: Numbers(labels.numbers, labels.faults)} | {
+            k: one for k, one in self.rows.columns.items() if k != LABEL
+        }
         columns = {name: columns[name] for name in self.info.fields}
         self.rows, self.labels = replace(self.rows, columns=columns), labels.numbers
 

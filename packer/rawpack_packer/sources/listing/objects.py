@@ -103,8 +103,9 @@ def by_image(
     """The images in the order of their first rows; None where they are videos, or may have one row each. beside: the
     folder of the listing. Raises BadListingError."""
     lines, raw = rows.lines, rows.raw
-    image_of, firsts = images_of([raw[name] for name in found.images], len(lines))
-    if names_video(raw[found.images[0]].first()) or (not found.sure and len(firsts) == len(lines)):
+    images = images_of([raw[name] for name in found.images], lines)
+    image_of, firsts = images.of_rows, images.firsts
+    if names_video(raw[found.images[0]].first()) or not (found.sure or images.repeat):
         return None
     boxes, form, there, shown, wrong = _boxes(raw, found)
     faults = {int(image_of[row]): what for row, what in sorted(wrong.items(), reverse=True)}
@@ -123,33 +124,58 @@ def by_image(
             continue
         if name == found.label:
             labels, files = _labels(column.pick(there), classes, beside)
+            faults |= {int(image_of_box[row]): what for row, what in labels.faults.items()}
         elif isinstance(kind, str) or (kind is not None and (kind.is_pixels or kind.dtype == "str")):
             kept[name] = column.pick(firsts)
         elif kind is not None or (isinstance(column.first(), int | float) and name.lower() not in _OF_IMAGE):
-            others[name] = _numbers(column.pick(there), kind)[order]
+            numbers = _numbers(column.pick(there), kind)
+            others[name] = numbers.values[order]
+            faults |= {int(image_of_box[row]): what for row, what in numbers.faults.items()}
         elif are_alike(column, image_of, firsts):
             kept[name] = column.pick(firsts)
         else:
             left_out.append(name)
-    labels = labels and replace(labels, numbers=labels.numbers[order])
+    labels = labels and replace(labels, numbers=labels.numbers[order], faults={})
     objects = Objects(boxes[order], form, ends, labels, others, shown=shown, faults=faults)
-    return ListedRows(lines[firsts], kept, objects, of_objects(left_out), files)
+    return ListedRows(images.lines, kept, objects, of_objects(left_out), files)
 
 
-def images_of(names: Sequence[RawColumn], rows: int) -> tuple[Rows, Rows]:
-    """(n,): the number of each row's image; (m,): the first row of each image. names: columns that name them. Raises
-    BadListingError for a value that names none."""
+@dataclass(frozen=True, eq=False)
+class RowImages:
+    """The images of rows."""
+
+    of_rows: Rows
+    """(n,): the number of each row's image."""
+    firsts: Rows
+    """(m,): the first row of each image that is whole, if any is."""
+    lines: Rows
+    """(m,): that of the first row, or a broken line of the image."""
+    repeat: bool
+    """Whether several whole rows are of one image."""
+
+
+def images_of(names: Sequence[RawColumn], lines: Rows) -> RowImages:
+    """names: columns that name images. lines: of all rows. Raises BadListingError for a value that names none."""
     for column in names:
         for first, block in column.numbered():
             if {dict, list} & {*map(type, block)}:
                 row = next(i for i, value in enumerate(block) if isinstance(value, dict | list))
                 raise column.fault(first + row, f"{shown(block[row])} is not a path: give the path of a file")
-    numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(rows, np.int64), list[int]()
-    for row, one in enumerate(zip(*map(chain.from_iterable, names), strict=True)):
-        image_of[row] = number = numbers.setdefault(one, len(numbers))
+    numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(len(lines), np.int64), list[int]()
+    broken = np.isin(lines, [*names[0].place.broken])
+    rows: Iterable[tuple[int, Any]] = enumerate(zip(*map(chain.from_iterable, names), strict=True))
+    if broken.any():
+        rows = sorted(rows, key=lambda pair: bool(broken[pair[0]]))
+    for row, values in rows:
+        image_of[row] = number = numbers.setdefault(values, len(numbers))
         if number == len(firsts):
             firsts.append(row)
-    return image_of, np.array(firsts)
+    order = np.argsort(firsts)
+    image_of, first_rows = np.argsort(order)[image_of], np.array(firsts)[order]
+    of_images = lines[first_rows]
+    of_images[image_of[broken]] = lines[broken]
+    whole = image_of[~broken]
+    return RowImages(image_of, first_rows, of_images, len(np.unique(whole)) < len(whole))
 
 
 def _boxes(
@@ -191,10 +217,10 @@ def _are_shares(sides: NDArray[np.float64], inside: NDArray[np.bool_]) -> bool:
     return bool(2 * inside.sum() > len(sides) and (not whole.all() or (inside.all() and (sides >= 0).all())))
 
 
-def _numbers(column: RawColumn, kind: FieldKind | None) -> NDArray[Any]:
+def _numbers(column: RawColumn, kind: FieldKind | None) -> Numbers:
     values = column.converted(kind)[1]
     assert isinstance(values, Numbers)  # there is one in each row
-    return values.values
+    return values
 
 
 def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels, list[Path]]:
@@ -226,9 +252,10 @@ def _may_be_class(value: Any) -> bool:
 
 
 def are_alike(column: RawColumn, image_of: Rows, firsts: Rows) -> bool:
-    """Whether all rows of each image have the same value."""
-    values = [*chain.from_iterable(column)]
-    return all(values[first] == value for first, value in zip(firsts[image_of].tolist(), values, strict=True))
+    """Whether all rows of each image that are not broken have the same value."""
+    values, broken = [*chain.from_iterable(column)], column.place.broken
+    rows = zip(firsts[image_of].tolist(), values, column.lines.tolist(), strict=True)
+    return all(values[first] == value or line in broken for first, value, line in rows)
 
 
 def image_path(found: BoxColumns, raw: Mapping[str, RawColumn], root: str) -> str:

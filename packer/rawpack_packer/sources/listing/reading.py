@@ -4,6 +4,7 @@ are packed already."""
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -148,6 +149,8 @@ class ListingSource(TableSource):
         """Of lines, (n,): that of each row; 0 where there are none."""
         self.of_videos = names_video(self.images.paths.value(0)) if videos is None else videos
         """Whether the paths are those of videos."""
+        if self.of_videos and paths.place.broken:
+            raise BadListingError(f"{listing.where}: {next(iter(paths.place.broken.values()))}")
         chosen, declared = listing.choice[1], listing.wanted.declared
         timed = [name for name in TIMES if self.of_videos and name in chosen.fields and name not in declared]
         keys, self.times = _keys(listing, self.images.paths, paths.place, timed)
@@ -239,8 +242,16 @@ def _rows_of_all(
     """The rows of several listings with the same columns, counted over all of them. first: the first file, open."""
     head = rows_of(files[0].suffix.lower(), first, plain(os.fsencode(files[0])), root, declared)
 
-    def rows() -> Iterator[Sequence[Any]]:
-        yield from (row for _, row in head.rows)
+    numbers, broken = iter(range(sys.maxsize)), dict[int, str]()
+
+    def numbered(part: ListingRows, order: Sequence[int], file: Path) -> Iterator[tuple[int, Sequence[Any]]]:
+        for number, (line, row) in zip(numbers, part.rows, strict=False):
+            if line in part.broken:
+                broken[number] = f"{plain(os.fsencode(file.name))}, {part.broken[line]}"
+            yield number, [row[k] for k in order]
+
+    def rows() -> Iterator[tuple[int, Sequence[Any]]]:
+        yield from numbered(head, range(len(head.names)), files[0])
         for file in files[1:]:
             shown = plain(os.fsencode(file))
             with file.open("rb") as opened:
@@ -251,9 +262,9 @@ def _rows_of_all(
                         f"them: name one of the files of {where}"
                     )
                 order = [part.names.index(name) for name in head.names]
-                yield from ([row[k] for k in order] for _, row in part.rows)
+                yield from numbered(part, order, file)
 
-    return replace(head, rows=enumerate(rows()), unit="row")
+    return replace(head, rows=rows(), unit="row", broken=broken)
 
 
 def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _ReadListing:
@@ -269,7 +280,7 @@ def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, cl
         boxes = None if key else box_columns(rows.names, said.image or path_column(rows.names), said.label, declared)
         if not boxes:  # what is wrong with names is said before values are read
             _chosen(rows.names, wanted, path, where)
-        found = read_columns(rows, where)
+        found = read_columns(rows, where, rejecting=True)
         states = [state_of_open(opened, words), *(state_of(one, words) for one in file.others)]
     if not len(found.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
@@ -295,6 +306,7 @@ def _keys(listing: _ReadListing, paths: Texts, place: CellPosition, timed: Seque
     chosen, raw = listing.choice[1], listing.rows.raw
     key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
     keys, times = paths if key is None else key.keys(), Times()
+    keys = _with_numbers(keys, listing.rows.lines, place)
     if timed:
         starts, ends = (raw[name].times() if name in timed else [None] * len(keys) for name in TIMES)
         times = [*zip(starts, ends, strict=True)]
@@ -303,6 +315,19 @@ def _keys(listing: _ReadListing, paths: Texts, place: CellPosition, timed: Seque
     cure = f"take them from another column, {opt.key_column('COLUMN')}"
     _check_unique(keys, listing.rows.lines, place if key is None else key.place, cure)
     return keys, times
+
+
+def _with_numbers(keys: Texts, lines: Rows, place: CellPosition) -> Texts:
+    """Keys where each broken line without one of its own has its number."""
+    broken = np.flatnonzero(np.isin(lines, [*place.broken])).tolist()
+    if not broken:
+        return keys
+    texts = [keys.value(i) for i in range(len(keys))]
+    taken = {text for text, line in zip(texts, lines.tolist(), strict=True) if line not in place.broken}
+    for i in broken:
+        texts[i] = place.at(int(lines[i])) if not texts[i] or texts[i] in taken else texts[i]
+        taken.add(texts[i])
+    return texts_of(texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,6 +452,9 @@ def read_keyed(
     kinds, columns, labels = _converted(raw, chosen.label, chosen.fields, wanted, None, "")
     of_label = raw.get(chosen.label or LABEL)
     values = chain.from_iterable(of_label or ()) if LABEL in kinds else ()
+    for faults in (getattr(column, "faults", {}) for column in columns.values()):
+        for what in faults.values():
+            raise BadListingError(f"{where}: {what}")
     unlabelled = [of_label is not None and of_label.place.empty(value) for value in values] or [False] * len(lines)
     return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
 
@@ -536,6 +564,9 @@ def _made_paths(template: PathTemplate, raw: Mapping[str, RawColumn]) -> Iterato
             except ValueError as error:
                 first = columns[0]
                 line = int(first.lines[row + len(paths)])
+                if line in first.place.broken:
+                    paths.append("")
+                    continue
                 raise fault(first.place.where, first.place.at(line), 0, "", f"{opt.path_column}: {error}") from error
         yield row, paths
         row += len(paths)
@@ -584,8 +615,7 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     names = {*classes, *numbered_classes(classes)[0]}
     folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
     found = [next((one for one in some if one in names), "") for some in folders]
-    if "" in found:
-        row = found.index("")
+    for row in [k for k, name in enumerate(found) if not name and int(lines[k]) not in place.broken][:1]:
         what = f"{opt.classes} names those of a column 'label', boxes that have classes, or folders"
         raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
     return number_labels(found, classes, where=place.where)

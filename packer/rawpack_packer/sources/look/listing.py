@@ -118,11 +118,11 @@ class Listing:
 
     @cached_property
     def first(self) -> Listing:
-        """The first file that a pattern names; where it names none, the path itself, whose opener says so."""
+        """The first file of a pattern that is there; without one, the path itself, whose opener says so."""
         from rawpack_packer.sources.table.named_files import expanded
 
         with suppress(UsageError):
-            return Listing(expanded(self._text, whole=False)[0])
+            return Listing(next(filter(os.path.lexists, expanded(self._text, whole=False)), self._text))
         return self
 
     def check_ends(self) -> None:

@@ -90,7 +90,7 @@ def table_of(
     """
     if labels is not None:
         info = with_labels(info, labels)
-        columns = {**columns, LABEL: Numbers(labels.numbers)}
+        columns = {**columns, LABEL: Numbers(labels.numbers, labels.faults)}
         columns = {name: columns[name] for name in info.fields}
     elif of_boxes is not None:
         names, empty = of_boxes.names, of_boxes.empty

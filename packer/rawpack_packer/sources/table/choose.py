@@ -41,6 +41,8 @@ class Labels:
     """See `SourceInfo.doubts`."""
     notes: tuple[str, ...] = ()
     """What the summary says of their names."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """Samples that are rejected, which are -1 here: number -> what is wrong, and where."""
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -50,7 +52,7 @@ class Labels:
     @property
     def counts(self) -> dict[str, int]:
         """Entries of `SourceInfo.counts`."""
-        return {UNLABELLED: int((self.numbers == -1).sum()), EMPTY: len(self.empty)}
+        return {UNLABELLED: int((self.numbers == -1).sum()) - len(self.faults), EMPTY: len(self.empty)}
 
 
 def as_class(text: str) -> str:

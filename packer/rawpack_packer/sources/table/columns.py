@@ -91,12 +91,15 @@ class Numbers:
     """Numbers, or arrays of one shape: (n, *shape)."""
 
     values: NDArray[Any]
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """See `RaggedColumn`."""
 
     def value(self, i: int, /) -> NDArray[Any]:
+        _check(self.faults, i)
         return np.array(self.values[i])
 
     def pick(self, rows: Rows, /) -> Numbers:
-        return Numbers(self.values[rows])
+        return Numbers(self.values[rows], _picked(self.faults, rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,8 +180,7 @@ class RaggedColumn:
     """Samples that are rejected: number -> what is wrong, and where."""
 
     def value(self, i: int, /) -> NDArray[Any] | Boxes:
-        if i in self.faults:
-            raise DecodeError("bad_field", self.faults[i])
+        _check(self.faults, i)
         rows = np.array(self.values[int(self.ends[i]) : int(self.ends[i + 1])])
         if self.boxes is None:
             return rows
@@ -209,8 +211,11 @@ class Files:
     paths: Texts
     states: Rows
     """(n, 2): size in bytes and mtime in ns; `NO_FILE` in place of a size where there is none, of any extension."""
+    faults: Mapping[int, str] = field(default_factory=dict)
+    """See `RaggedColumn`."""
 
     def value(self, i: int, /) -> bytes:
+        _check(self.faults, i)
         size, mtime = self.states[i].tolist()
         if size == NO_FILE:
             where = f"{self.paths.value(i)}.* in {os.path.basename(self.root)}"  # noqa: PTH119
@@ -221,8 +226,8 @@ class Files:
         """The path by which file i is read."""
         return os.path.join(self.root, self.paths.value(i))  # noqa: PTH118 - faster, and called for each image
 
-    def image_file(self, i: int, /) -> tuple[str, int, int]:
-        return self.path(i), 0, int(self.states[i, 0])
+    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
+        return None if i in self.faults else (self.path(i), 0, int(self.states[i, 0]))
 
     def listed(self, i: int) -> str:
         """The path of file i, below the root."""
@@ -233,7 +238,7 @@ class Files:
         return self.states, self.states[:0]
 
     def pick(self, rows: Rows, /) -> Files:
-        return Files(self.root, self.paths.pick(rows), self.states[rows])
+        return Files(self.root, self.paths.pick(rows), self.states[rows], _picked(self.faults, rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -311,6 +316,12 @@ def column_of_values(values: Any) -> Column | None:
 def joined(blocks: Sequence[Texts]) -> Texts:
     """Blocks of texts, one after another."""
     return Texts(b"".join(block.data for block in blocks), ends_of(np.concatenate([np.diff(b.ends) for b in blocks])))
+
+
+def _check(faults: Mapping[int, str], i: int) -> None:
+    """Raise DecodeError where sample i has a fault."""
+    if i in faults:
+        raise DecodeError("bad_field", faults[i])
 
 
 def _picked(faults: Mapping[int, T], rows: Rows) -> dict[int, T]:

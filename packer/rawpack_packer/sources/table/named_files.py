@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -194,14 +194,31 @@ def is_pattern(path: str) -> bool:
 
 def named_files(path: str | os.PathLike[str], spool: Spool | None = None) -> NamedFiles:
     """The archive files that a user named. spool: for those behind URLs. Raises UsageError where one is missing, no
-    file, or named twice."""
+    file, or named twice; AnnotatedError where a range names others that are there."""
     names = expanded(os.fspath(path), spool)
     for name, again in itertools.pairwise(sorted(name if is_url(name) else os.path.abspath(name) for name in names)):  # noqa: PTH100
         if name == again:
             raise UsageError(f"{source_name(path)} names {plain(shown(name))} twice")
     if len({is_url(name) for name in names}) > 1:
         raise UsageError(f"{source_name(path)} names files and URLs: pack them separately")
-    return files_at(names, spool)
+    try:
+        return files_at(names, spool)
+    except MissingFilesError as error:
+        if len(error.lost) == len(names) or not _RANGE.search(os.fspath(path)):
+            raise
+        there = (_in_runs(one, error.lost) for one in os.fspath(path).split("::"))
+        raise _incomplete(source_name(path), error.lost, [*itertools.chain.from_iterable(there)]) from None
+
+
+def _in_runs(pattern: str, lost: Container[str]) -> Iterator[str]:
+    """The files of a pattern that are there, in ranges where it has one. lost: those that are not."""
+    begin, *_, end = _RANGE.split(pattern)
+    for is_lost, run in groupby(expanded(pattern, whole=False), lost.__contains__):
+        first, *more = run
+        if more and _RANGE.sub("", pattern, 1) == begin + end:
+            first, last = (name[len(begin) : len(name) - len(end)] for name in (first, more[-1]))
+            first, more = f"{begin}{{{first}..{last}}}{end}", []
+        yield from () if is_lost else (first, *more)
 
 
 def files_of(path: str | os.PathLike[str], ends: tuple[str, ...], spool: Spool | None = None) -> NamedFiles:
@@ -267,15 +284,20 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
         for run in ([numbers[n] for _, n in pairs] for _, pairs in runs if alike):
             there.append(f"{begin}{run[0] if len(run) == 1 else f'{{{run[0]}..{run[-1]}}}'}{end}")
     if lost:
-        from rawpack_packer.sources.beside import command
-        from rawpack_packer.sources.beside.annotated import AnnotatedError
-
         others = [name for name in names if not any(name.startswith(begin) for begin, *_ in sets)]
-        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
-        raise AnnotatedError(
-            f"{where} has no {plain(shown(lost[0].rpartition('/')[2]))}{more}, which the names of the other files "
-            f"count: copy what is missing too; {command('::'.join(map(shown, [*there, *others])))} packs what is there"
-        )
+        raise _incomplete(where, lost, [*there, *others])
+
+
+def _incomplete(where: str, lost: Sequence[str], there: Sequence[str]) -> UsageError:
+    """The error where some of the files that are counted are missing. there: the others, or ranges of them."""
+    from rawpack_packer.sources.beside import command
+    from rawpack_packer.sources.beside.annotated import AnnotatedError
+
+    more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+    return AnnotatedError(
+        f"{where} has no {plain(shown(lost[0].rpartition('/')[2]))}{more}, which the names of the other files "
+        f"count: copy what is missing too; {command('::'.join(map(shown, there)))} packs what is there"
+    )
 
 
 def _sets_with_gaps(names: Sequence[str]) -> dict[tuple[str, str, int, str], dict[int, str]]:
@@ -290,6 +312,15 @@ def _sets_with_gaps(names: Sequence[str]) -> dict[tuple[str, str, int, str], dic
         if least < 2 and len({*map(len, numbers.values())}) == 1 and greatest - least < 2 * len(numbers) - 1:
             whole[begin, end, greatest + 1 - least, ""] = numbers
     return whole
+
+
+class MissingFilesError(UsageError):
+    """Files are not there."""
+
+    def __init__(self, names: Sequence[str], cure: str, lost: Sequence[str]) -> None:
+        """names: of which one is needed, printable. cure: what to do. lost: all that are missing."""
+        super().__init__(f"there is no file {' or '.join(names)}{cure}")
+        self.lost = lost
 
 
 def files_at(names: Sequence[str], spool: Spool | None = None, cure: str = "") -> NamedFiles:
@@ -307,7 +338,13 @@ def first_at(
         return _remote_files(choices, spool, cure)
     paths = [[os.path.abspath(name) for name in names] for names in choices]  # noqa: PTH100 - keeps what pathlib would not
     which = tuple(next((k for k, one in enumerate(names) if os.path.isfile(one)), 0) for names in paths)  # noqa: PTH113
-    states = [_state(names[k], names, cure) for k, names in zip(which, paths, strict=True)]
+    lost = [k for k, names in enumerate(paths) if not any(map(os.path.lexists, names))]
+    if lost:
+        names = paths[lost[0]]
+        todo = f": {cure}" if cure else near_path(names[0]) or ": check the path of the source"
+        shown_names = [plain(os.fsencode(one)) for one in names]
+        raise MissingFilesError(shown_names, todo, [choices[k][0] for k in lost])
+    states = [_state(names[k]) for k, names in zip(which, paths, strict=True)]
     found = tuple(names[k] for k, names in zip(which, paths, strict=True))
     folder = None if spool is None else spool.folder
     return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
@@ -359,16 +396,19 @@ def _remote_files(
         refuse_url(choices[0][0])
     assert spool is not None
 
-    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive]:
+    def found(urls: Sequence[str]) -> tuple[int, RemoteArchive] | None:
         for k, url in enumerate(urls):
             with suppress(FileNotFoundError):
                 return k, spool.find(url)
-        _check_bucket(urls[0], spool)
-        names = " or ".join(plain(shown(url)) for url in urls)
-        raise UsageError(f"there is no file {names}: {cure or 'check the URL of the source'}")
+        return None
 
     with spool.followed(), ThreadPoolExecutor(_ASKED) as threads:
-        which, remotes = zip(*threads.map(found, choices), strict=True)
+        every = [*threads.map(found, choices)]
+    if lost := [urls for urls, one in zip(choices, every, strict=True) if one is None]:
+        _check_bucket(lost[0][0], spool)
+        names = [plain(shown(url)) for url in lost[0]]
+        raise MissingFilesError(names, f": {cure or 'check the URL of the source'}", [urls[0] for urls in lost])
+    which, remotes = zip(*filter(None, every), strict=True)
     paths = tuple(str(spool.path(one)) for one in remotes)
     states = np.array([one.state for one in remotes], np.int64)
     return NamedFiles(paths, states, (), remotes, spool, spool.folder), which
@@ -446,14 +486,11 @@ def _ranges(name: str) -> Iterator[str]:
         yield "".join(itertools.chain.from_iterable(itertools.zip_longest(pieces[::3], texts, fillvalue="")))
 
 
-def _state(path: str, names: Sequence[str], cure: str) -> tuple[int, int]:
-    """Size and mtime of a file. names: of those of which one is needed."""
+def _state(path: str) -> tuple[int, int]:
+    """Size and mtime of a file."""
     shown = plain(os.fsencode(path))
     try:
         found = os.stat(path)  # noqa: PTH116 - for each of many
-    except FileNotFoundError:
-        todo = f": {cure}" if cure else near_path(path) or ": check the path of the source"
-        raise UsageError(f"there is no file {' or '.join(plain(os.fsencode(one)) for one in names)}{todo}") from None
     except (OSError, ValueError) as error:
         reason = reason_of(error) if isinstance(error, OSError) else str(error)
         raise UsageError(f"{shown} cannot be read: {reason}; check path and permissions") from error

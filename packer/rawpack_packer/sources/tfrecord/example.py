@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.images import sniff
 from rawpack_packer.sources.archives.opened import OpenArchive, Pass
 from rawpack_packer.sources.table.named_files import NamedFiles
-from rawpack_packer.sources.tfrecord import NOT_READ
 
 _HEAD, _SUM = struct.Struct("<QI"), struct.Struct("<I")
 IMAGE, BYTES, FLOATS, INTS = 1, 10, 18, 26
@@ -231,8 +229,6 @@ def records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, Exampl
         if not is_cut and masked_crc(head[:8]) != said:
             if at:
                 raise UsageError(f"{where} is damaged at byte {at:,}: no record begins there; {_COPY}")
-            if head[0] & 15 == zlib.DEFLATED and int.from_bytes(head[:2]) % 31 == 0:
-                raise UsageError(f"{where} is compressed by ZLIB, and rawpack reads gzip: see {NOT_READ}")
             raise UsageError(f"{where} is no TFRecord file: it does not begin with a length and its checksum")
         size = _HEAD.size + length + _SUM.size
         if is_cut or at + size > archive.size or (archive.reader and len(archive.read(at + size - 1, 1)) < 1):
