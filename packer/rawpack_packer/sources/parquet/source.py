@@ -304,7 +304,7 @@ class _Scan:
         table = open_table(str(path))
         rows = table.ends[-1] if len(table.ends) else 0
         try:
-            self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
+            self._choose(table, features_beside(path) or features_in(table.schema, where), where)
         except UsageError:
             if rows:
                 raise
@@ -336,9 +336,9 @@ class _Scan:
             return None
         return unique_keys([value or "" for value in values], root, named, self.notes, called)
 
-    def _choose(self, schema: pa.Schema, features: Features, where: str) -> None:
+    def _choose(self, table: Table, features: Features, where: str) -> None:
         """Choose the columns of the first file, which all others must have. Raises UsageError."""
-        is_first = not hasattr(self, "columns")
+        is_first, schema = not hasattr(self, "columns"), table.schema
         if is_first:
             said = exported((schema.metadata or {}).get(OF_TABLES), where)
             names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
@@ -347,7 +347,7 @@ class _Scan:
             self.apart = said.apart
             if self.classes is None and BOXES in said.kinds:
                 self.classes = said.classes
-        infos = column_infos(schema, features, self.wanted.declared, where)
+        infos = column_infos(schema, features, self.wanted.declared, where, table if is_first else None)
         chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]

@@ -7,6 +7,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -79,9 +80,10 @@ def habits() -> Habits:
 
 
 def column_infos(
-    schema: pa.Schema, features: Features, declared: Mapping[str, DeclaredKind], where: str
+    schema: pa.Schema, features: Features, declared: Mapping[str, DeclaredKind], where: str, table: Table | None = None
 ) -> list[ColumnInfo]:
-    """The columns of a table. declared: see `ColumnChoice`. Raises UsageError where names of classes are none."""
+    """The columns of a table. declared: see `ColumnChoice`. table: of which values may be read. Raises UsageError where
+    names of classes are none."""
     says_images = any(_of(one) == "Image" for one in features.values())
     found, objects = [], objects_column(schema)
     for name in schema.names:
@@ -98,10 +100,16 @@ def column_infos(
                 is_whole=pa.types.is_integer(type_),
                 is_key=is_text(type_),
                 says_image=says_images and _of(feature) == "Image",
+                first=tuple if table is None else partial(_first_values, table, name),
                 classes=_class_names(feature, name, where) if is_classes else None,
             )
         )
     return found
+
+
+def _first_values(table: Table, name: str) -> list[Any]:
+    batch = next(table.scan([(name, None)]), None)
+    return [] if batch is None else [python_value(batch.column(0), i, name) for i in range(batch.num_rows)]
 
 
 OBJECTS = FieldKind("float32", (None, 5), boxes="xywh")
