@@ -154,6 +154,28 @@ def test_a_split_next_to_one_of_other_classes(tmp_path: Path) -> None:
     assert [one.manifest.classes for one in packed.values()] == [("oak", "yew")] * 2
 
 
+@pytest.mark.parametrize(("made", "divides"), [(_zip, False), (_listing, False), (_parquet, True)])
+def test_a_split_in_a_file_next_to_one_of_other_classes(made: Made, divides: bool, tmp_path: Path) -> None:
+    """Whatever holds the splits; the command that is printed gives both the same classes."""
+    (tmp_path / "both").mkdir()
+    for classes, split in ((["fir", "oak", "yew"], "train"), (["oak", "yew"], "valid")):
+        (tmp_path / split).mkdir()
+        source = made(tmp_path / split, classes)
+        for file in (tmp_path / split).iterdir():
+            file.rename(tmp_path / "both" / (f"{split}{source.suffix}" if file.name == source.name else file.name))
+    path = tmp_path / "both" / f"valid{source.suffix}"
+    names = tmp_path / "names.txt"
+    names.write_text("fir\noak\nyew\n")
+    line = f"train{source.suffix} next to {path.name} has other classes"
+    assert _classes(settled(path, tmp_path, line, classes=names)) == ["oak", "yew"]
+    (doubt,) = open_source(path).info.doubts
+    assert ("--splits" in doubt) == divides
+    for command in re.findall("`rawpack (.*?) DST`", doubt):
+        ran = run_here(*shlex.split(command), tmp_path / "sets", "--size", 8, "--workers", 0, "--strict")
+        assert ran.code == 0, ran.err
+        assert rawpack.Reader(tmp_path / "sets", split="valid").classes == ("fir", "oak", "yew")
+
+
 def test_splits_whose_class_folders_differ_in_depth(tmp_path: Path) -> None:
     _folder(tmp_path, ["train/x/oak", "train/x/yew", "val/oak", "val/yew"])
     with pytest.raises(UsageError, match="differ in depth"):

@@ -28,6 +28,9 @@ _MOST_LISTED = 100_000
 _MOST_SPLITS = 16
 _LONGEST = 30
 """Characters of a split's name."""
+_OPENED = ("listing", "parquet")
+"""Kinds whose classes are known without their images; of archives, so are those of zip, which lists its members at its
+end: a tar, and shards of other kinds, would be read through."""
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -122,30 +125,29 @@ def _doubts_of_names(names: Sequence[str]) -> list[str]:
 
 def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
     """What to say where a split is packed alone, and one next to it has other classes. sibling_classes: gives those at
-    the path of a list of images; None where there are none."""
-    classes, where = source.info.classes, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
-    is_list = source.info.kind == "listing" and where.is_file()
-    if classes is None or is_url(path) or source.info.doubts or not is_split(where.stem if is_list else where.name):
+    a path, of which no image is read; None where there are none."""
+    info, where = source.info, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
+    suffix = where.suffix if where.is_file() else ""
+    own, by_opening = where.name.removesuffix(suffix), info.kind in _OPENED or suffix == ".zip"
+    if info.classes is None or is_url(path) or info.doubts or not is_split(own):
         return []
-    if not is_list and source.info.kind not in ("folder", "video"):
+    if not by_opening and (suffix or info.kind not in ("folder", "video")):
         return []
     for name, is_dir in [*Listing(where.parent).names.items()][:_MOST_LISTED]:
-        stem, suffix = os.path.splitext(name) if is_list else (name, "")  # noqa: PTH122
-        if is_dir == is_list or not is_split(stem) or same_split(stem, where.stem if is_list else where.name):
+        stem = name.removesuffix(suffix)
+        if is_dir == bool(suffix) or not name.endswith(suffix) or not is_split(stem) or same_split(stem, own):
             continue
-        if is_list:
-            if suffix != where.suffix:
-                continue
+        if by_opening:
             try:
                 others = sibling_classes(where.parent / name)
             except RawpackError:
                 continue
         else:
             others = [folder for folder, below in (Listing(where.parent) / name).names.items() if below]
-        if others and set(map(composed, others)) != set(map(composed, classes)):
+        if others and set(map(composed, others)) != set(map(composed, info.classes)):
             cure = f"{opt.classes} names all classes, in the order of their numbers"
-            if not is_list:
-                splits = sorted([name, where.name], key=split_order)
+            if not suffix or info.kind == "parquet":
+                splits = sorted([stem, own], key=split_order)
                 command = shlex.join(["rawpack", "pack", "--splits", ",".join(splits), str(Path(path).parent), "DST"])
                 cure = f"`{plain(command)}` gives both the same numbers, or {cure}"
             return [f"{plain(name)} next to {plain(where.name)} has other classes, so that labels differ: {cure}"]
