@@ -37,16 +37,26 @@ _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 class SplitColumnError(UsageError):
     """The values of a column are names of splits, and nobody says whether it divides the source."""
 
-    def __init__(self, where: str, path: str | None, column: str, splits: Sequence[str], destination: str = "DST"):
-        """path: as the user wrote it; None where there is none."""
-        self._told = where, path, column, splits
-        shown = plain(column)
-        command = shlex.join(["rawpack", "pack", "--split-by", column, path or "SRC", destination])
-        divide = f"pack_splits(..., split_by={shown!r})"
+    def __init__(
+        self,
+        where: str,
+        path: str | None,
+        column: str,
+        splits: Sequence[str],
+        words: Sequence[str] = (),
+        destination: str = "DST",
+    ) -> None:
+        """where: the table, printable. path: of the source, as the user wrote it; None where there is none. splits: ""
+        stands for samples in none. words: of the command, besides, where the table is a file of labels."""
+        self._told = where, path, column, splits, words
+        shown, rule = plain(column), split_rule(column, splits)
+        command = shlex.join(["rawpack", "pack", *words, "--split-by", rule, path or "SRC", destination])
+        divide = f"pack_splits(..., split_by={plain(rule)!r})"
         cure = f"`{plain(command)}` packs each into a store of its own (in Python: {divide})" if path else divide
+        keeps = f"{opt.fields(f'{shown}:str')} keeps it as a field of one store"
         super().__init__(
-            f"column {shown} of {where} has the splits {listed(splits, _SHOWN)}: {cure}; "
-            f"{opt.fields(f'{shown}:str')} keeps it as a field of one store"
+            f"column {shown} of {where} has the splits {listed([name for name in splits if name], _SHOWN)}: {cure}; "
+            + ("without the column, all are one store" if words else keeps)
         )
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> SplitColumnError:
@@ -58,21 +68,27 @@ def refuse_split_column(source: Source, path: str | None, options: Mapping[str, 
     """Raise SplitColumnError where there is a `split_column`. path: of the source, as the user wrote it; None for a
     dataset."""
     if (column := split_column(source, options)) is not None:
-        raise SplitColumnError(source.info.root, path, *column)
+        words, where = list[str](), source.info.root
+        if column[0] in getattr(source, "apart", ()):
+            where = plain(os.fspath(options["labels_file"]))
+            for name in ("labels_file", "label_column"):
+                words += [f"--{name.replace('_', '-')}", os.fspath(options[name])] if name in options else []
+        raise SplitColumnError(where, path, *column, words)
 
 
 def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """The column of texts that are all names of splits, and these; None where there is none, and where the user names
-    the column. options: of the source."""
+    """The column of texts that are all names of splits, and these, with "" last where some are empty; None where there
+    is none, and where the user names the column. options: of the source."""
     if source.info.kind == "store" or not len(source):
         return None
     named = {*_named(options.get("fields")), *_named(options.get("columns"))}
-    for name, kind in source.info.fields.items():
-        if kind.dtype != "str" or kind.shape or name in named:
+    texts = [name for name, kind in source.info.fields.items() if kind.dtype == "str" and not kind.shape]
+    for name in [*texts, *getattr(source, "apart", ())]:
+        if name in named:
             continue
         first = getattr(source.part(0, 1), "columns", {}).get(name)
         try:
-            if first is not None and not _names_split(str(first.value(0))):
+            if first is not None and (value := str(first.value(0))) and not _names_split(value):
                 continue
             column = column_of(source, name)
         except DecodeError:
@@ -82,13 +98,22 @@ def split_column(source: Source, options: Mapping[str, Any]) -> tuple[str, list[
         splits = dict[str, None]()
         for i in range(len(column)):
             value = column.value(i)
-            if value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
+            if value and value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
                 break
             splits[value] = None
         else:
-            if len(splits) > 1:
-                return name, sorted(splits, key=split_order)
+            if len([*filter(None, splits)]) > 1:
+                return name, sorted(splits, key=lambda value: (not value, split_order(value)))
     return None
+
+
+def split_rule(column: str, values: Sequence[str]) -> str:
+    """What `--split-by` takes to divide by these values: the column alone, unless "" is among them, which becomes a
+    split of its own, and the others can be written so."""
+    names = [*filter(None, values)]
+    if len(names) == len(values) or len(names) > _MOST_SPLITS or any(re.search("[,:+=]", name) for name in names):
+        return column
+    return f"{column}={','.join(f'{name}:{name}' for name in names)},other:"
 
 
 def _names_split(value: str) -> bool:

@@ -27,11 +27,11 @@ from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, FolderPart, missing
 from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, UNSAID, ClassFolders, FolderScan, Wanted
-from rawpack_packer.sources.labels_file import read_labels
+from rawpack_packer.sources.labels_file import GivenLabels, read_labels
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
 from rawpack_packer.sources.table.choose import LABEL, Classes, Labels, classes_from_0, named_file
-from rawpack_packer.sources.table.columns import Files, Numbers
+from rawpack_packer.sources.table.columns import Column, Files, Numbers
 from rawpack_packer.sources.table.source import NO_STATES, with_labels
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, plain
@@ -94,6 +94,7 @@ class FolderSource(BaseSource):
 
     _all: FolderPart
     _more: NDArray[np.int64] = NO_STATES
+    _given: GivenLabels | None = None
 
     def __init__(
         self,
@@ -162,6 +163,7 @@ class FolderSource(BaseSource):
                 f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
                 "unless it names the images"
             )
+        self._given = given
         labels, read = given.labels, np.delete(np.arange(len(self)), self.unread())
         self._more = np.concatenate([self._more, [[len(self), zlib.crc32(labels.numbers.tobytes())]]])
         self._all = replace(self._all, labels=None, further={LABEL: Numbers(labels.numbers), **self._all.further})
@@ -184,6 +186,14 @@ class FolderSource(BaseSource):
     def labels(self) -> NDArray[np.int64] | None:
         given = self._all.further.get(LABEL)
         return given.values if isinstance(given, Numbers) else self._all.file_labels()
+
+    @property
+    def apart(self) -> Sequence[str]:
+        """Columns of the file of labels that are not packed."""
+        return () if self._given is None else [*self._given.columns]
+
+    def column(self, name: str, /) -> Column | None:
+        return None if self._given is None else self._given.column(name)
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         return self._all.pick(rows)
