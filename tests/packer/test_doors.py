@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,50 @@ def _hdf5(root: Path, columns: Columns) -> Source:
     return open_source(root / "t.h5")
 
 
+def _chunk(head: list[int], samples: list[list[bytes]], skip: int, config: bytes = b"") -> bytes:
+    """A file of samples, each with the lengths of its values but for the first `skip`, which have 8 bytes, before
+    them. head: what is before the offsets of the samples."""
+    encoded = [struct.pack(f"<{len(one) - skip}I", *map(len, one[skip:])) + b"".join(one) for one in samples]
+    first = 4 * (len(head) + len(samples) + 1) + len(config)
+    ends = [first + sum(map(len, encoded[:i])) for i in range(len(samples) + 1)]
+    return struct.pack(f"<{len(head) + len(ends)}I", *head, *ends) + config + b"".join(encoded)
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else struct.pack("<q", value)
+
+
+def _mds(root: Path, columns: Columns) -> Source:
+    """Streaming's shards: numbers take 8 bytes, and have no length before them."""
+    columns = dict(sorted(columns.items(), key=lambda one: isinstance(one[1][0], str)))
+    count, whole = len(next(iter(columns.values()))), sum(not isinstance(one[0], str) for one in columns.values())
+    samples = [[*(_bytes(one[i]) for one in columns.values()), _png(i)] for i in range(count)]
+    data = _chunk([count], samples, whole, b"{}")
+    (root / "shard.00000.mds").write_bytes(data)
+    about = {
+        "column_names": [*columns, "image"],
+        "column_encodings": [*("str" if isinstance(one[0], str) else "int" for one in columns.values()), "png"],
+        "column_sizes": [8] * whole + [None] * (len(columns) + 1 - whole),
+        "compression": None, "format": "mds", "hashes": [], "samples": count, "size_limit": 1 << 26, "version": 2,
+        "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}, "zip_data": None,
+    }  # fmt: skip
+    (root / "index.json").write_text(json.dumps({"version": 2, "shards": [about]}))
+    return open_source(root)
+
+
+def _litdata(root: Path, columns: Columns) -> Source:
+    count = len(next(iter(columns.values())))
+    data = _chunk([count], [[_png(i), *(_bytes(one[i]) for one in columns.values())] for i in range(count)], 0)
+    (root / "chunk-0-0.bin").write_bytes(data)
+    formats = ["jpeg", *("str" if isinstance(one[0], str) else "int" for one in columns.values())]
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+    tree = {"type": "builtins.dict", "context": json.dumps(["image", *columns]), "children_spec": [leaf] * len(formats)}
+    config = {"data_format": formats, "data_spec": json.dumps([1, tree]), "item_loader": "PyTreeLoader"}
+    chunk = {"chunk_bytes": len(data), "chunk_size": count, "dim": None, "filename": "chunk-0-0.bin"}
+    (root / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
+    return open_source(root)
+
+
 def _columns(root: Path, columns: Columns) -> Source:
     return DatasetSource({"image": np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8), **columns})
 
@@ -91,7 +136,7 @@ def _samples(root: Path, columns: Columns) -> Source:
 
 DOORS: dict[str, Callable[[Path, Columns], Source]] = {
     "csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "tfrecord": _tfrecord, "npz": _npz, "hdf5": _hdf5,
-    "columns": _columns, "samples": _samples,
+    "mds": _mds, "litdata": _litdata, "columns": _columns, "samples": _samples,
 }  # fmt: skip
 NAMES = ("label", "Label", "class", "CLASS_NAME", "category_id", "target", "y", "classId", "cls")
 
@@ -119,7 +164,9 @@ def test_names_of_classes(door: str, tmp_path: Path) -> None:
 
 BLANKS = {
     **dict.fromkeys(("csv", "jsonl"), ""),
-    **dict.fromkeys(("parquet", "tfrecord", "npz", "hdf5"), "texts of binary files are as they were written"),
+    **dict.fromkeys(
+        ("parquet", "tfrecord", "npz", "hdf5", "mds", "litdata"), "texts of binary files are as they were written"
+    ),
     **dict.fromkeys(("columns", "samples"), "texts in memory are as they were given"),
 }
 
