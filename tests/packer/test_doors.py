@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archived import tar, zipped
 from PIL import Image
 from tfrecords import tfrecord
 
@@ -21,6 +22,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside.annotated import AnnotatedError
 from rawpack_packer.sources.dataset import DatasetSource
+from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
+from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.registry import kinds_at, open_source
 
@@ -138,6 +141,45 @@ DOORS: dict[str, Callable[[Path, Columns], Source]] = {
     "csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "tfrecord": _tfrecord, "npz": _npz, "hdf5": _hdf5,
     "mds": _mds, "litdata": _litdata, "columns": _columns, "samples": _samples,
 }  # fmt: skip
+MEMORY = ("columns", "samples")
+
+
+def _members(columns: Columns) -> dict[str, bytes]:
+    return {f"{name}/{i}.png": _png(i) for i, name in enumerate(columns["label"])}
+
+
+def _folder(root: Path, columns: Columns) -> Source:
+    for name, data in _members(columns).items():
+        (root / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "set" / name).write_bytes(data)
+    return open_source(root / "set")
+
+
+def _tar(root: Path, columns: Columns) -> Source:
+    (root / "set.tar").write_bytes(tar(_members(columns)))
+    return open_source(root / "set.tar")
+
+
+def _zip(root: Path, columns: Columns) -> Source:
+    (root / "set.zip").write_bytes(zipped(_members(columns)))
+    return open_source(root / "set.zip")
+
+
+def _webdataset(root: Path, columns: Columns) -> Source:
+    """The label in .cls, all else in .json."""
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    members = dict[str, bytes | str]()
+    for i, row in enumerate(rows):
+        members[f"{i}.png"] = _png(i)
+        members |= {f"{i}.cls": str(row.pop("label"))} if "label" in row else {}
+        members |= {f"{i}.json": json.dumps(row)} if row else {}
+    (root / "set.tar").write_bytes(tar(members))
+    return open_source(root / "set.tar", "webdataset")
+
+
+OF_FOLDERS = {"folder": _folder, "tar": _tar, "zip": _zip}
+"""Kinds whose labels are the names of folders, and which have no columns."""
+LABELED: dict[str, Callable[[Path, Columns], Source]] = {**DOORS, **OF_FOLDERS, "webdataset": _webdataset}
 NAMES = ("label", "Label", "class", "CLASS_NAME", "category_id", "target", "y", "classId", "cls")
 
 
@@ -156,10 +198,64 @@ def test_what_is_none(door: str, tmp_path: Path) -> None:
     assert {*DOORS[door](tmp_path, {"class": [3, 1, 2], "label": [1, 2, 3]}).info.fields} == {"class", "label"}
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", LABELED)
 def test_names_of_classes(door: str, tmp_path: Path) -> None:
-    source = DOORS[door](tmp_path, {"class": ["cat", "dog", "cat"]})
-    assert (source.info.classes, [int(source[i].fields["label"]) for i in range(3)]) == (("cat", "dog"), [0, 1, 0])
+    name = "class" if door in DOORS else "label"
+    source = LABELED[door](tmp_path, {name: ["cat", "dog", "cat"]})
+    assert (source.info.classes, sorted(int(source[i].fields["label"]) for i in range(3))) == (
+        ("cat", "dog"),
+        [0, 0, 1],
+    )
+
+
+@pytest.mark.parametrize("door", LABELED)
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [(["7", "8", "10"], "class 10 has the label 0"), (["Oak", "a", "oak"], "Oak and oak differ in case only")],
+)
+def test_names_that_may_be_a_mistake(door: str, names: list[str], line: str, tmp_path: Path) -> None:
+    source = LABELED[door](tmp_path, {"label": names})
+    if door in MEMORY:
+        add_doubts(source, {})
+    as_numbers = door in ("csv", "webdataset") and names[0].isdecimal()  # in text files, they are numbers
+    assert (line in " ".join(source.info.doubts)) != as_numbers
+
+
+SILENT = dict.fromkeys(MEMORY, "a program says what it gives")
+
+
+@pytest.mark.parametrize("door", [*DOORS, "webdataset"])
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"tree": ["oak", "elm", "elm"] * 3, "n": [*range(9)]}, True),
+        ({"kind_of_it": [5, 7, 5] * 3, "words": [f"text {i}" for i in range(9)]}, True),
+        ({"tree": ["oak", "elm", "elm"] * 3, "weather": ["sun", "rain", "sun"] * 3}, False),  # which is not clear
+        ({"words": [f"text {i}" for i in range(9)], "same": ["x"] * 9}, False),
+        ({"label": [1, 0, 1] * 3, "tree": ["oak", "elm", "elm"] * 3}, False),
+    ],
+)
+def test_what_may_be_the_label(door: str, columns: Columns, line: bool, tmp_path: Path) -> None:
+    """Whatever it is called: the only column of few values that occur again, where no name says which it is."""
+    if door == "hdf5" and "kind_of_it" in columns:
+        pytest.skip("the only whole numbers of an HDF5 file are the label")
+    problems = " ".join(DOORS.get(door, _webdataset)(tmp_path, columns).info.problems)
+    name, *_ = columns
+    cure = f"--field label=json.{name}" if door == "webdataset" else f"--label-column {name}"
+    assert (cure in problems) == (line and not SILENT.get(door))
+
+
+@pytest.mark.parametrize("door", [*DOORS, *OF_FOLDERS])
+@pytest.mark.parametrize("values", [["train", "val", "train"], ["Training", "", "PublicTest"]])
+def test_what_divides(door: str, values: list[str], tmp_path: Path) -> None:
+    """A column of splits, or folders; of shards, names of files. A sample may be in none."""
+    if door in OF_FOLDERS:
+        with pytest.raises(DividedError, match="splits"):
+            OF_FOLDERS[door](tmp_path, {"label": ["train", "val", "train"]})
+        return
+    with pytest.raises(SplitColumnError, match=r"column part of .* has the splits") as refused:
+        refuse_split_column(DOORS[door](tmp_path, {"part": values, "n": [1, 2, 3]}), None, {})
+    assert ("other:" in str(refused.value)) == ("" in values)
 
 
 BLANKS = {

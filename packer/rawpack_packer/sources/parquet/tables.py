@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Literal
 
 import msgspec
@@ -108,8 +108,9 @@ def column_infos(
 
 
 def _first_values(table: Table, name: str) -> list[Any]:
-    batch = next(table.scan([(name, None)]), None)
-    return [] if batch is None else [python_value(batch.column(0), i, name) for i in range(batch.num_rows)]
+    batches = table.scan([(name, None)])
+    values = (python_value(batch.column(0), i, name) for batch in batches for i in range(batch.num_rows))
+    return [*islice(values, _SCANNED_ROWS)]
 
 
 OBJECTS = FieldKind("float32", (None, 5), boxes="xywh")

@@ -467,6 +467,9 @@ def _label(
         raise UsageError(
             f"{wanted.said(LABEL, label)}: {where}: it contains {by_name[label].type}; labels are numbers or names"
         )
+    by_habit = habits.lone_label and not wanted.label and not label_columns([by_name[label]], Habits())
+    if by_habit and (wanted.fields is None or wanted.every):
+        may_be += repeating([one for one in undeclared if one.name != label])
     return label, may_be[1:] if label.rpartition("/")[2] != LABEL else []
 
 
