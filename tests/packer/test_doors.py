@@ -87,7 +87,7 @@ def _hdf5(root: Path, columns: Columns) -> Source:
 def _chunk(head: list[int], samples: list[list[bytes]], skip: int, config: bytes = b"") -> bytes:
     """A file of samples, each with the lengths of its values but for the first `skip`, which have 8 bytes, before
     them. head: what is before the offsets of the samples."""
-    encoded = [struct.pack(f"<{len(one) - skip}I", *map(len, one[skip:])) + b"".join(one) for one in samples]
+    encoded = [struct.pack(f"<{len(row) - skip}I", *map(len, row[skip:])) + b"".join(row) for row in samples]
     first = 4 * (len(head) + len(samples) + 1) + len(config)
     ends = [first + sum(map(len, encoded[:i])) for i in range(len(samples) + 1)]
     return struct.pack(f"<{len(head) + len(ends)}I", *head, *ends) + config + b"".join(encoded)
@@ -99,14 +99,14 @@ def _bytes(value: Any) -> bytes:
 
 def _mds(root: Path, columns: Columns) -> Source:
     """Streaming's shards: numbers take 8 bytes, and have no length before them."""
-    columns = dict(sorted(columns.items(), key=lambda one: isinstance(one[1][0], str)))
-    count, whole = len(next(iter(columns.values()))), sum(not isinstance(one[0], str) for one in columns.values())
-    samples = [[*(_bytes(one[i]) for one in columns.values()), _png(i)] for i in range(count)]
+    columns = dict(sorted(columns.items(), key=lambda column: isinstance(column[1][0], str)))
+    count, whole = len(next(iter(columns.values()))), sum(not isinstance(values[0], str) for values in columns.values())
+    samples = [[*(_bytes(values[i]) for values in columns.values()), _png(i)] for i in range(count)]
     data = _chunk([count], samples, whole, b"{}")
     (root / "shard.00000.mds").write_bytes(data)
     about = {
         "column_names": [*columns, "image"],
-        "column_encodings": [*("str" if isinstance(one[0], str) else "int" for one in columns.values()), "png"],
+        "column_encodings": [*("str" if isinstance(values[0], str) else "int" for values in columns.values()), "png"],
         "column_sizes": [8] * whole + [None] * (len(columns) + 1 - whole),
         "compression": None, "format": "mds", "hashes": [], "samples": count, "size_limit": 1 << 26, "version": 2,
         "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}, "zip_data": None,
@@ -117,9 +117,9 @@ def _mds(root: Path, columns: Columns) -> Source:
 
 def _litdata(root: Path, columns: Columns) -> Source:
     count = len(next(iter(columns.values())))
-    data = _chunk([count], [[_png(i), *(_bytes(one[i]) for one in columns.values())] for i in range(count)], 0)
+    data = _chunk([count], [[_png(i), *(_bytes(values[i]) for values in columns.values())] for i in range(count)], 0)
     (root / "chunk-0-0.bin").write_bytes(data)
-    formats = ["jpeg", *("str" if isinstance(one[0], str) else "int" for one in columns.values())]
+    formats = ["jpeg", *("str" if isinstance(values[0], str) else "int" for values in columns.values())]
     leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     tree = {"type": "builtins.dict", "context": json.dumps(["image", *columns]), "children_spec": [leaf] * len(formats)}
     config = {"data_format": formats, "data_spec": json.dumps([1, tree]), "item_loader": "PyTreeLoader"}

@@ -370,8 +370,8 @@ def test_a_column_of_splits_is_asked_about_and_divides(
     (command,) = re.findall("`rawpack (.*?)`", ran.err)
     ran = run_here(*shlex.split(command), *SMALL)
     assert ran.code == 0, ran.err
-    found = {split: keys(tmp_path / "store", split) for split in ("train", "my val")}
-    assert found == {split: {name for name in named if of[name] == split} for split in ("train", "my val")}
+    packed = {split: keys(tmp_path / "store", split) for split in ("train", "my val")}
+    assert packed == {split: {name for name in named if of[name] == split} for split in ("train", "my val")}
     if len(named) < len(NAMES):
         assert keys(tmp_path / "store", "other") == {NAMES[0]}
     rawpack_packer.pack_splits(

@@ -577,8 +577,8 @@ def test_an_entry_of_json_that_may_be_the_label_is_named(
     path = shard(tmp_path / "a.tar", members)
     options: dict[str, Any] = {"fields": [member]} if named else {"kind": "webdataset"}
     problems = " ".join(open_source(path, **options).info.problems)
-    found = re.findall(r"may be the label: --field label=(\S+) if", problems)
-    assert found == ([] if entry is None else [entry])
+    entries = re.findall(r"may be the label: --field label=(\S+) if", problems)
+    assert entries == ([] if entry is None else [entry])
     if entry is not None:
         source = open_source(path, fields=[*options.get("fields", ()), f"label={entry}"])
         assert "label" in source.info.fields

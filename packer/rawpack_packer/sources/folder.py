@@ -94,7 +94,7 @@ class FolderSource(BaseSource):
 
     _all: FolderPart
     _more: NDArray[np.int64] = NO_STATES
-    _given: GivenLabels | None = None
+    _from_file: GivenLabels | None = None
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class FolderSource(BaseSource):
                 f"{info.root} has {count(filled, 'class folder')}: {opt.labels_file} applies to images without them, "
                 "unless it names the images"
             )
-        self._given = given
+        self._from_file = given
         labels, read = given.labels, np.delete(np.arange(len(self)), self.unread())
         self._more = np.concatenate([self._more, [[len(self), zlib.crc32(labels.numbers.tobytes())]]])
         self._all = replace(self._all, labels=None, further={LABEL: Numbers(labels.numbers), **self._all.further})
@@ -190,10 +190,10 @@ class FolderSource(BaseSource):
     @property
     def apart(self) -> Sequence[str]:
         """Columns of the file of labels that are not packed."""
-        return () if self._given is None else [*self._given.columns]
+        return () if self._from_file is None else [*self._from_file.columns]
 
     def column(self, name: str, /) -> Column | None:
-        return None if self._given is None else self._given.column(name)
+        return None if self._from_file is None else self._from_file.column(name)
 
     def pick(self, rows: NDArray[np.int64], /) -> FolderPart:
         return self._all.pick(rows)

@@ -143,8 +143,8 @@ def _by_table(
             labels = number_labels(texts, where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} contains no classes, but other values: pack it as a listing")
-    given = _by_name(_texts(raw[images]), _counted(labels), found, keys, shown)
-    return replace(given, columns={name: raw[name] for name in others if name != label}, rows=found)
+    by_name = _by_name(_texts(raw[images]), _counted(labels), found, keys, shown)
+    return replace(by_name, columns={name: raw[name] for name in others if name != label}, rows=found)
 
 
 def _texts(column: RawColumn) -> list[str]:

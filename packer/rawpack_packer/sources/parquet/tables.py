@@ -35,6 +35,8 @@ _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
 """How much a batch has at most: bytes by those of the batches before it, and by the file's own sizes."""
 _SCANNED_ROWS = 4096
 """Rows of a batch without images."""
+_FIRST = 1 << 15
+"""Rows whose values show whether a column may be the label."""
 _BUFFER = 1 << 20
 Leaf = tuple[str, str | None]
 """A column, or one entry of a column of structs."""
@@ -110,7 +112,7 @@ def column_infos(
 def _first_values(table: Table, name: str) -> list[Any]:
     batches = table.scan([(name, None)])
     values = (python_value(batch.column(0), i, name) for batch in batches for i in range(batch.num_rows))
-    return [*islice(values, _SCANNED_ROWS)]
+    return [*islice(values, _FIRST)]
 
 
 OBJECTS = FieldKind("float32", (None, 5), boxes="xywh")

@@ -469,7 +469,7 @@ def _label(
         )
     by_habit = habits.lone_label and not wanted.label and not label_columns([by_name[label]], Habits())
     if by_habit and (wanted.fields is None or wanted.every):
-        may_be += repeating([one for one in undeclared if one.name != label])
+        may_be += repeating([column for column in undeclared if column.name != label])
     return label, may_be[1:] if label.rpartition("/")[2] != LABEL else []
 
 
@@ -501,9 +501,9 @@ def label_columns(columns: Sequence[ColumnInfo], habits: Habits) -> list[str]:
 def repeating(columns: Sequence[ColumnInfo]) -> list[str]:
     """The columns that may be the label though they are not called so: those with names of classes, or the only one of
     few values that occur again. Names of splits do so too."""
-    rest = [one for one in columns if one.is_label and not _NUMBERED.search(one.name.casefold())]
-    named = [one.name for one in columns if one.classes is not None]
-    alone = [] if named else [one.name for one in rest if _repeats(one)]
+    rest = [column for column in columns if column.is_label and not _NUMBERED.search(column.name.casefold())]
+    named = [column.name for column in columns if column.classes is not None]
+    alone = [] if named else [column.name for column in rest if _repeats(column)]
     return named or alone[: len(alone) == 1]
 
 
