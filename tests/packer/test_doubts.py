@@ -176,6 +176,20 @@ def test_a_split_in_a_file_next_to_one_of_other_classes(made: Made, divides: boo
         assert rawpack.Reader(tmp_path / "sets", split="valid").classes == ("fir", "oak", "yew")
 
 
+@pytest.mark.parametrize("made", [_folder, _zip, _tar])
+@pytest.mark.parametrize("above", ["", "data/"])
+def test_a_split_in_an_archive_next_to_one_of_other_classes(made: Made, above: str, tmp_path: Path) -> None:
+    folders = ("train/fir", "train/oak", "train/yew", "valid/oak", "valid/yew")
+    source = made(tmp_path, [above + folder for folder in folders])
+    path = source / above / "valid"
+    (doubt,) = open_source(path).info.doubts
+    assert doubt.startswith("train next to valid has other classes")
+    (command,) = re.findall("`rawpack (.*?) DST`", doubt)
+    ran = run_here(*shlex.split(command), tmp_path / "sets", "--size", 8, "--workers", 0, "--strict")
+    assert ran.code == 0, ran.err
+    assert rawpack.Reader(tmp_path / "sets", split="valid").classes == ("fir", "oak", "yew")
+
+
 def test_splits_whose_class_folders_differ_in_depth(tmp_path: Path) -> None:
     _folder(tmp_path, ["train/x/oak", "train/x/yew", "val/oak", "val/yew"])
     with pytest.raises(UsageError, match="differ in depth"):

@@ -154,11 +154,13 @@ def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
     info, where = source.info, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
     suffix = where.suffix if where.is_file() else ""
     own, by_opening = where.name.removesuffix(suffix), info.kind in _OPENED or suffix == ".zip"
+    in_archive: Mapping[str, Sequence[str]] = {} if suffix else getattr(source, "beside", {})
     if info.classes is None or is_url(path) or info.doubts or not is_split(own):
         return []
-    if not by_opening and (suffix or info.kind not in ("folder", "video")):
+    if not by_opening and (suffix or (info.kind not in ("folder", "video") and not in_archive)):
         return []
-    for name, is_dir in [*Listing(where.parent).names.items()][:_MOST_LISTED]:
+    names = dict.fromkeys(in_archive, True) or Listing(where.parent).names
+    for name, is_dir in [*names.items()][:_MOST_LISTED]:
         stem = name.removesuffix(suffix)
         if is_dir == bool(suffix) or not name.endswith(suffix) or not is_split(stem) or same_split(stem, own):
             continue
@@ -167,6 +169,8 @@ def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
                 others = sibling_classes(where.parent / name)
             except RawpackError:
                 continue
+        elif in_archive:
+            others = in_archive[name]
         else:
             others = [folder for folder, below in (Listing(where.parent) / name).names.items() if below]
         if others and set(map(composed, others)) != set(map(composed, info.classes)):

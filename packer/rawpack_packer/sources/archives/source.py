@@ -117,6 +117,8 @@ class ArchiveSource(FolderSource):
             raise UnreadableError(shown, len(index.problems), index.problems.values())
         folder = _folder(tree, os.fsencode(inside), shown)
         root = f"{shown}/{plain(folder)}" if folder else shown
+        self.beside = tree.beside(folder)
+        """The folders next to the one that is packed, each with the folders in it."""
         said = class_folders(label_depth, classes, labels_file)
         scan = TreeScan(tree, folder, wanted_images(), spans.head, said)
         scan.run()
