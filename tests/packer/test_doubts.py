@@ -176,6 +176,20 @@ def test_a_split_in_a_file_next_to_one_of_other_classes(made: Made, divides: boo
         assert rawpack.Reader(tmp_path / "sets", split="valid").classes == ("fir", "oak", "yew")
 
 
+@pytest.mark.parametrize(
+    ("first", "line"), [(["oak", "oak", "fir"], False), (["oak", "fir", "oak"], True), (["oak", "yew"], False)]
+)
+def test_of_a_long_parquet_file_the_first_rows_are_compared(
+    first: list[str], line: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may lack classes; those that they have and the split lacks are said."""
+    tables = pytest.importorskip("rawpack_packer.sources.parquet.tables")
+    monkeypatch.setattr(tables, "_FIRST", 2)
+    for split, classes in (("train", first), ("valid", ["oak", "yew"])):
+        _parquet(tmp_path, classes).rename(tmp_path / f"{split}.parquet")
+    assert bool(open_source(tmp_path / "valid.parquet").info.doubts) == line
+
+
 @pytest.mark.parametrize("made", [_folder, _zip, _tar])
 @pytest.mark.parametrize("above", ["", "data/"])
 def test_a_split_in_an_archive_next_to_one_of_other_classes(made: Made, above: str, tmp_path: Path) -> None:

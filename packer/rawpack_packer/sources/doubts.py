@@ -29,8 +29,8 @@ _MOST_SPLITS = 16
 _LONGEST = 30
 """Characters of a split's name."""
 _OPENED = ("listing", "parquet")
-"""Kinds whose classes are known without their images; of archives, so are those of zip, which lists its members at its
-end: a tar, and shards of other kinds, would be read through."""
+"""Kinds whose classes, or those of the first rows, are known without their images; of archives, so are those of zip,
+which lists its members at its end: a tar, and shards of other kinds, would be read through."""
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -150,7 +150,7 @@ def _doubts_of_names(names: Sequence[str]) -> list[str]:
 
 def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
     """What to say where a split is packed alone, and one next to it has other classes. sibling_classes: gives those at
-    a path, of which no image is read; None where there are none."""
+    a path, of which no image is read, and whether these are all."""
     info, where = source.info, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
     suffix = where.suffix if where.is_file() else ""
     own, by_opening = where.name.removesuffix(suffix), info.kind in _OPENED or suffix == ".zip"
@@ -160,20 +160,22 @@ def doubts_beside(source: Source, path: str, sibling_classes: Any) -> list[str]:
     if not by_opening and (suffix or (info.kind not in ("folder", "video") and not in_archive)):
         return []
     names = dict.fromkeys(in_archive, True) or Listing(where.parent).names
+    own_classes, whole = {*map(composed, info.classes)}, True
     for name, is_dir in [*names.items()][:_MOST_LISTED]:
         stem = name.removesuffix(suffix)
         if is_dir == bool(suffix) or not name.endswith(suffix) or not is_split(stem) or same_split(stem, own):
             continue
         if by_opening:
             try:
-                others = sibling_classes(where.parent / name)
+                others, whole = sibling_classes(where.parent / name)
             except RawpackError:
                 continue
         elif in_archive:
             others = in_archive[name]
         else:
             others = [folder for folder, below in (Listing(where.parent) / name).names.items() if below]
-        if others and set(map(composed, others)) != set(map(composed, info.classes)):
+        other_classes = {*map(composed, others)}
+        if other_classes - own_classes or (whole and other_classes and own_classes - other_classes):
             cure = f"{opt.classes} names all classes, in the order of their numbers"
             if not suffix or info.kind == "parquet":
                 splits = sorted([stem, own], key=split_order)

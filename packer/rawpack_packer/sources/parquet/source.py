@@ -483,6 +483,22 @@ class _Scan:
                     row += batch.num_rows
 
 
+def first_classes(path: str | os.PathLike[str], **options: Any) -> tuple[Sequence[Any], bool]:
+    """The classes in the first rows of Parquet files, and whether these are all. options: of `TableOptions`. Raises
+    UsageError."""
+    file, *more = files_of(Listing.of(path))
+    where, wanted = plain(os.fspath(file)), TableOptions(**options).choice()
+    with parsing(where, os.fspath(file), file.path.suffix[1:]):
+        table = open_table(os.fspath(file))
+        features = features_beside(file.path) or features_in(table.schema, where)
+        infos = {info.name: info for info in column_infos(table.schema, features, wanted.declared, where, table)}
+        label = infos.get(choose([*infos.values()], wanted, where, habits()).label or "")
+        values = [] if label is None else label.classes or [*label.first()]
+    whole = not more and (table.ends or [0])[-1] <= len(values)
+    texts = {value for value in values if value} if all(isinstance(value, str | None) for value in values) else {}
+    return [*texts], whole or (label is not None and label.classes is not None)
+
+
 def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     """The state of an image that is a file in the folder of a table."""
     text = path.decode("utf-8", "replace")
