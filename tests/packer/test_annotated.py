@@ -389,6 +389,33 @@ def test_what_is_above_splits_stops_the_splits(archived: bool, tmp_path: Path) -
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("answers.txt", "train/0.jpg 1\ntrain/1.jpg 0\ntest/2.jpg 1\n"),
+        ("answers", "0.jpg cat\n1.jpg dog\n"),
+        ("per_image.lst", "1\n0\n1\n"),
+        ("y.json", "[1, 0, 1]"),
+        ("truth.mat", b"MATLAB 5.0 MAT-file, of anything"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--splits", "train,test")])
+def test_a_list_above_splits_stops_where_no_folders_are_classes(
+    name: str, data: bytes | str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Whatever it is called: it names half of the images, has as many rows, or is a file of arrays."""
+    flat = write(tmp_path / "flat", images("train/0.jpg", "train/1.jpg", "test/2.jpg") | {name: data})
+    ran = run_here("pack", *SMALL, *options, flat, tmp_path / "sets")
+    assert (ran.code, ran.out) == (2, "")
+    assert name in ran.err
+    assert not (tmp_path / "sets").exists()
+    kept = run_here("pack", *SMALL, "--source", "folder", "--splits", "train,test", flat, tmp_path / "sets")
+    assert kept.code == 0, kept.err
+    labeled = images("train/a/0.jpg", "train/b/1.jpg", "test/a/2.jpg", "test/b/3.jpg") | {name: data}
+    ran = run_here("pack", *SMALL, "--splits", "train,test", write(tmp_path / "labeled", labeled), tmp_path / "two")
+    assert ran.code == 0, ran.err
+
+
 def test_boxes_of_splits_stop_the_splits(tmp_path: Path) -> None:
     """`--splits` of COCO's folder, or of Roboflow's, packs images with their boxes, or stops where a split has none."""
     own = images("train2017/0.jpg", "val2017/1.jpg") | {"annotations/instances_val2017.json": coco("1.jpg")}

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from archived import tar, zipped
 from PIL import Image
 from running import run_here
 from tfrecords import tfrecord
@@ -24,6 +26,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.beside.annotated import AnnotatedError
 from rawpack_packer.sources.dataset import open_dataset
+from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
+from rawpack_packer.sources.folder import DividedError
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.registry import kinds_at, open_source
 
@@ -84,6 +88,50 @@ def _hdf5(root: Path, columns: Columns) -> Source:
     return open_source(root / "t.h5")
 
 
+def _chunk(head: list[int], samples: list[list[bytes]], skip: int, config: bytes = b"") -> bytes:
+    """A file of samples, each with the lengths of its values but for the first `skip`, which have 8 bytes, before
+    them. head: what is before the offsets of the samples."""
+    encoded = [struct.pack(f"<{len(row) - skip}I", *map(len, row[skip:])) + b"".join(row) for row in samples]
+    first = 4 * (len(head) + len(samples) + 1) + len(config)
+    ends = [first + sum(map(len, encoded[:i])) for i in range(len(samples) + 1)]
+    return struct.pack(f"<{len(head) + len(ends)}I", *head, *ends) + config + b"".join(encoded)
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else struct.pack("<q", value)
+
+
+def _mds(root: Path, columns: Columns) -> Source:
+    """Streaming's shards: numbers take 8 bytes, and have no length before them."""
+    columns = dict(sorted(columns.items(), key=lambda column: isinstance(column[1][0], str)))
+    count, whole = len(next(iter(columns.values()))), sum(not isinstance(values[0], str) for values in columns.values())
+    samples = [[*(_bytes(values[i]) for values in columns.values()), _png(i)] for i in range(count)]
+    data = _chunk([count], samples, whole, b"{}")
+    (root / "shard.00000.mds").write_bytes(data)
+    about = {
+        "column_names": [*columns, "image"],
+        "column_encodings": [*("str" if isinstance(values[0], str) else "int" for values in columns.values()), "png"],
+        "column_sizes": [8] * whole + [None] * (len(columns) + 1 - whole),
+        "compression": None, "format": "mds", "hashes": [], "samples": count, "size_limit": 1 << 26, "version": 2,
+        "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}, "zip_data": None,
+    }  # fmt: skip
+    (root / "index.json").write_text(json.dumps({"version": 2, "shards": [about]}))
+    return open_source(root)
+
+
+def _litdata(root: Path, columns: Columns) -> Source:
+    count = len(next(iter(columns.values())))
+    data = _chunk([count], [[_png(i), *(_bytes(values[i]) for values in columns.values())] for i in range(count)], 0)
+    (root / "chunk-0-0.bin").write_bytes(data)
+    formats = ["jpeg", *("str" if isinstance(values[0], str) else "int" for values in columns.values())]
+    leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
+    tree = {"type": "builtins.dict", "context": json.dumps(["image", *columns]), "children_spec": [leaf] * len(formats)}
+    config = {"data_format": formats, "data_spec": json.dumps([1, tree]), "item_loader": "PyTreeLoader"}
+    chunk = {"chunk_bytes": len(data), "chunk_size": count, "dim": None, "filename": "chunk-0-0.bin"}
+    (root / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
+    return open_source(root)
+
+
 def _columns(root: Path, columns: Columns) -> Source:
     return open_dataset({"image": np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8), **columns})
 
@@ -95,8 +143,47 @@ def _samples(root: Path, columns: Columns) -> Source:
 
 DOORS: dict[str, Callable[[Path, Columns], Source]] = {
     "csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "tfrecord": _tfrecord, "npz": _npz, "hdf5": _hdf5,
-    "columns": _columns, "samples": _samples,
+    "mds": _mds, "litdata": _litdata, "columns": _columns, "samples": _samples,
 }  # fmt: skip
+MEMORY = ("columns", "samples")
+
+
+def _members(columns: Columns) -> dict[str, bytes]:
+    return {f"{name}/{i}.png": _png(i) for i, name in enumerate(columns["label"])}
+
+
+def _folder(root: Path, columns: Columns) -> Source:
+    for name, data in _members(columns).items():
+        (root / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "set" / name).write_bytes(data)
+    return open_source(root / "set")
+
+
+def _tar(root: Path, columns: Columns) -> Source:
+    (root / "set.tar").write_bytes(tar(_members(columns)))
+    return open_source(root / "set.tar")
+
+
+def _zip(root: Path, columns: Columns) -> Source:
+    (root / "set.zip").write_bytes(zipped(_members(columns)))
+    return open_source(root / "set.zip")
+
+
+def _webdataset(root: Path, columns: Columns) -> Source:
+    """The label in .cls, all else in .json."""
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    members = dict[str, bytes | str]()
+    for i, row in enumerate(rows):
+        members[f"{i}.png"] = _png(i)
+        members |= {f"{i}.cls": str(row.pop("label"))} if "label" in row else {}
+        members |= {f"{i}.json": json.dumps(row)} if row else {}
+    (root / "set.tar").write_bytes(tar(members))
+    return open_source(root / "set.tar", "webdataset")
+
+
+OF_FOLDERS = {"folder": _folder, "tar": _tar, "zip": _zip}
+"""Kinds whose labels are the names of folders, and which have no columns."""
+LABELED: dict[str, Callable[[Path, Columns], Source]] = {**DOORS, **OF_FOLDERS, "webdataset": _webdataset}
 NAMES = ("label", "Label", "class", "CLASS_NAME", "category_id", "target", "y", "classId", "cls")
 
 
@@ -115,15 +202,71 @@ def test_what_is_none(door: str, tmp_path: Path) -> None:
     assert {*DOORS[door](tmp_path, {"class": [3, 1, 2], "label": [1, 2, 3]}).info.fields} == {"class", "label"}
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", LABELED)
 def test_names_of_classes(door: str, tmp_path: Path) -> None:
-    source = DOORS[door](tmp_path, {"class": ["cat", "dog", "cat"]})
-    assert (source.info.classes, [int(source[i].fields["label"]) for i in range(3)]) == (("cat", "dog"), [0, 1, 0])
+    name = "class" if door in DOORS else "label"
+    source = LABELED[door](tmp_path, {name: ["cat", "dog", "cat"]})
+    assert (source.info.classes, sorted(int(source[i].fields["label"]) for i in range(3))) == (
+        ("cat", "dog"),
+        [0, 0, 1],
+    )
+
+
+@pytest.mark.parametrize("door", LABELED)
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [(["7", "8", "10"], "class 10 has the label 0"), (["Oak", "a", "oak"], "Oak and oak differ in case only")],
+)
+def test_names_that_may_be_a_mistake(door: str, names: list[str], line: str, tmp_path: Path) -> None:
+    source = LABELED[door](tmp_path, {"label": names})
+    if door in MEMORY:
+        add_doubts(source, {})
+    as_numbers = door in ("csv", "webdataset") and names[0].isdecimal()  # in text files, they are numbers
+    assert (line in " ".join(source.info.doubts)) != as_numbers
+
+
+SILENT = dict.fromkeys(MEMORY, "a program says what it gives")
+
+
+@pytest.mark.parametrize("door", [*DOORS, "webdataset"])
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"tree": ["oak", "elm", "elm"] * 3, "n": [*range(9)]}, True),
+        ({"kind_of_it": [5, 7, 5] * 3, "words": [f"text {i}" for i in range(9)]}, True),
+        ({"tree": ["oak", "elm", "elm"] * 3, "weather": ["sun", "rain", "sun"] * 3}, False),  # which is not clear
+        ({"words": [f"text {i}" for i in range(9)], "same": ["x"] * 9}, False),
+        ({"label": [1, 0, 1] * 3, "tree": ["oak", "elm", "elm"] * 3}, False),
+    ],
+)
+def test_what_may_be_the_label(door: str, columns: Columns, line: bool, tmp_path: Path) -> None:
+    """Whatever it is called: the only column of few values that occur again, where no name says which it is."""
+    if door == "hdf5" and "kind_of_it" in columns:
+        pytest.skip("the only whole numbers of an HDF5 file are the label")
+    problems = " ".join(DOORS.get(door, _webdataset)(tmp_path, columns).info.problems)
+    name, *_ = columns
+    cure = f"--field label=json.{name}" if door == "webdataset" else f"--label-column {name}"
+    assert (cure in problems) == (line and not SILENT.get(door))
+
+
+@pytest.mark.parametrize("door", [*DOORS, *OF_FOLDERS])
+@pytest.mark.parametrize("values", [["train", "val", "train"], ["Training", "", "PublicTest"]])
+def test_what_divides(door: str, values: list[str], tmp_path: Path) -> None:
+    """A column of splits, or folders; of shards, names of files. A sample may be in none."""
+    if door in OF_FOLDERS:
+        with pytest.raises(DividedError, match="splits"):
+            OF_FOLDERS[door](tmp_path, {"label": ["train", "val", "train"]})
+        return
+    with pytest.raises(SplitColumnError, match=r"column part of .* has the splits") as refused:
+        refuse_split_column(DOORS[door](tmp_path, {"part": values, "n": [1, 2, 3]}), None, {})
+    assert ("other:" in str(refused.value)) == ("" in values)
 
 
 BLANKS = {
     **dict.fromkeys(("csv", "jsonl"), ""),
-    **dict.fromkeys(("parquet", "tfrecord", "npz", "hdf5"), "texts of binary files are as they were written"),
+    **dict.fromkeys(
+        ("parquet", "tfrecord", "npz", "hdf5", "mds", "litdata"), "texts of binary files are as they were written"
+    ),
     **dict.fromkeys(("columns", "samples"), "texts in memory are as they were given"),
 }
 

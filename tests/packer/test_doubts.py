@@ -154,6 +154,56 @@ def test_a_split_next_to_one_of_other_classes(tmp_path: Path) -> None:
     assert [one.manifest.classes for one in packed.values()] == [("oak", "yew")] * 2
 
 
+@pytest.mark.parametrize(("made", "divides"), [(_zip, False), (_listing, False), (_parquet, True)])
+def test_a_split_in_a_file_next_to_one_of_other_classes(made: Made, divides: bool, tmp_path: Path) -> None:
+    """Whatever holds the splits; the command that is printed gives both the same classes."""
+    (tmp_path / "both").mkdir()
+    for classes, split in ((["fir", "oak", "yew"], "train"), (["oak", "yew"], "valid")):
+        (tmp_path / split).mkdir()
+        source = made(tmp_path / split, classes)
+        for file in (tmp_path / split).iterdir():
+            file.rename(tmp_path / "both" / (f"{split}{source.suffix}" if file.name == source.name else file.name))
+    path = tmp_path / "both" / f"valid{source.suffix}"
+    names = tmp_path / "names.txt"
+    names.write_text("fir\noak\nyew\n")
+    line = f"train{source.suffix} next to {path.name} has other classes"
+    assert _classes(settled(path, tmp_path, line, classes=names)) == ["oak", "yew"]
+    (doubt,) = open_source(path).info.doubts
+    assert ("--splits" in doubt) == divides
+    for command in re.findall("`rawpack (.*?) DST`", doubt):
+        ran = run_here(*shlex.split(command), tmp_path / "sets", "--size", 8, "--workers", 0, "--strict")
+        assert ran.code == 0, ran.err
+        assert rawpack.Reader(tmp_path / "sets", split="valid").classes == ("fir", "oak", "yew")
+
+
+@pytest.mark.parametrize(
+    ("first", "line"), [(["oak", "oak", "fir"], False), (["oak", "fir", "oak"], True), (["oak", "yew"], False)]
+)
+def test_of_a_long_parquet_file_the_first_rows_are_compared(
+    first: list[str], line: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may lack classes; those that they have and the split lacks are said."""
+    tables = pytest.importorskip("rawpack_packer.sources.parquet.tables")
+    monkeypatch.setattr(tables, "_FIRST", 2)
+    for split, classes in (("train", first), ("valid", ["oak", "yew"])):
+        _parquet(tmp_path, classes).rename(tmp_path / f"{split}.parquet")
+    assert bool(open_source(tmp_path / "valid.parquet").info.doubts) == line
+
+
+@pytest.mark.parametrize("made", [_folder, _zip, _tar])
+@pytest.mark.parametrize("above", ["", "data/"])
+def test_a_split_in_an_archive_next_to_one_of_other_classes(made: Made, above: str, tmp_path: Path) -> None:
+    folders = ("train/fir", "train/oak", "train/yew", "valid/oak", "valid/yew")
+    source = made(tmp_path, [above + folder for folder in folders])
+    path = source / above / "valid"
+    (doubt,) = open_source(path).info.doubts
+    assert doubt.startswith("train next to valid has other classes")
+    (command,) = re.findall("`rawpack (.*?) DST`", doubt)
+    ran = run_here(*shlex.split(command), tmp_path / "sets", "--size", 8, "--workers", 0, "--strict")
+    assert ran.code == 0, ran.err
+    assert rawpack.Reader(tmp_path / "sets", split="valid").classes == ("fir", "oak", "yew")
+
+
 def test_splits_whose_class_folders_differ_in_depth(tmp_path: Path) -> None:
     _folder(tmp_path, ["train/x/oak", "train/x/yew", "val/oak", "val/yew"])
     with pytest.raises(UsageError, match="differ in depth"):

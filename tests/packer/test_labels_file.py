@@ -6,6 +6,8 @@ import csv
 import errno
 import io
 import json
+import re
+import shlex
 import tarfile
 import unicodedata
 import zipfile
@@ -347,3 +349,40 @@ def test_spellings_of_labels_and_names_match(tmp_path: Path) -> None:
     source = open_source(root, labels_file=tmp_path / "labels.csv")
     assert [int(source[i].fields["label"]) for i in range(2)] == [0, 0]  # type: ignore[call-overload]
     assert source.info.classes == (decomposed,)
+
+
+@pytest.mark.parametrize("kind", [lambda root: root, tarred, zipped], ids=["folder", "tar", "zip"])
+@pytest.mark.parametrize("named", [NAMES, NAMES[1:]])
+def test_a_column_of_splits_is_asked_about_and_divides(
+    kind: Callable[[Path], Path], named: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command that is printed packs each split, and samples that the file does not name apart; without the column,
+    all are one store."""
+    monkeypatch.chdir(tmp_path)
+    source, file = kind(folder(tmp_path / "set")), tmp_path / "a.csv"
+    of = {name: ("train", "my val")[n % 2] for n, name in enumerate(NAMES)}
+    file.write_text(
+        table(("image", "kind", "who", "usage"), [(name, LABELS[name], n, of[name]) for n, name in enumerate(named)])
+    )
+    ran = run_here("pack", *SMALL, "--labels-file", file, "--label-column", "kind", source, tmp_path / "store")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"column usage of {file} has the splits train, my val" in ran.err
+    (command,) = re.findall("`rawpack (.*?)`", ran.err)
+    ran = run_here(*shlex.split(command), *SMALL)
+    assert ran.code == 0, ran.err
+    packed = {split: keys(tmp_path / "store", split) for split in ("train", "my val")}
+    assert packed == {split: {name for name in named if of[name] == split} for split in ("train", "my val")}
+    if len(named) < len(NAMES):
+        assert keys(tmp_path / "store", "other") == {NAMES[0]}
+    rawpack_packer.pack_splits(
+        source, tmp_path / "by_who", split_by="who=a:0-1,b:2+3" if named is NAMES else "usage=x:train+my val,y:",
+        labels_file=file, label_column="kind", size=8, workers=0,
+    )  # fmt: skip
+    file.write_text(table(("image", "kind", "who"), [(name, LABELS[name], 0) for name in named]))
+    ran = run_here("pack", *SMALL, "--labels-file", file, "--label-column", "kind", source, tmp_path / "one")
+    assert ran.code == 0, ran.err
+
+
+def keys(sets: Path, split: str) -> set[str]:
+    reader = Reader(sets, split=split)
+    return {str(reader[i]["key"]) for i in range(len(reader))}

@@ -148,9 +148,9 @@ def test_what_cannot_be_divided_is_refused(by: str, words: list[str], place: Pat
     assert not (tmp_path / "sets").exists()
 
 
-@pytest.mark.parametrize("value", ["", "a/b", ".."])
+@pytest.mark.parametrize("value", ["a/b", ".."])
 def test_a_value_that_is_no_name_is_a_fault(value: str, place: Path, tmp_path: Path) -> None:
-    """An empty cell puts a sample into no split, and no value leads out of the set's folder."""
+    """No value leads out of the set's folder."""
     (place / "odd.csv").write_text(f"path,set\nimg/S001A0.jpg,train\nimg/S001A1.jpg,{value}\n")
     ran = run_here("pack", *SMALL, "--split-by", "set", place / "odd.csv", tmp_path / "sets")
     assert ran.code == 2
@@ -262,3 +262,29 @@ def test_ranges_of_texts_are_said_to_be_none(tmp_path: Path) -> None:
     ran = run_here("pack", *SMALL, "--split-by", by, tmp_path / "l.csv", tmp_path / "no")
     assert ran.code == 2
     assert "ranges such as g03-g39 are of whole numbers only: name each text" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("by", "cure", "expected"),
+    [
+        ("set", "set=train:train,val:val,other:", {"train": 6, "val": 4, "other": 2}),
+        ("set=a:train,b:val", "set=a:train,b:val,other:", {"a": 6, "b": 4, "other": 2}),
+        ("label", "label=a:a,b:b,other:", {"a": 5, "b": 5, "other": 2}),
+    ],
+)
+def test_samples_without_a_value_become_a_split_as_the_error_says(
+    by: str, cure: str, expected: Mapping[str, int], place: Path, tmp_path: Path
+) -> None:
+    rows = list(csv.DictReader((place / "list.csv").read_text().splitlines()))
+    for row in rows[:2]:
+        row["set"] = row["label"] = ""
+    with (place / "some.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    ran = run_here("pack", *SMALL, "--split-by", by, place / "some.csv", tmp_path / "sets")
+    assert ran.code == 2
+    assert f"is empty: --split-by {cure} makes a split" in ran.err
+    ran = run_here("pack", *SMALL, "--split-by", cure, place / "some.csv", tmp_path / "sets")
+    assert ran.code == 0, ran.err
+    assert counts(tmp_path / "sets") == expected

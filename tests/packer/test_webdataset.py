@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 import tarfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -550,6 +550,39 @@ def test_members_that_may_be_labels_are_named_or_stop(members: list[str], says: 
     with pytest.raises(AnnotatedError, match=says):
         open_source(path)
     assert open_source(path, "archive").info.kind == "archive"
+
+
+@pytest.mark.parametrize(
+    ("member", "make", "entry"),
+    [
+        ("json", lambda i: {"width": 8, "Class": f"c{i}", "uid": i}, "json.Class"),
+        ("json", lambda i: {"category_id": i, "caption": "same"}, "json.category_id"),
+        ("meta.json", lambda i: {"of": {"tree": "ao"[i % 2]}, "n": i, "caption": f"{i}"}, "meta.json.of.tree"),
+        ("json", lambda i: i % 3, "json"),
+        ("json", lambda i: {"caption": f"text {i}", "n": i}, None),
+        ("json", lambda i: {"a": i % 2, "b": i % 3}, None),
+        ("json", lambda i: {"a.b": i % 2, "score": 0.5 * (i % 2), "flag": bool(i % 2)}, None),
+    ],
+)
+@pytest.mark.parametrize("named", [{}, {"fields": "all"}])
+def test_an_entry_of_json_that_may_be_the_label_is_named(
+    member: str, make: Callable[[int], Any], entry: str | None, named: dict[str, str], tmp_path: Path
+) -> None:
+    """By its name, or as the only one of few values that occur again; the option that is named packs it."""
+    members = [
+        (f"{i}.{end}", JPEG if end == "jpg" else json.dumps(make(i)).encode())
+        for i in range(9)
+        for end in ("jpg", member)
+    ]
+    path = shard(tmp_path / "a.tar", members)
+    options: dict[str, Any] = {"fields": [member]} if named else {"kind": "webdataset"}
+    problems = " ".join(open_source(path, **options).info.problems)
+    entries = re.findall(r"may be the label: --field label=(\S+) if", problems)
+    assert entries == ([] if entry is None else [entry])
+    if entry is not None:
+        source = open_source(path, fields=[*options.get("fields", ()), f"label={entry}"])
+        assert "label" in source.info.fields
+        assert "may be" not in " ".join(source.info.problems)
 
 
 # ------------------------------------------------------------------------------------------ packed

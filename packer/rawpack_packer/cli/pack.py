@@ -47,7 +47,8 @@ _split_options = together(
         "--split-by", group="Splits", metavar="COLUMN[=...]",
         short="Column whose values say the split",
         help="Divide by a column of a table, or a field of --key-pattern, whose values name the splits: fold. Or say "
-        "which values belong to which split: subject=train:1-20,val:21+23.",
+        "which values belong to which split: subject=train:1-20,val:21+23. In set=train:a,other:, the split other has "
+        "the samples without a value.",
     ),
 )  # fmt: skip
 

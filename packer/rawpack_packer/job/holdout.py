@@ -11,6 +11,7 @@ has the values that are listed for it.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,6 +26,7 @@ from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources import Table
+from rawpack_packer.sources.doubts import split_rule
 from rawpack_packer.sources.folder import split_order
 from rawpack_packer.sources.table.columns import Numbers, Texts
 from rawpack_packer.text import listed, plain
@@ -165,7 +167,7 @@ class SplitBy:
     """As it was written."""
     column: str
     values: dict[str, tuple[str, ...]] | None
-    """Split -> its values, or ranges of them; None where each value is the name of a split."""
+    """Split -> its values, or ranges of them, "" for the empty one; None where each value is the name of a split."""
 
 
 def parse_split_by(text: str) -> SplitBy:
@@ -181,7 +183,7 @@ def parse_split_by(text: str) -> SplitBy:
     for rule in rest.split(","):
         name, colon, words = (part.strip() for part in rule.partition(":"))
         parts = tuple(word.strip() for word in words.split("+"))
-        if not name or not colon or not all(parts):
+        if not name or not colon or not (all(parts) or parts == ("",)):
             raise UsageError(
                 f"{opt.split_by(repr(text))}: {rule!r} must be SPLIT:VALUES, such as train:1-20 or val:21+23"
             )
@@ -214,6 +216,11 @@ def divide(source: Table, by: SplitBy) -> dict[str, NDArray[np.int64]]:
             what += f"; {by.column} has texts, and ranges such as {ranges[0]} are of whole numbers only: name each text"
         if by.values is None:
             what = f"{by.column} is {value!r}, which cannot be the name of a split, which is that of a folder"
+        if value == "":
+            names = sorted(map(str, values), key=split_order)
+            rule = split_rule(by.column, names) if by.values is None else f"{by.text},other:"
+            cure = f"{opt.split_by(plain(shlex.quote(rule)))} makes a split of the samples without a value"
+            what = f"{by.column} is empty: {cure if rule != by.column else 'give each sample a value'}"
         from rawpack_packer.sources.listing.lines import fault
 
         raise fault(source.info.root, line, 0, "", f"{what} ({opt.split_by})", file="" if line else source.key(i))
@@ -236,7 +243,8 @@ def _values(source: Table, name: str, typed: str) -> tuple[list[Value], NDArray[
     column, kind = source.column(name), source.info.fields.get(name)
     measured = kind is not None and kind.dtype.startswith("float") and not kind.shape
     if column is None and not measured:
-        names = [name for name in source.info.fields if source.column(name) is not None]
+        every = [*source.info.fields, *source.apart]
+        names = [name for name in every if source.column(name) is not None]
         cure = f"it has {listed(names, _SHOWN)}" if names else f"use a listing, or {opt.key_pattern}"
         raise UsageError(f"{typed}: {source.info.root} has no such column that is known now: {cure}")
     if isinstance(column, Texts):

@@ -263,6 +263,7 @@ def _info(name: str, array: NDArray[Any]) -> ColumnInfo:
         is_label=whole or text,
         is_whole=whole,
         is_key=text and array.ndim == 1,
+        first=array.reshape(-1).tolist,
         rows=len(array) if array.ndim else None,
     )
 

@@ -28,22 +28,35 @@ _MOST_LISTED = 100_000
 _MOST_SPLITS = 16
 _LONGEST = 30
 """Characters of a split's name."""
+_OPENED = ("listing", "parquet")
+"""Kinds whose classes, or those of the first rows, are known without their images; of archives, so are those of zip,
+which lists its members at its end: a tar, and shards of other kinds, would be read through."""
 _WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
 class SplitColumnError(UsageError):
     """The values of a column are names of splits, and nobody says whether it divides the source."""
 
-    def __init__(self, where: str, path: str | None, column: str, splits: Sequence[str], destination: str = "DST"):
-        """path: as the user wrote it; None where there is none."""
-        self._told = where, path, column, splits
-        shown = plain(column)
-        command = shlex.join(["rawpack", "pack", "--split-by", column, path or "SRC", destination])
-        divide = f"pack_splits(..., split_by={shown!r})"
+    def __init__(
+        self,
+        where: str,
+        path: str | None,
+        column: str,
+        splits: Sequence[str],
+        words: Sequence[str] = (),
+        destination: str = "DST",
+    ) -> None:
+        """where: the table, printable. path: of the source, as the user wrote it; None where there is none. splits: ""
+        stands for samples in none. words: of the command, besides, where the table is a file of labels."""
+        self._told = where, path, column, splits, words
+        shown, rule = plain(column), split_rule(column, splits)
+        command = shlex.join(["rawpack", "pack", *words, "--split-by", rule, path or "SRC", destination])
+        divide = f"pack_splits(..., split_by={plain(rule)!r})"
         cure = f"`{plain(command)}` packs each into a store of its own (in Python: {divide})" if path else divide
+        keeps = f"{opt.fields(f'{shown}:str')} keeps it as a field of one store"
         super().__init__(
-            f"column {shown} of {where} has the splits {listed(splits, _SHOWN)}: {cure}; "
-            f"{opt.fields(f'{shown}:str')} keeps it as a field of one store"
+            f"column {shown} of {where} has the splits {listed([name for name in splits if name], _SHOWN)}: {cure}; "
+            + ("without the column, all are one store" if words else keeps)
         )
 
     def asked(self, destination: str, other: Sequence[str] = ()) -> SplitColumnError:
@@ -55,21 +68,27 @@ def refuse_split_column(source: Table, path: str | None, options: Mapping[str, A
     """Raise SplitColumnError where there is a `split_column`. path: of the source, as the user wrote it; None for a
     dataset."""
     if (column := split_column(source, options)) is not None:
-        raise SplitColumnError(source.info.root, path, *column)
+        words, where = list[str](), source.info.root
+        if column[0] in source.apart:
+            where = plain(os.fspath(options["labels_file"]))
+            for name in ("labels_file", "label_column"):
+                words += [f"--{name.replace('_', '-')}", os.fspath(options[name])] if name in options else []
+        raise SplitColumnError(where, path, *column, words)
 
 
 def split_column(source: Table, options: Mapping[str, Any]) -> tuple[str, list[str]] | None:
-    """The column of texts that are all names of splits, and these; None where there is none, and where the user names
-    the column. options: of the source."""
+    """The column of texts that are all names of splits, and these, with "" last where some are empty; None where there
+    is none, and where the user names the column. options: of the source."""
     if source.info.kind == "store" or not len(source):
         return None
     named = {*_named(options.get("fields")), *_named(options.get("columns"))}
-    for name, kind in source.info.fields.items():
-        if kind.dtype != "str" or kind.shape or name in named:
+    texts = [name for name, kind in source.info.fields.items() if kind.dtype == "str" and not kind.shape]
+    for name in [*texts, *source.apart]:
+        if name in named:
             continue
         first = getattr(source.part(0, 1), "columns", {}).get(name)
         try:
-            if first is not None and not _names_split(str(first.value(0))):
+            if first is not None and (value := str(first.value(0))) and not _names_split(value):
                 continue
             column = source.column(name)
         except DecodeError:
@@ -79,13 +98,22 @@ def split_column(source: Table, options: Mapping[str, Any]) -> tuple[str, list[s
         splits = dict[str, None]()
         for i in range(len(column)):
             value = column.value(i)
-            if value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
+            if value and value not in splits and (len(splits) == _MOST_SPLITS or not _names_split(value)):
                 break
             splits[value] = None
         else:
-            if len(splits) > 1:
-                return name, sorted(splits, key=split_order)
+            if len([*filter(None, splits)]) > 1:
+                return name, sorted(splits, key=lambda value: (not value, split_order(value)))
     return None
+
+
+def split_rule(column: str, values: Sequence[str]) -> str:
+    """What `--split-by` takes to divide by these values: the column alone, unless "" is among them, which becomes a
+    split of its own, and the others can be written so."""
+    names = [*filter(None, values)]
+    if len(names) == len(values) or len(names) > _MOST_SPLITS or any(re.search("[,:+=]", name) for name in names):
+        return column
+    return f"{column}={','.join(f'{name}:{name}' for name in names)},other:"
 
 
 def _names_split(value: str) -> bool:
@@ -122,30 +150,35 @@ def _doubts_of_names(names: Sequence[str]) -> list[str]:
 
 def doubts_beside(source: Table, path: str, sibling_classes: Any) -> list[str]:
     """What to say where a split is packed alone, and one next to it has other classes. sibling_classes: gives those at
-    the path of a list of images; None where there are none."""
-    classes, where = source.info.classes, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
-    is_list = source.info.kind == "listing" and where.is_file()
-    if classes is None or is_url(path) or source.info.doubts or not is_split(where.stem if is_list else where.name):
+    a path, of which no image is read, and whether these are all."""
+    info, where = source.info, Path(os.path.abspath(path))  # noqa: PTH100 - keeps links
+    suffix = where.suffix if where.is_file() else ""
+    own, by_opening = where.name.removesuffix(suffix), info.kind in _OPENED or suffix == ".zip"
+    in_archive: Mapping[str, Sequence[str]] = {} if suffix else source.beside
+    if info.classes is None or is_url(path) or info.doubts or not is_split(own):
         return []
-    if not is_list and source.info.kind not in ("folder", "video"):
+    if not by_opening and (suffix or (info.kind not in ("folder", "video") and not in_archive)):
         return []
-    for name, is_dir in [*Listing(where.parent).names.items()][:_MOST_LISTED]:
-        stem, suffix = os.path.splitext(name) if is_list else (name, "")  # noqa: PTH122
-        if is_dir == is_list or not is_split(stem) or same_split(stem, where.stem if is_list else where.name):
+    names = dict.fromkeys(in_archive, True) or Listing(where.parent).names
+    own_classes, whole = {*map(composed, info.classes)}, True
+    for name, is_dir in [*names.items()][:_MOST_LISTED]:
+        stem = name.removesuffix(suffix)
+        if is_dir == bool(suffix) or not name.endswith(suffix) or not is_split(stem) or same_split(stem, own):
             continue
-        if is_list:
-            if suffix != where.suffix:
-                continue
+        if by_opening:
             try:
-                others = sibling_classes(where.parent / name)
+                others, whole = sibling_classes(where.parent / name)
             except RawpackError:
                 continue
+        elif in_archive:
+            others = in_archive[name]
         else:
             others = [folder for folder, below in (Listing(where.parent) / name).names.items() if below]
-        if others and set(map(composed, others)) != set(map(composed, classes)):
+        other_classes = {*map(composed, others)}
+        if other_classes - own_classes or (whole and other_classes and own_classes - other_classes):
             cure = f"{opt.classes} names all classes, in the order of their numbers"
-            if not is_list:
-                splits = sorted([name, where.name], key=split_order)
+            if not suffix or info.kind == "parquet":
+                splits = sorted([stem, own], key=split_order)
                 command = shlex.join(["rawpack", "pack", "--splits", ",".join(splits), str(Path(path).parent), "DST"])
                 cure = f"`{plain(command)}` gives both the same numbers, or {cure}"
             return [f"{plain(name)} next to {plain(where.name)} has other classes, so that labels differ: {cure}"]

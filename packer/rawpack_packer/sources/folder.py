@@ -200,6 +200,8 @@ def labelled(
         rows=replace(table.rows, columns={LABEL: Numbers(numbers, given.labels.faults), **others}),
         file_states=np.concatenate([table.file_states, [[len(table), zlib.crc32(numbers.tobytes())]]]),
         labels=numbers,
+        apart=tuple(given.columns),
+        find_column=given.column,
     )
 
 

@@ -14,8 +14,9 @@ import io
 import os
 import re
 import tarfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -29,7 +30,7 @@ from rawpack_packer.sources.files import noting_reads
 from rawpack_packer.sources.listing.columns import RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import READERS, BadListingError, ListingRows, long_cells
 from rawpack_packer.sources.table.choose import LABEL, Labels, number_labels
-from rawpack_packer.sources.table.columns import Rows
+from rawpack_packer.sources.table.columns import Column, Rows, texts_of
 from rawpack_packer.sources.table.named_files import natural
 from rawpack_packer.text import composed, count, lines_in, listed, plain
 
@@ -56,6 +57,20 @@ class GivenLabels:
     """Whether it has one for each image, rather than their names."""
     others: Sequence[str] = ()
     """The names in it that are of no image."""
+    columns: Mapping[str, RawColumn] = field(default_factory=dict)
+    """Those of a table that name neither images nor classes."""
+    rows: Rows | None = None
+    """(n,): the row of each image in `columns`; -1 of those that it does not name."""
+
+    def column(self, name: str) -> Column | None:
+        """The values of one of `columns` for the images, "" of those that it does not name; None for any other."""
+        if name not in self.columns or self.rows is None:
+            return None
+        if (self.rows >= 0).all():
+            with suppress(BadListingError):  # of several kinds: all are texts
+                return self.columns[name].converted(None)[1].pick(self.rows)
+        texts = _texts(self.columns[name])
+        return texts_of([texts[row] if row >= 0 else "" for row in self.rows.tolist()])
 
 
 def read_labels(
@@ -130,7 +145,8 @@ def _by_table(
             labels = number_labels(texts, where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} contains no classes, but other values: pack it as a listing")
-    return _by_name(_texts(raw[images]), _counted(labels), found, keys, shown)
+    by_name = _by_name(_texts(raw[images]), _counted(labels), found, keys, shown)
+    return replace(by_name, columns={name: raw[name] for name in others if name != label}, rows=found)
 
 
 def _texts(column: RawColumn) -> list[str]:

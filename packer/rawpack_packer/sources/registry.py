@@ -270,8 +270,12 @@ def open_source(
     takes = KINDS[source.info.kind].options if source.info.kind in KINDS else ()
     if "labels_file" not in options and "classes" in takes:
 
-        def classes_at(listed: os.PathLike[str]) -> tuple[str, ...] | None:
-            return open_source(listed, source.info.kind, divided=True, **asked).info.classes
+        def classes_at(sibling: os.PathLike[str]) -> tuple[Sequence[str], bool]:
+            if source.info.kind == "parquet":
+                from rawpack_packer.sources.parquet.source import first_classes
+
+                return first_classes(sibling, **asked)
+            return open_source(sibling, source.info.kind, divided=True, **asked).info.classes or (), True
 
         add_doubts(source, asked, beside=() if divided else doubts_beside(source, os.fspath(path), classes_at))
     return source

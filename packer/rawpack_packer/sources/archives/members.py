@@ -39,7 +39,7 @@ from rawpack_packer.text import plain
 PICKLES = frozenset({"pyd", "pkl", "pickle", "pth", "pt"})
 """Types of members that could run code when they are read."""
 _NOT_READ = frozenset({"npz", "ten", "tb", "mp", "msg", "msgpack", "cbor", "h5", "zip", "tar"})
-_JSON = ("json", "jsn")
+JSON = ("json", "jsn")
 _WHOLE_NUMBERS = frozenset({"cls", "cls2", "index", "inx", "id", "count"})
 """Types of members that webdataset reads as a whole number."""
 WHOLE = re.compile(r"\s*[+-]?[0-9]{1,4000}\s*")
@@ -101,7 +101,7 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
     if given == "image":
         return NamedMember("image", tuple(parts), (), None)
     words = member.split(".")
-    at = next((i for i, word in enumerate(words[:-1]) if word.lower() in _JSON), len(words) - 1)
+    at = next((i for i, word in enumerate(words[:-1]) if word.lower() in JSON), len(words) - 1)
     suffix, entry = ".".join(words[: at + 1]).lower(), tuple(words[at + 1 :])
     kind = type_of(suffix)
     if kind in PICKLES:
@@ -173,7 +173,7 @@ def value_of(data: bytes, type: str, entry: Sequence[str], kind: FieldKind | Non
     value: Any
     if type == "npy":
         value = npy.array_of(data)
-    elif type in _JSON:
+    elif type in JSON:
         value = parsed(data)
         for name in entry:
             if not isinstance(value, dict) or name not in value:

@@ -32,6 +32,8 @@ _VIEW = re.compile(r"[a-z_]+\.[a-z]+")
 """The suffix of one of several images of a sample: not that of a date, a.2024.01.jpg."""
 _TRIED = 64
 """Members that show whether an archive is a WebDataset shard."""
+FIRST = 256
+"""Members of each suffix that are kept in mind though nobody named it: they show what may be the label."""
 
 
 def key_of(name: bytes) -> tuple[bytes, str] | None:
@@ -55,7 +57,7 @@ class Shards:
         """So far."""
         self._places: dict[str, array[int]] = {}
         """The members of each suffix of images, and of what was named: sample, offset, size and time of each; of other
-        suffixes, the first one."""
+        suffixes, the first ones."""
         self.suffixes: dict[str, int] = {}
         """How often each occurs."""
         self.shard, self.keys, self.ends = array("i"), bytearray(), array("q", [0])
@@ -202,8 +204,8 @@ class Shards:
         self.suffixes[suffix] = self.suffixes.get(suffix, 0) + 1
         self.counts["pickles"] += type_of(suffix) in PICKLES
         i = len(self.shard) - 1
-        if suffix in self._wanted or is_image(suffix) or suffix not in self._places:
-            places = self._places.setdefault(suffix, array("q"))
+        places = self._places.setdefault(suffix, array("q"))
+        if suffix in self._wanted or is_image(suffix) or len(places) < 4 * FIRST:
             places.extend((i, member.offset, member.size, member.mtime_ns))
         if self._label is None or suffix != self._label.suffix:
             return

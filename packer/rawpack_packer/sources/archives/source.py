@@ -131,7 +131,7 @@ def open_archive(
     info = replace(info, paths=archives.on_disk, problems=(*info.problems, *doubled[:MAX_PROBLEMS]))
     if detected and labels_file is None:
         info = refuse_annotations(path, scan, files, info)
-    table = folder_table(info, files, states=archives.states)
+    table = folder_table(info, files, states=archives.states).but(beside=tree.beside(folder))
     table = labelled(table, labels_file, label_column, partial(_inside, tree, folder, spans))
     filled = [name for name in info.classes or () if name not in info.empty_classes]
     if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):

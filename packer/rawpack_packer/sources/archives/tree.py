@@ -16,7 +16,7 @@ import numpy as np
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
-from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED
+from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, text_of
 from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.folder_scan import OF_MACOS, ClassFolders, Entry, FolderScan, Identity, Wanted
 from rawpack_packer.sources.look.listing import HEAD
@@ -152,6 +152,16 @@ class Tree:
                 if isinstance(self.resolve(self.root, path.strip(b"/")), Folder):
                     return path
         return None if folder else top
+
+    def beside(self, folder: bytes) -> dict[str, list[str]]:
+        """The folders next to one that `find` names, itself too, each with the folders in it."""
+        above = self.resolve(self.root, folder.rpartition(b"/")[0])
+        assert isinstance(above, Folder)  # as `find` found a folder in it
+        return {
+            text_of(name): [text_of(inner) for inner, below in node.items() if isinstance(below, Folder)]
+            for name, node in above.items()
+            if folder and isinstance(node, Folder)
+        }
 
     def followed(self, folder: Folder, name: bytes) -> Node | OSError:
         """What has a name in a folder, or what it links to; the error of a link that leads nowhere."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xxhash
@@ -17,17 +18,19 @@ from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import (
+    JSON,
     PICKLES,
     MemberValues,
     NamedMember,
     is_image,
     member_bytes,
     named_fields,
+    parsed,
     type_of,
     values_of,
 )
 from rawpack_packer.sources.archives.opened import Pass
-from rawpack_packer.sources.archives.samples import Shards, is_shard
+from rawpack_packer.sources.archives.samples import FIRST, Shards, is_shard
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.archives.tar import BadArchiveError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
@@ -40,7 +43,18 @@ from rawpack_packer.sources.files import UnreadableError, problems_shown, text_o
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import HEAD, Listing
 from rawpack_packer.sources.table.assemble import TableSource
-from rawpack_packer.sources.table.choose import NO_COUNTS, UNLABELLED, Classes, Labels, named_file, number_labels
+from rawpack_packer.sources.table.choose import (
+    NO_COUNTS,
+    UNLABELLED,
+    Classes,
+    ColumnInfo,
+    Habits,
+    Labels,
+    label_columns,
+    named_file,
+    number_labels,
+    repeating,
+)
 from rawpack_packer.sources.table.columns import Rows, Spans, Texts, texts_of
 from rawpack_packer.sources.table.keys import repeated_key
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
@@ -109,6 +123,8 @@ class WebDatasetSource(TableSource):
         unnamed = read.unnamed()
         if detected and labels is None and not fields:
             read.refuse_unnamed(path)
+        if labels is None and "label" not in columns:
+            problems = (*problems, *read.label_entries())
         options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
         info = SourceInfo(
             kind="webdataset",
@@ -299,8 +315,36 @@ class _ReadShards:
             cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
         refuse_members(path, f"members {listed([f'.{one}' for one in counts], 5)} for the images", cure)
 
+    def label_entries(self) -> Iterator[str]:
+        """A line for the entry of JSON members that may be the label, by its name or the values that it has first."""
+        for suffix in [suffix for suffix in self.shards.suffixes if type_of(suffix) in JSON]:
+            spans, values = self.spans([suffix]), dict[str, list[Any]]()
+            for i in np.flatnonzero(spans.states[:, 0] >= 0)[:FIRST].tolist():
+                with suppress(DecodeError):  # it is rejected where it is packed
+                    for entry, value in _entries(parsed(member_bytes(spans, i)), suffix):
+                        values.setdefault(entry, []).append(value)
+            infos = [
+                ColumnInfo(
+                    entry.replace(".", "/"), "", None, is_label={*map(type, some)} in ({int}, {str}), first=some.copy
+                )
+                for entry, some in values.items()
+            ]
+            for name in (label_columns(infos, Habits()) or repeating(infos))[:1]:
+                entry = name.replace("/", ".")
+                yield f"{plain(entry)} may be the label: {opt.fields(plain(f'label={entry}'))} if it is"
+
     def _suffixes(self) -> str:
         return listed([f".{suffix}" for suffix in self.shards.suffixes], 8)
+
+
+def _entries(value: Any, way: str) -> Iterator[tuple[str, Any]]:
+    """The values in a JSON value, each by the way to it, as `--field` takes it."""
+    if not isinstance(value, dict):
+        yield way, value
+        return
+    for name, inner in value.items():
+        if not re.search("[.,:=/]", name):
+            yield from _entries(inner, f"{way}.{name}")
 
 
 def _files(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:

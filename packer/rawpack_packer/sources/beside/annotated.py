@@ -173,6 +173,13 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
     masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if MASKS.fullmatch(folder)}
     if error := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
         raise AnnotatedError(error)
+    filled, labeled = dict[bytes, int](), any(True in (root / split).names.values() for split in splits)
+    with suppress(OSError, ValueError):  # who opens the split says so
+        for split in splits:
+            images = [name for name, _ in (root / split).all_names() if name.lower().endswith(ENDS)]
+            filled[os.fsencode(f"{split}/")] = len(images)
+    if error := _singles(replace(seen, filled=filled, labeled=labeled)):
+        raise AnnotatedError(error)
 
 
 def refuse_tables(listing: Listing) -> None:

@@ -59,6 +59,8 @@ from rawpack_packer.text import plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
+_FIRST = 4096
+"""Samples whose values may show which column is the label."""
 _HABITS = Habits(no_image=", by its encodings")
 _READ = {"mds": mds.read_index, "litdata": litdata.read_index}
 _FILES, _ARRAYS = ("file", "bytes"), ("picture", "array")
@@ -139,7 +141,7 @@ def open_shards(
     if wanted.image is not None:
         name, axes = split_axes(wanted.image, scan.columns)
         wanted = replace(wanted, image=name)
-    infos = [_info(column, wanted.declared, scan.shapes.get(column.name)) for column in scan.columns.values()]
+    infos = [_info(column, wanted.declared, scan) for column in scan.columns.values()]
     scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
     chosen = choose(infos, wanted, root, _HABITS)
     scan.look(chosen)
@@ -216,9 +218,8 @@ def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFil
     return files, tuple(choice[k] for k, choice in zip(which, index.shards, strict=True))
 
 
-def _info(column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None) -> ColumnInfo:
-    """shape: dtype and shape of the first array."""
-    holds, dtype = column.encoding.holds, column.encoding.dtype
+def _info(column: Coded, declared: Mapping[str, DeclaredKind], scan: _ShardScan) -> ColumnInfo:
+    holds, dtype, shape = column.encoding.holds, column.encoding.dtype, scan.shapes.get(column.name)
     is_image = holds in ("file", "picture", "bytes")
     if holds == "array" and shape is not None:
         is_image = len(shape[1]) == 3 or (len(shape[1]) == 2 and shape[0] == "uint8")
@@ -231,13 +232,14 @@ def _info(column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str,
         is_whole=holds == "number" and dtype[0] in "iu",
         is_key=holds == "text",
         says_image=holds in ("file", "picture"),
+        first=partial(scan.first, column),
     )
 
 
 def _kind(
     column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None
 ) -> FieldKind | str | None:
-    """As of `ColumnInfo.field`."""
+    """See `ColumnInfo.field`. shape: dtype and shape of the first array."""
     name, holds = plain(column.name), column.encoding.holds
     word = declared.get(column.name.rpartition("/")[2])
     if word is not None and holds != "unread":
@@ -274,17 +276,16 @@ class _ShardScan:
         self.rows = sum(one.samples for one in shards)
         if not self.rows:
             raise UsageError(f"the shards of {files.name(0)} have no samples")
+        self._begun = next(k for k, one in enumerate(shards) if one.samples)
         self.columns = self._columns()
 
     def _columns(self) -> dict[str, Coded]:
         """The columns by name: of several images, one for each that the first sample has."""
         found = dict[str, Coded]()
         unclear = [one for one in self._index.columns if one.encoding.holds in ("files", "pictures", "array")]
-        first = next(k for k, one in enumerate(self._shards) if one.samples)
-        wanted = SoughtColumns(columns_read(unclear), (), {})
-        values = self._first_values(first, wanted) if unclear else {}
+        values = self._first_values(unclear, 1) if unclear else {}
         for one in self._index.columns:
-            several, data = one.encoding, values.get(one.at, b"")
+            several, data = one.encoding, values.get(one.at, [b""])[0]
             try:
                 if several.holds in ("files", "pictures"):
                     for n in range(coded.images_in(data, several.before)):
@@ -294,19 +295,26 @@ class _ShardScan:
                 if several.head is not None:
                     self.shapes[one.name] = several.head(data)[:2]
             except (ValueError, struct.error) as error:
-                raise UsageError(f"{self._files.name(first)}: {plain(one.name)} of sample 0: {error}") from error
+                raise UsageError(f"{self._files.name(self._begun)}: {plain(one.name)} of sample 0: {error}") from error
             if one.name in found:
                 raise UsageError(f"the index of {self._files.name(0)} has two columns {plain(one.name)!r}: rename one")
             found[one.name] = one
         return found
 
-    def _first_values(self, k: int, wanted: SoughtColumns) -> dict[int, bytes]:
+    def first(self, column: Coded) -> list[Any]:
+        """The first values of a column. Raises DecodeError."""
+        values = self._first_values([column], _FIRST)[column.at]
+        return [_value(column.encoding.read, data) for data in values]
+
+    def _first_values(self, columns: Sequence[Coded], most: int) -> dict[int, list[bytes]]:
+        """The values of at most so many samples of the first shard that has any."""
+        k, wanted = self._begun, SoughtColumns(columns_read(columns), (), {})
         with reading(self._files.name(k)), self._files.opened(k) as fd:
             shard = as_written(fd, os.fstat(fd).st_size, self._shards[k])
             read = read_of(fd, self._files, k, shard)
             found = find(read, None, self._index, shard, wanted, self._files.name(k))
-            offsets, sizes = (_table(part, len(wanted.columns))[:, 0].tolist() for part in found[:2])
-            return {at: read(offsets[n], sizes[n]) for n, at in enumerate(wanted.columns)}
+            offsets, sizes = (_table(part, len(wanted.columns))[:, :most].tolist() for part in found[:2])
+            return {at: [*map(read, offsets[n], sizes[n])] for n, at in enumerate(wanted.columns)}
 
     def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
         """Raise UsageError for a column that is not read, unless the user left it out. folder: of the index."""

@@ -87,7 +87,7 @@ class Hdf5Source(TableSource):
         self, look: LookAt, found: Mapping[str, DataSet], of: Hdf5File, said: SaidOfArrays, root: str, at: ArraysAt
     ) -> None:
         """A row of data sets is a sample."""
-        chosen = _choose(found, said, root)
+        chosen = _choose(look, found, said, root)
         image, alone = found[chosen.image], not chosen.fields and chosen.label is None
         chw = _check_images(image, said, said.axes(found), root, alone=alone)
         kinds, turned_too = dict[str, FieldKind](), dict[str, bool]()
@@ -167,7 +167,7 @@ def _found(look: LookAt, at: ArraysAt, said: SaidOfArrays) -> dict[str, DataSet]
     return {name: every[of_file] for name, of_file in arrays.items()}
 
 
-def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
+def _choose(look: LookAt, found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> ChosenColumns:
     """Which data set is what. Raises UsageError where the user has to name something."""
     if said.columns.image is None and any(name.startswith("data/demo_") for name in found):
         raise UsageError(f"{where} is a file of robomimic, by its data/demo_0: rawpack does not read these yet")
@@ -189,6 +189,7 @@ def _choose(found: Mapping[str, DataSet], said: SaidOfArrays, where: str) -> Cho
             is_label=one.is_label,
             is_whole=one.is_label and one.is_whole,
             is_key=one.holds == TEXT and len(one.shape) == 1,
+            first=partial(look.values, one),
             rows=one.shape[0] if one.shape else None,
         )
         for name, one in found.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -67,7 +67,6 @@ from rawpack_packer.sources.table.choose import (
     number_labels,
     numbered_classes,
     path_column,
-    repeat,
 )
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.keys import repeated_key
@@ -91,6 +90,7 @@ TIMES = ("start", "end")
 RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
 """Reads the rows of an open file: `rows_of` without its suffix."""
 Times = list[tuple[Fraction | None, Fraction | None]]
+_Shown = tuple[bool, Callable[[], Iterable[Any]]]
 
 
 @dataclass(frozen=True)
@@ -473,7 +473,7 @@ def _chosen(
     wanted: ColumnChoice,
     path_by_values: str | None,
     where: str,
-    shown: Mapping[str, tuple[bool, bool]] | None = None,
+    shown: Mapping[str, _Shown] | None = None,
 ) -> tuple[PathTemplate | None, ChosenColumns]:
     """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image. shown:
     see `_shown_by`, if values were read."""
@@ -509,13 +509,12 @@ def _path(rows: ListingRows, root: str) -> tuple[str | None, ListingRows]:
     return path_column([*values], lambda name: is_path(values[name], root)), replace(rows, rows=chain(first, each))
 
 
-def _shown_by(column: RawColumn, root: str) -> tuple[bool, bool]:
-    """Whether values of a column may be labels: texts that are no paths, or numbers; and whether most of the first ones
-    occur again."""
+def _shown_by(column: RawColumn, root: str) -> _Shown:
+    """Whether values of a column may be labels: texts that are no paths, or numbers; and what reads the first ones,
+    unless they are measurements."""
     first = column.first()
     is_label = isinstance(first, str | int | float) and not is_path(first, root)
-    values = next(iter(column), ()) if is_label and not isinstance(first, float) else ()
-    return is_label, repeat([*map(str, values)])
+    return is_label, tuple if isinstance(first, float) else lambda: next(iter(column), ())
 
 
 def is_path(value: Any, root: str) -> bool:
@@ -531,7 +530,7 @@ def _choose(
     fields: Sequence[str],
     wanted: ColumnChoice,
     where: str,
-    shown: Mapping[str, tuple[bool, bool]] | None = None,
+    shown: Mapping[str, _Shown] | None = None,
 ) -> ChosenColumns:
     """Choose columns. fields: those that may be any. shown: see `_shown_by`; without it, names alone decide."""
     if "" in names:
@@ -544,7 +543,7 @@ def _choose(
             None,
             is_image=name == wanted.image,
             is_label=name in (wanted.label, LABEL) or (shown or {}).get(name, (False,))[0],
-            repeats=(shown or {}).get(name, (False, False))[1],
+            first=(shown or {}).get(name, (False, tuple))[1],
             is_key=name == wanted.key,
         )
         for name in names

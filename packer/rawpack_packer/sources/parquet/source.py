@@ -306,7 +306,7 @@ class _Scan:
         table = open_table(str(path))
         rows = table.ends[-1] if len(table.ends) else 0
         try:
-            self._choose(table.schema, features_beside(path) or features_in(table.schema, where), where)
+            self._choose(table, features_beside(path) or features_in(table.schema, where), where)
         except UsageError:
             if rows:
                 raise
@@ -338,9 +338,9 @@ class _Scan:
             return None
         return unique_keys([value or "" for value in values], root, named, self.notes, called)
 
-    def _choose(self, schema: pa.Schema, features: Features, where: str) -> None:
+    def _choose(self, table: Table, features: Features, where: str) -> None:
         """Choose the columns of the first file, which all others must have. Raises UsageError."""
-        is_first = not hasattr(self, "columns")
+        is_first, schema = not hasattr(self, "columns"), table.schema
         if is_first:
             said = exported((schema.metadata or {}).get(OF_TABLES), where)
             names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
@@ -349,7 +349,7 @@ class _Scan:
             self.apart = said.apart
             if self.classes is None and BOXES in said.kinds:
                 self.classes = said.classes
-        infos = column_infos(schema, features, self.wanted.declared, where)
+        infos = column_infos(schema, features, self.wanted.declared, where, table if is_first else None)
         chosen, by_name = choose(infos, self.wanted, where, habits()), {one.name: one for one in infos}
         kinds = {name: by_name[column].field for name, column in chosen.fields.items()}
         label = None if chosen.label is None else by_name[chosen.label]
@@ -483,6 +483,22 @@ class _Scan:
                     beside_it = (i for i, one in enumerate(missing.to_pylist(), row) if one and i in there)
                     self.outside.setdefault(column, {}).update((self.rows + i, there[i]) for i in beside_it)
                     row += batch.num_rows
+
+
+def first_classes(path: str | os.PathLike[str], **options: Any) -> tuple[Sequence[Any], bool]:
+    """The classes in the first rows of Parquet files, and whether these are all. options: of `TableOptions`. Raises
+    UsageError."""
+    file, *more = files_of(Listing.of(path))
+    where, wanted = plain(os.fspath(file)), TableOptions(**options).choice()
+    with parsing(where, os.fspath(file), file.path.suffix[1:]):
+        table = open_table(os.fspath(file))
+        features = features_beside(file.path) or features_in(table.schema, where)
+        infos = {info.name: info for info in column_infos(table.schema, features, wanted.declared, where, table)}
+        label = infos.get(choose([*infos.values()], wanted, where, habits()).label or "")
+        values = [] if label is None else label.classes or [*label.first()]
+    whole = not more and (table.ends or [0])[-1] <= len(values)
+    texts = {value for value in values if value} if all(isinstance(value, str | None) for value in values) else {}
+    return [*texts], whole or (label is not None and label.classes is not None)
 
 
 def _state_beside(table: Path, path: bytes) -> tuple[int, int]:

@@ -7,7 +7,8 @@ import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, islice
 from typing import Any, Literal
 
 import msgspec
@@ -34,6 +35,8 @@ _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 256
 """How much a batch has at most: bytes by those of the batches before it, and by the file's own sizes."""
 _SCANNED_ROWS = 4096
 """Rows of a batch without images."""
+_FIRST = 1 << 15
+"""Rows whose values show whether a column may be the label."""
 _BUFFER = 1 << 20
 Leaf = tuple[str, str | None]
 """A column, or one entry of a column of structs."""
@@ -79,9 +82,10 @@ def habits() -> Habits:
 
 
 def column_infos(
-    schema: pa.Schema, features: Features, declared: Mapping[str, DeclaredKind], where: str
+    schema: pa.Schema, features: Features, declared: Mapping[str, DeclaredKind], where: str, table: Table | None = None
 ) -> list[ColumnInfo]:
-    """The columns of a table. declared: see `ColumnChoice`. Raises UsageError where names of classes are none."""
+    """The columns of a table. declared: see `ColumnChoice`. table: of which values may be read. Raises UsageError where
+    names of classes are none."""
     says_images = any(_of(one) == "Image" for one in features.values())
     found, objects = [], objects_column(schema)
     for name in schema.names:
@@ -98,10 +102,17 @@ def column_infos(
                 is_whole=pa.types.is_integer(type_),
                 is_key=is_text(type_),
                 says_image=says_images and _of(feature) == "Image",
+                first=tuple if table is None else partial(_first_values, table, name),
                 classes=_class_names(feature, name, where) if is_classes else None,
             )
         )
     return found
+
+
+def _first_values(table: Table, name: str) -> list[Any]:
+    batches = table.scan([(name, None)])
+    values = (python_value(batch.column(0), i, name) for batch in batches for i in range(batch.num_rows))
+    return [*islice(values, _FIRST)]
 
 
 OBJECTS = FieldKind("float32", (None, 5), boxes="xywh")

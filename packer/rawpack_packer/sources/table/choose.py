@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import reading
+from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import DeclaredKind, FieldKind, are_pixels, check_names
@@ -254,8 +254,8 @@ class ColumnInfo:
     """Whether its values are whole numbers or texts."""
     is_whole: bool = False
     """Whether they are whole numbers."""
-    repeats: bool | None = None
-    """Whether some value occurs again; None where that is not known."""
+    first: Callable[[], Iterable[Any]] = tuple
+    """Reads its first values, which show whether they repeat; asked of columns that no name makes the label."""
     is_key: bool = False
     """Whether they are texts."""
     says_image: bool = False
@@ -461,10 +461,7 @@ def _label(
     may_be = [] if wanted.label else label_columns(undeclared, habits)
     label = wanted.label or next(iter(may_be), None)
     if label is None or label not in by_name:
-        rest = [one for one in undeclared if one.is_label and not _NUMBERED.search(one.name.casefold())]
-        alone = [one.name for one in rest if (one.is_whole if one.repeats is None else one.repeats)]
-        named = [one.name for one in undeclared if one.classes is not None] or alone[: len(alone) == 1]
-        return None, named if wanted.fields is None or wanted.every else []
+        return None, repeating(undeclared) if wanted.fields is None or wanted.every else []
     kind = by_name[label].field
     asked = wanted.label is not None or by_name[label].is_image  # bytes called label are no field either
     fits = by_name[label].is_label or isinstance(kind, FieldKind) or label in wanted.declared
@@ -472,6 +469,9 @@ def _label(
         raise UsageError(
             f"{wanted.said(LABEL, label)}: {where}: it contains {by_name[label].type}; labels are numbers or names"
         )
+    by_habit = habits.lone_label and not wanted.label and not label_columns([by_name[label]], Habits())
+    if by_habit and (wanted.fields is None or wanted.every):
+        may_be += repeating([column for column in undeclared if column.name != label])
     return label, may_be[1:] if label.rpartition("/")[2] != LABEL else []
 
 
@@ -500,12 +500,26 @@ def label_columns(columns: Sequence[ColumnInfo], habits: Habits) -> list[str]:
     return [name for _, _, name in sorted(ranks)] or (whole if len(whole) == 1 else [])
 
 
-def repeat(values: Sequence[Any]) -> bool:
-    """Whether values are few and occur again, as those of classes do; names of splits, which do so too, are none."""
+def repeating(columns: Sequence[ColumnInfo]) -> list[str]:
+    """The columns that may be the label though they are not called so: those with names of classes, or the only one of
+    few values that occur again. Names of splits do so too."""
+    rest = [column for column in columns if column.is_label and not _NUMBERED.search(column.name.casefold())]
+    named = [column.name for column in columns if column.classes is not None]
+    alone = [] if named else [column.name for column in rest if _repeats(column)]
+    return named or alone[: len(alone) == 1]
+
+
+def _repeats(column: ColumnInfo) -> bool:
     from rawpack_packer.sources.folder import is_split
 
+    try:
+        values = [str(value) for value in column.first() if value is not None]
+    except Exception as error:
+        if is_no_fault_of_data(error):
+            raise
+        return False  # it is rejected, or an error, where it is packed
     few = {*values}
-    return 1 < len(few) < len(values) / 2 and not all(is_split(str(value)) for value in few)
+    return 1 < len(few) < len(values) / 2 and not all(map(is_split, few))
 
 
 def path_column(names: Sequence[str], is_path: Callable[[str], bool] | None = None) -> str | None:

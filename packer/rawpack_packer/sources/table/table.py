@@ -134,6 +134,10 @@ class Table:
     """Gives the video of each sample."""
     find_column: Callable[[str], Column | None] | None = None
     """Gives the values of a field, where these are known otherwise than by reading its column row by row."""
+    apart: Sequence[str] = ()
+    """Columns that `find_column` gives too, and that are not packed."""
+    beside: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """In an archive: the folders next to the one that is packed, each with the folders in it."""
     probed: Literal["", "first", "spread"] = ""
     """Which samples are read again to see changes of what `states` does not know: none, or a few."""
     details: Mapping[str, Any] = field(default_factory=dict)

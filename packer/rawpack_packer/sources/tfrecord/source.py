@@ -34,7 +34,6 @@ from rawpack_packer.sources.table.choose import (
     column_called,
     named_apart,
     number_labels,
-    repeat,
 )
 from rawpack_packer.sources.table.columns import Fault, RowNumbers, Rows, Texts, spans_of
 from rawpack_packer.sources.table.keys import unique_keys
@@ -257,7 +256,7 @@ class _Records:
             is_image=single and one.is_image,
             is_label=single and (one.kind == INTS or one.is_text),
             is_whole=single and one.kind == INTS,
-            repeats=single and (one.is_text or one.kind == INTS) and repeat(one.singles()),
+            first=one.singles,
             is_key=single and one.is_text,
             classes=classes if one.kind == INTS else None,
         )
