@@ -12,11 +12,13 @@ import os
 import reprlib
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
+from rawpack.remote.transfer import TIMEOUT_S
 from rawpack.remote.url import is_url, local_path, share_options, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
@@ -105,7 +107,7 @@ def pack_job(
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
-        place = upload.store_of(url, tmp)
+        place, target = upload.scratch_of(url, tmp), upload.RemoteFolder(url, storage_options or {}, TIMEOUT_S)
     spool = None
     if isinstance(source, str | os.PathLike):
         spool = opening.spool_of(place, run_options, storage_options)
@@ -120,17 +122,20 @@ def pack_job(
         if url is None:
             job = Job(opened, made, place, running, checked=True)
         else:
-            job = upload.Upload(opened, made, url, running, scratch=tmp, storage_options=storage_options)
+            job = upload.Upload(target, opened, made, place, running)
         if far and spool is not None:
             job.asked = known.digest_of(str(source), spool, source_options, recipe)
         return job
 
     # What can be refused is refused before anything of a source behind a URL is fetched.
-    found = upload.there(url, storage_options, tmp) if url is not None else known.there(place) if far else None
+    if url is not None:
+        target.sizes()
+    found = known.there(place, "" if url is None else str(target)) if far else None
     if found is not None and far and spool is not None and not run_options.restart:
         known.check_recipe(found, recipe)
-        if known.is_done(found, run_options, lambda: known.asked_of(str(source), source_options, recipe, spool)):
-            return known.Done(found, place, "" if url is None else shown(url), whole)
+        asked = partial(known.asked_of, str(source), source_options, recipe, spool)
+        if url is None and known.is_done(found, run_options, asked):
+            return known.Done(found, place, whole)
     return whole()
 
 

@@ -71,13 +71,6 @@ def store_at(path: Path, shown_as: str = "") -> StoreState:
     return StoreState(shown_as or str(path), finished, restart, holds)
 
 
-def finished_at(name: str, manifest: Manifest) -> StoreState:
-    """A finished store that is in no folder, such as at a URL."""
-    holds = _sized([manifest])
-    restart = f"{opt.restart} deletes this store ({holds}) and packs again"
-    return StoreState(name, finished=True, restart=restart, holds=holds)
-
-
 def set_at(path: Path) -> StoreState:
     """The set of splits in a folder."""
     splits = read_splits(path)

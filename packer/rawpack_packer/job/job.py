@@ -34,6 +34,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
+from rawpack_packer.part import PartRecord
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import check_first, made_here, part_rows, store_fields
@@ -167,10 +168,17 @@ class Job:
         if self.run_options.strict and (lost := lost_depth(manifest.counts)):
             raise PackError(f"{path} is complete, with {lost}; {opt.strict} allows none")
         try:
-            check_sizes(path, manifest)
+            self.check_files(manifest)
         except PackError as error:
             raise PackError(f"{error}, and {opt.restart} packs it again") from None
         return nothing_to_do(path, manifest, digest, source)
+
+    def check_files(self, manifest: Manifest) -> None:
+        """Raise PackError where a file of the finished store is missing, or has another size."""
+        check_sizes(self.destination, manifest)
+
+    def on_done(self, record: PartRecord | None) -> None:
+        """Called with each part that is done, by this or an earlier run, and with None before the store is made."""
 
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""
