@@ -12,13 +12,11 @@ import os
 import reprlib
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from rawpack.errors import UsageError
 from rawpack.former import reader_now
-from rawpack.remote.transfer import TIMEOUT_S
 from rawpack.remote.url import is_url, local_path, share_options, shown
 from rawpack.system.user import expanded, suggests
 from rawpack_packer.destination import folder as destinations
@@ -107,7 +105,8 @@ def pack_job(
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
-        place, target = upload.scratch_of(url, tmp), upload.RemoteFolder(url, storage_options or {}, TIMEOUT_S)
+        place, target = upload.scratch_of(url, tmp), upload.RemoteFolder(url, storage_options or {})
+        target.sizes()
     spool = None
     if isinstance(source, str | os.PathLike):
         spool = opening.spool_of(place, run_options, storage_options)
@@ -128,13 +127,10 @@ def pack_job(
         return job
 
     # What can be refused is refused before anything of a source behind a URL is fetched.
-    if url is not None:
-        target.sizes()
-    found = known.there(place, "" if url is None else str(target)) if far else None
+    found = known.there(place) if far and url is None else None
     if found is not None and far and spool is not None and not run_options.restart:
         known.check_recipe(found, recipe)
-        asked = partial(known.asked_of, str(source), source_options, recipe, spool)
-        if url is None and known.is_done(found, run_options, asked):
+        if known.is_done(found, run_options, lambda: known.asked_of(str(source), source_options, recipe, spool)):
             return known.Done(found, place, whole)
     return whole()
 

@@ -92,13 +92,12 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
     if isinstance(before, Manifest) and classes and names and len(packing_runs(before)) > 1:
         classes = classes[: len(names)]  # an append adds classes at the end
     is_append = isinstance(noted, AppendNote)
-    recipe, options = _recipe(noted.recipe, job.recipe.as_manifest()), _unlike(noted.options, source.info.options)
-    undoable, addable = bool(recipe or options), False
+    recipe, options_differ = _recipe(noted.recipe, job.recipe.as_manifest()), noted.options != dict(source.info.options)
+    undoable, addable = bool(recipe) or options_differ, False
     if recipe:
         what = f"the recipe differs: {', '.join(recipe)}"
-    elif options:
-        was = [f"{name} was {plain(noted.options.get(name, 'not given'))}" for name in options]
-        what = f"the options of the source differ: {', '.join(was)}"
+    elif options_differ:
+        what = "the options of the source differ"
     elif not is_append and (field := differing_field(noted.fields, job.fields)) is not None:
         what = f"the fields differ: {field[0]}"
     else:

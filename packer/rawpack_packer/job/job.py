@@ -123,11 +123,6 @@ class Job:
         return self.digest
 
     @property
-    def is_new(self) -> bool:
-        """Whether no run has begun or done it."""
-        return not destinations.is_finished(self.destination) and self.begun is None
-
-    @property
     def begun(self) -> journal.JobNote | None:
         """The note of the run that began this or another job there; None where there is none."""
         return journal.read_note(self.destination, journal.JobNote)

@@ -51,10 +51,10 @@ class There:
     provenance: Mapping[str, Any] | None = None
 
 
-def there(path: Path, shown_as: str = "") -> There | None:
+def there(path: Path) -> There | None:
     """What is in the folder of a job; None for nothing, and for what only the job itself can explain."""
     with suppress(RawpackError, OSError):
-        state = store_at(path, shown_as)
+        state = store_at(path)
         if not destinations.is_finished(path):
             begun = journal.read_note(path, journal.JobNote)
             return None if begun is None else There(state, begun.recipe)
@@ -139,8 +139,6 @@ class _AsPacked(BaseSource):
 
 class Done(Job):
     """A job of which it is known that the finished store at its destination is its result."""
-
-    is_new = False
 
     def __init__(self, store: There, destination: Path, whole: Callable[[], Job]) -> None:
         """whole: gives the job, whose source is then fetched."""

@@ -55,7 +55,9 @@ class Remote:
     by that package.
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any], timeout: float, wire: Wire | None = None) -> None:
+    def __init__(
+        self, url: str, options: Mapping[str, Any], timeout: float = TIMEOUT_S, wire: Wire | None = None
+    ) -> None:
         """options: fsspec's `storage_options` for this URL. wire: shared with others. Raises as `filesystem`."""
         # Every run of the packer imports this module, and few use these.
         from urllib.request import getproxies
