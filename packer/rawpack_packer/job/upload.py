@@ -22,7 +22,7 @@ from rawpack.disk.manifest import Manifest
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
 from rawpack.remote.attempts import Attempts, meaning
 from rawpack.remote.cache import default_folder
-from rawpack.remote.transfer import Remote, begun, bounded
+from rawpack.remote.transfer import Remote, bounded, in_thread
 from rawpack.remote.url import filesystem, join
 from rawpack.system import writing
 from rawpack_packer.destination import files
@@ -103,7 +103,7 @@ class Upload(Job):
             write_record(self.destination, msgspec.structs.replace(uploaded, away=True))
             for file in uploaded.files:
                 (self.destination / file.name).unlink()
-        self._upload = None if record is None or record.away else begun(lambda: self._sent(record))
+        self._upload = None if record is None or record.away else in_thread(lambda: self._sent(record))
 
     def _sent(self, record: PartRecord) -> PartRecord:
         for file in record.files:

@@ -296,10 +296,10 @@ def stall_s(timeout: float) -> float:
 
 def bounded(call: Callable[[], T], seconds: float) -> T:
     """The result of `call`. Raises TimeoutError where it takes longer; the call is then left to itself."""
-    return begun(call).result(timeout=seconds)
+    return in_thread(call).result(timeout=seconds)
 
 
-def begun(call: Callable[[], T]) -> Future[T]:
+def in_thread(call: Callable[[], T]) -> Future[T]:
     """The result of `call` in a thread that no exit of the process waits for."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()
