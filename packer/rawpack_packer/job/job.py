@@ -162,15 +162,15 @@ class Job:
             )
         if self.run_options.strict and (lost := lost_depth(manifest.counts)):
             raise PackError(f"{path} is complete, with {lost}; {opt.strict} allows none")
-        try:
-            self.check_files(manifest)
-        except PackError as error:
-            raise PackError(f"{error}, and {opt.restart} packs it again") from None
+        self.check_files(manifest)
         return nothing_to_do(path, manifest, digest, source)
 
     def check_files(self, manifest: Manifest) -> None:
         """Raise PackError where a file of the finished store is missing, or has another size."""
-        check_sizes(self.destination, manifest)
+        try:
+            check_sizes(self.destination, manifest)
+        except PackError as error:
+            raise PackError(f"{error}, and {opt.restart} packs it again") from None
 
     def on_done(self, record: PartRecord | None) -> None:
         """Called with each part that is done, by this or an earlier run, and with None before the store is made."""

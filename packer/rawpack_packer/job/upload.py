@@ -1,7 +1,6 @@
 """Packs to a URL: the job packs into a scratch folder on this machine. Each finished shard is uploaded, and removed
-there; the record of its part stays, so that a job resumes after a kill as usual. Columns follow, and the manifest last:
-until then, what is at the URL is not a store.
-"""
+there; the record of its part stays, so that a job resumes as usual. Columns follow, and the manifest last, which makes
+it a store."""
 
 from __future__ import annotations
 
@@ -48,12 +47,11 @@ _SLOWEST = 256 << 10
 class Upload(Job):
     """A store to be packed to a URL that fsspec can write to."""
 
-    _upload: Future[PartRecord] | None = None
-
     def __init__(self, target: RemoteFolder, source: Source, recipe: Recipe, scratch: Path, run: RunOptions) -> None:
         """scratch: from `scratch_of`; an interrupted run resumes only with the same one."""
         super().__init__(source, recipe, scratch, run, shown_as=str(target))
         self._target, self._sizes = target, target.sizes()
+        self._upload: Future[PartRecord] | None = None
 
     def run(self) -> Summary:
         """As that of a job, and upload it."""
@@ -84,8 +82,11 @@ class Upload(Job):
                 raise
             if not whole:
                 names = [name for name, _ in summary.manifest.records() if (store / name).exists()]
-                for name in (*names, PROVENANCE, STATES, manifests.NAME):
+                for name in (*names, PROVENANCE, STATES):
                     target.put(store / name, name)
+                self._sizes = target.sizes()
+                self.check_files(summary.manifest)
+                target.put(store / manifests.NAME, manifests.NAME)
                 target.remove(BEGUN)
             shutil.rmtree(folder, ignore_errors=True)
         return replace(summary, destination=str(target), already=whole)
@@ -94,7 +95,8 @@ class Upload(Job):
         for name, record in manifest.records():
             path = self.destination / name
             if record.bytes not in (self._sizes.get(name), path.stat().st_size if path.exists() else None):
-                raise PackError(f"{self._target} was packed, but its {name} is missing, or has another size")
+                what = "is missing, or has another size"
+                raise PackError(f"{self._target} was packed, but its {name} {what}, and {opt.restart} packs it again")
 
     def on_done(self, record: PartRecord | None) -> None:
         if self._upload is not None:
