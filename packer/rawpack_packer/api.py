@@ -105,7 +105,8 @@ def pack_job(
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
-        place = upload.store_of(url, tmp)
+        place, target = upload.scratch_of(url, tmp), upload.RemoteFolder(url, storage_options or {})
+        target.sizes()
     spool = None
     if isinstance(source, str | os.PathLike):
         spool = opening.spool_of(place, run_options, storage_options)
@@ -120,17 +121,17 @@ def pack_job(
         if url is None:
             job = Job(opened, made, place, running, checked=True)
         else:
-            job = upload.Upload(opened, made, url, running, scratch=tmp, storage_options=storage_options)
+            job = upload.Upload(target, opened, made, place, running)
         if far and spool is not None:
             job.asked = known.digest_of(str(source), spool, source_options, recipe)
         return job
 
     # What can be refused is refused before anything of a source behind a URL is fetched.
-    found = upload.there(url, storage_options, tmp) if url is not None else known.there(place) if far else None
+    found = known.there(place) if far and url is None else None
     if found is not None and far and spool is not None and not run_options.restart:
         known.check_recipe(found, recipe)
         if known.is_done(found, run_options, lambda: known.asked_of(str(source), source_options, recipe, spool)):
-            return known.Done(found, place, "" if url is None else shown(url), whole)
+            return known.Done(found, place, whole)
     return whole()
 
 

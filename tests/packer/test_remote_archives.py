@@ -288,13 +288,12 @@ def test_a_bucket_to_pack_to_that_is_not_there(server: Server, at_home: None) ->
     assert not [path for _, path in server.log if "train" in path]
 
 
-@pytest.mark.parametrize("where", ["folder", "URL"])
 def test_a_finished_store_is_compared_before_its_source_is_fetched(
-    server: Server, at_home: None, tmp_path: Path, where: str
+    server: Server, at_home: None, tmp_path: Path
 ) -> None:
     """The same command asks only whether the files are the same; other options are refused without that, and a file
     that has changed since is noticed."""
-    store = tmp_path / "store" if where == "folder" else "s3://bucket/store"
+    store = tmp_path / "store"
     assert packed_here(TRAIN, store).code == 0
     server.log.clear()
     ran = packed_here(TRAIN, store)

@@ -133,18 +133,40 @@ def test_killed(server: Server, arrays: Path, plain: dict[str, bytes], tmp_path:
 
 
 def test_what_was_uploaded_went_away(server: Server, arrays: Path, plain: dict[str, bytes]) -> None:
-    """A shard that an earlier run uploaded and that is gone is packed again."""
-    server.faults.append(on("columns-1", status(403), method="PUT"))
-    ran = run(arrays)
-    assert ran.code == 1
-    assert "may not be written" in ran.err
-    assert "sesame" not in ran.err
-    (store,) = (Path(os.environ["RAWPACK_CACHE"]) / "packing").glob("*/store")
-    assert (store / "shard-00001.npy").stat().st_blocks == 0, "what was uploaded takes no space here"
-    server.faults.clear()
-    del server.files["bucket/some/store/shard-00001.npy"]
-    assert run(arrays, "--quiet").code == 0
+    """A shard that an earlier run uploaded takes no space here; one that is gone is packed again, or, where all were
+    packed and only columns are missing, refused until `--restart`."""
+    for begun, code in (("shard-00003", 0), ("columns-1", 1)):
+        server.faults.append(on(begun, status(403), method="PUT"))
+        ran = run(arrays, "--restart")
+        assert ran.code == 1
+        assert "may not be written" in ran.err
+        assert "sesame" not in ran.err
+        (store,) = (Path(os.environ["RAWPACK_CACHE"]) / "packing").glob("*/store")
+        assert not (store / "shard-00001.npy").exists()
+        server.faults.clear()
+        del server.files["bucket/some/store/shard-00001.npy"]
+        ran = run(arrays, "--quiet")
+        assert ran.code == code, ran
+        assert code or stable(uploaded(server)) == plain
+    assert "store.json" not in uploaded(server)
+    assert f"{URL} was packed, but its shard-00001.npy is missing, or has another size, and --restart" in ran.err
+    assert run(arrays, "--quiet", "--restart").code == 0
     assert stable(uploaded(server)) == plain
+
+
+def test_a_file_that_changed_at_the_url(server: Server, arrays: Path) -> None:
+    """The same command on a finished store says which file is missing or has another size, without fetching any."""
+    assert run(arrays, "--quiet").code == 0
+    whole = dict(server.files)
+    for name in [name for name in uploaded(server) if name.startswith(("shard-00004", "columns-1/key"))]:
+        for data in (b"", None):
+            server.files = {path: data if path.endswith(name) else kept for path, kept in whole.items()}
+            server.files = {path: kept for path, kept in server.files.items() if kept is not None}
+            server.log.clear()
+            ran = run(arrays)
+            assert ran.code == 1
+            assert f"{URL} was packed, but its {name} is missing, or has another size, and --restart packs" in ran.err
+            assert not server.asked("shard-", "GET")
 
 
 def test_what_was_uploaded_is_packed_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,8 +181,7 @@ def test_what_was_uploaded_is_packed_again(server: Server, tmp_path: Path, monke
     def failing(path: str) -> Iterator[int]:
         number = errors.get(Path(path).name, 0)
         if number == errno.ESTALE:  # which stops the job, once the first shard is there
-            (cache,) = (Path(os.environ["RAWPACK_CACHE"]) / "packing").iterdir()
-            wait_until(lambda: (cache / "sent").exists() and (cache / "sent").read_text() != "", "a shard is uploaded")
+            wait_until(lambda: "shard-00000.npy" in uploaded(server), "a shard is uploaded")
         if number:
             raise OSError(number, os.strerror(number))
         with open_file(path) as descriptor:

@@ -337,13 +337,3 @@ def test_bench_names_each_image(triples: Path, tmp_path: Path) -> None:
     assert parse_sides("image=24,target=96x48") == {"image": (24, 24), "target": (96, 48)}
     assert parse_sides({"image": 24}) == {"image": (24, 24)}
     assert parse_sides("24") == (24, 24)
-
-
-def test_fast_is_recommended_for_the_first_image(tmp_path: Path) -> None:
-    """The hint says of which image it speaks."""
-    for name in ("a", "b"):
-        cv2.imwrite(str(tmp_path / f"{name}.jpg"), np.zeros((400, 400, 3), np.uint8))
-    (tmp_path / "list.csv").write_text("path,target\na.jpg,b.jpg\n")
-    sizes = ("--size", "image=40", "--size", "target=80")
-    ran = run_here("pack", "--workers", "0", *sizes, "--field", "target:image", tmp_path / "list.csv", tmp_path / "s")
-    assert "most first images are at least 8 times larger than --size image=40" in ran.err

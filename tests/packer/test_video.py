@@ -399,7 +399,7 @@ def test_frames_are_stored_as_they_are(tmp_path: Path) -> None:
 
 @here
 def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path) -> None:
-    """The same command goes on; one with other options for frames is refused, and names the options, not the frames.
+    """The same command goes on; one with other options for frames is refused, for its options, not the frames.
     An append that would mix frames of two rates is not offered, also where there are new videos."""
     store, clips = tmp_path / "store", Path(shutil.copytree(clips, tmp_path / "clips"))
     assert run_here("pack", "--workers", 0, "--quiet", "--size", "16", "--fps", "5", clips, store).code == 0
@@ -408,12 +408,9 @@ def test_another_choice_of_frames_is_another_source(clips: Path, tmp_path: Path)
     for more in False, True:
         if more:
             encode(clips / "a" / "new.mkv", "mpeg4", 20)
-        for options, words in (
-            (["--fps", "10"], "the options of the source differ: --fps was 5: "),
-            (["--frame-step", "2"], "the options of the source differ: --frame-step was not given, --fps was 5: "),
-        ):
+        for options in ["--fps", "10"], ["--frame-step", "2"]:
             ran = run_here("pack", "--workers", 0, "--quiet", "--size", "16", *options, clips, store)
-            assert (ran.code, words in ran.err) == (2, True), ran.err
+            assert (ran.code, "the options of the source differ: " in ran.err) == (2, True), ran.err
             assert "append" not in ran.err
             ran = run_here("append", "--workers", 0, "--quiet", *options, clips, store)
             assert (ran.code, "--skip-existing" in ran.err) == (2, False), ran.err

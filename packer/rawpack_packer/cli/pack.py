@@ -108,7 +108,7 @@ def pack(
       rawpack pack photos/ s3://bucket/store             uploaded by shard
     """  # fmt: skip
     from rawpack_packer import api
-    from rawpack_packer.job import fast_hint, images_in_words, place_in_words, splits_job, zstd_hint
+    from rawpack_packer.job import images_in_words, place_in_words, splits_job
 
     out = take_output(options)
     if holdout or any(one is not None for one in (splits, seed, group_by, split_by)):
@@ -125,9 +125,6 @@ def pack(
     with scanning(quiet=out.quiet) as scan:
         job = api.pack_job(src, dst, tmp=tmp, scan=scan, **options)
     out.say(f"{images_in_words(job.source)} in {place_in_words(job.source, src)}")
-    if not (out.quiet or out.as_json) and job.is_new:
-        for hint in filter(None, (find(job.source, job.recipe) for find in (fast_hint, zstd_hint))):
-            out.say(hint)
     out.do(job, dry_run=dry_run)
     end_unread([job.source])
 

@@ -47,25 +47,26 @@ def check(destination: Path, sources: Iterable[str | Path] = ()) -> None:
                 f"{destination.suffix}; `rawpack export STORE FOLDER --to webdataset` writes tar files of a store"
             )
         return
-    names = sorted(path.name for path in destination.iterdir())
     if read_splits(destination) is not None:
         raise UsageError(
             f"{destination} is a set of splits: give the same {opt.splits}, {opt.holdout} or {opt.split_by}, name one "
             "of the splits, or another folder"
         )
-    if manifests.NAME in names or is_begun(destination):
-        names = [name for name in names if not is_ours(name)]
-    elif names and WORK not in names and all(map(is_ours, names)):
+    names = {path.name for path in destination.iterdir()}
+    has_store = manifests.NAME in names or is_begun(destination)
+    check_names(destination, names, has_store and not (destination / WORK).is_symlink())
+
+
+def check_names(place: object, names: set[str], has_store: bool) -> None:
+    """Raise UsageError where these are names of more than a store, finished or begun."""
+    if not has_store and names and all(is_ours(name) and name != WORK for name in names):
         raise UsageError(
-            f"{destination} contains what looks like a store without its {manifests.NAME}: put that back, or remove "
+            f"{place} contains what looks like a store without its {manifests.NAME}: put that back, or remove "
             "the folder, or name another"
         )
-    if (destination / WORK).is_symlink():
-        names.append(WORK)
-    if names:
+    if others := sorted(name for name in names if not (has_store and is_ours(name))):
         raise UsageError(
-            f"{destination} contains other files ({listed(names, 3)}): move them elsewhere, or name an empty or a new "
-            "folder"
+            f"{place} contains other files ({listed(others, 3)}): move them elsewhere, or name an empty or a new folder"
         )
 
 

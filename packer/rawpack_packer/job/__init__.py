@@ -12,18 +12,11 @@ if TYPE_CHECKING:
     from rawpack_packer.job.options import NoProgress, Progress
     from rawpack_packer.job.relabel import relabel_store
     from rawpack_packer.job.splits import Splits, class_problems, splits_job
-    from rawpack_packer.job.summary import (
-        draw_lines,
-        fast_hint,
-        images_in_words,
-        place_in_words,
-        samples_in_words,
-        zstd_hint,
-    )
+    from rawpack_packer.job.summary import draw_lines, images_in_words, place_in_words, samples_in_words
 
 __all__ = [
-    "Choice", "Job", "NoProgress", "Progress", "Splits", "class_problems", "draw_lines", "fast_hint", "images_in_words",
-    "place_in_words", "relabel_store", "samples_in_words", "splits_job", "zstd_hint",
+    "Choice", "Job", "NoProgress", "Progress", "Splits", "class_problems", "draw_lines", "images_in_words",
+    "place_in_words", "relabel_store", "samples_in_words", "splits_job",
 ]  # fmt: skip
 _LAZY = {"Choice": "derive", "Job": "job", "NoProgress": "options", "Progress": "options", "relabel_store": "relabel"}
 _LAZY |= dict.fromkeys(("Splits", "class_problems", "splits_job"), "splits")

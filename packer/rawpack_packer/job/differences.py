@@ -71,13 +71,6 @@ def store_at(path: Path, shown_as: str = "") -> StoreState:
     return StoreState(shown_as or str(path), finished, restart, holds)
 
 
-def finished_at(name: str, manifest: Manifest) -> StoreState:
-    """A finished store that is in no folder, such as at a URL."""
-    holds = _sized([manifest])
-    restart = f"{opt.restart} deletes this store ({holds}) and packs again"
-    return StoreState(name, finished=True, restart=restart, holds=holds)
-
-
 def set_at(path: Path) -> StoreState:
     """The set of splits in a folder."""
     splits = read_splits(path)
@@ -99,13 +92,12 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
     if isinstance(before, Manifest) and classes and names and len(packing_runs(before)) > 1:
         classes = classes[: len(names)]  # an append adds classes at the end
     is_append = isinstance(noted, AppendNote)
-    recipe, options = _recipe(noted.recipe, job.recipe.as_manifest()), _unlike(noted.options, source.info.options)
-    undoable, addable = bool(recipe or options), False
+    recipe, options_differ = _recipe(noted.recipe, job.recipe.as_manifest()), noted.options != dict(source.info.options)
+    undoable, addable = bool(recipe) or options_differ, False
     if recipe:
         what = f"the recipe differs: {', '.join(recipe)}"
-    elif options:
-        was = [f"{name} was {plain(noted.options.get(name, 'not given'))}" for name in options]
-        what = f"the options of the source differ: {', '.join(was)}"
+    elif options_differ:
+        what = "the options of the source differ"
     elif not is_append and (field := differing_field(noted.fields, job.fields)) is not None:
         what = f"the fields differ: {field[0]}"
     else:

@@ -34,6 +34,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
+from rawpack_packer.part import PartRecord
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import check_first, made_here, part_rows, store_fields
@@ -121,11 +122,6 @@ class Job:
         return self.digest
 
     @property
-    def is_new(self) -> bool:
-        """Whether no run has begun or done it."""
-        return not destinations.is_finished(self.destination) and self.begun is None
-
-    @property
     def begun(self) -> journal.JobNote | None:
         """The note of the run that began this or another job there; None where there is none."""
         return journal.read_note(self.destination, journal.JobNote)
@@ -165,11 +161,18 @@ class Job:
             )
         if self.run_options.strict and (lost := lost_depth(manifest.counts)):
             raise PackError(f"{path} is complete, with {lost}; {opt.strict} allows none")
+        self.check_files(manifest)
+        return nothing_to_do(path, manifest, digest, source)
+
+    def check_files(self, manifest: Manifest) -> None:
+        """Raise PackError where a file of the finished store is missing, or has another size."""
         try:
-            check_sizes(path, manifest)
+            check_sizes(self.destination, manifest)
         except PackError as error:
             raise PackError(f"{error}, and {opt.restart} packs it again") from None
-        return nothing_to_do(path, manifest, digest, source)
+
+    def on_done(self, record: PartRecord | None) -> None:
+        """Called with each part that is done, by this or an earlier run, and with None before the store is made."""
 
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +51,10 @@ class There:
     provenance: Mapping[str, Any] | None = None
 
 
-def there(path: Path, shown_as: str = "") -> There | None:
+def there(path: Path) -> There | None:
     """What is in the folder of a job; None for nothing, and for what only the job itself can explain."""
     with suppress(RawpackError, OSError):
-        state = store_at(path, shown_as)
+        state = store_at(path)
         if not destinations.is_finished(path):
             begun = journal.read_note(path, journal.JobNote)
             return None if begun is None else There(state, begun.recipe)
@@ -131,22 +131,17 @@ def _as_packed(manifest: Manifest, provenance: Mapping[str, Any]) -> Table:
 class Done(Job):
     """A job of which it is known that the finished store at its destination is its result."""
 
-    is_new = False
-
-    def __init__(self, store: There, destination: Path, shown_as: str, whole: Callable[[], Job]) -> None:
+    def __init__(self, store: There, destination: Path, whole: Callable[[], Job]) -> None:
         """whole: gives the job, whose source is then fetched."""
         assert store.manifest is not None
         assert store.provenance is not None
         self.source = self.as_given = _as_packed(store.manifest, store.provenance)
-        self.destination, self.shown_as = destination, shown_as
-        self._whole = whole
-        summary = nothing_to_do(destination, store.manifest, store.digest, self.source)
-        self._summary = replace(summary, destination=shown_as or str(destination))
+        self.destination, self._whole = destination, whole
+        self._summary = nothing_to_do(destination, store.manifest, store.digest, self.source)
 
     def estimate(self) -> DryRun:
         return self._whole().estimate()
 
     def run(self) -> Summary:
-        if not self.shown_as:
-            tidy_finished(self.destination)
+        tidy_finished(self.destination)
         return self._summary

@@ -76,30 +76,6 @@ def open_given(
     recipe: what the user said; None where a store says it all. place: the folder that is packed into. destination,
     other: of the command that an error names, see `DividedError`. spool: what fetches a source behind URLs; None is a
     new one. split: which one of several in `place` the source is. divided: see `open_source`."""
-    opened = _opened(
-        source, source_options, run_options, recipe, place, destination, other=other, spool=spool, split=split,
-        divided=divided, scan=scan,
-    )  # fmt: skip
-    if run_options.strict and (doubts := (*opened.info.left_out, *opened.info.doubts)):
-        raise UsageError(f"{opened.info.root}: {doubts[0]}; or leave out {opt.strict} to pack it as it is")
-    return opened
-
-
-def _opened(
-    source: Any,
-    source_options: Mapping[str, Any],
-    run_options: RunOptions,
-    recipe: Mapping[str, Any] | None,
-    place: Path,
-    destination: str,
-    *,
-    other: Sequence[str],
-    spool: Spool | None,
-    split: str,
-    divided: bool,
-    scan: Scanning,
-) -> Table:
-    """The source of `open_given`, before `--strict` judges it."""
     if isinstance(source, str | os.PathLike):
         spool = spool or spool_of(place, run_options)
         try:
@@ -116,7 +92,25 @@ def _opened(
             raise UsageError(
                 f"{opened.info.root} differs from its folder: {differ}; leave out {opt.strict} to pack the rest"
             )
-        return opened
+    else:
+        opened = _open_data(source, source_options, run_options, recipe, place, split=split, divided=divided, scan=scan)
+    if run_options.strict and (doubts := (*opened.info.left_out, *opened.info.doubts)):
+        raise UsageError(f"{opened.info.root}: {doubts[0]}; or leave out {opt.strict} to pack it as it is")
+    return opened
+
+
+def _open_data(
+    source: Any,
+    source_options: Mapping[str, Any],
+    run_options: RunOptions,
+    recipe: Mapping[str, Any] | None,
+    place: Path,
+    *,
+    split: str,
+    divided: bool,
+    scan: Scanning,
+) -> Table:
+    """The source of `open_given` that is in memory: an opened one, a dataset or a stream."""
     if isinstance(source, bytes | bytearray):
         raise UsageError("the source is bytes: a path is a str or a Path, image files in memory are a list of bytes")
     options = {name: value for name, value in source_options.items() if value is not None and value is not False}

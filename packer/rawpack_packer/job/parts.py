@@ -53,7 +53,6 @@ class Parts:
         for number in self.job.numbers:
             record = read_record(self.job.destination, number)
             if record is not None and self._reads_now(record):
-                # The shard goes first, which shows an upload that what it has sent of it is old.
                 for file in record.files:
                     (self.job.destination / file.name).unlink(missing_ok=True)
                 record_path(self.job.destination, number).unlink()
@@ -72,9 +71,11 @@ class Parts:
                     raise PackError(f"an earlier run packed {lost}, and {opt.strict} allows none")
                 done += record.rows + len(record.rejects)
                 self._add(record)
+                self.job.on_done(record)
         self.job.run_options.progress.begin(len(self.job.source), done, self.job.source.info.noun)
         if todo:
             engine.run(self._tasks(todo), self)
+        self.job.on_done(None)
         self.job.run_options.progress.commit()
         self._rejects = self._counted = 0
         for number in self.job.numbers:
@@ -131,6 +132,7 @@ class Parts:
         if record is not None:
             self.done_now += record.rows
             self._add(record)
+            self.job.on_done(record)
         self._report()
 
     def waits(self, why: str, /) -> None:

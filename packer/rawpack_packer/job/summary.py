@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from rawpack.disk.manifest import Manifest
-from rawpack.errors import DecodeError, PackError
-from rawpack.formats.codecs import zstd
 from rawpack.remote.url import is_url
 from rawpack.transforms.displacements import may_be_flow
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, depth_of
-from rawpack_packer.job.estimate import Estimate, estimate
+from rawpack_packer.job.estimate import Estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
-from rawpack_packer.recipe.fields import IMAGE, store_fields
-from rawpack_packer.recipe.tables import output_format
+from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.sources import LEFT_OUT, SourceInfo, Table
-from rawpack_packer.sources.base import image_file_of
-from rawpack_packer.sources.files import UNREADABLE, opened
+from rawpack_packer.sources.files import UNREADABLE
 from rawpack_packer.text import Block, Rows, Shown
 
 if TYPE_CHECKING:
@@ -38,12 +31,6 @@ _BATCH = 256
 """Samples of a batch in the line that reads the store, which has no more than the store."""
 _SIDE = 224
 """The side of its images, where they differ in size; smaller ones were scaled to their own."""
-_LOOKED = 8
-"""Images whose sizes are compared with that of the store."""
-_LARGEST = 64 << 20
-"""Bytes of a file that is read for that."""
-_MUCH = 4
-"""How many times larger images have to be until `--fast` is mentioned."""
 
 
 # ---------------------------------------------------------------------------------------------- before
@@ -89,70 +76,6 @@ def draw_lines(jobs: Splits) -> list[str]:
     if not drawn.by_class and "label" in source.info.fields:
         lines.append("drawn from all samples together: their classes are known only once they are read")
     return lines
-
-
-def fast_hint(source: Table, recipe: Recipe) -> str:
-    """What `--fast` would save where JPEG files are much larger than they are stored; "" elsewhere. A few headers are
-    read, and no pixels."""
-    from rawpack_packer.images import read_header
-    from rawpack_packer.samples.sample import reduction
-
-    if recipe.fast or recipe.target is None or recipe.crop is not None or source.info.noun == "frame":
-        return ""
-    scales = list[int]()
-    for k in range(min(_LOOKED, len(source))):
-        row = k * len(source) // min(_LOOKED, len(source))
-        file = image_file_of(source.part(row, row + 1), 0)
-        if file is None:
-            return ""
-        path, offset, size = file
-        if not 0 < size <= _LARGEST:
-            continue  # negative for what could not be looked into
-        try:
-            with opened(path) as descriptor:
-                os.lseek(descriptor, offset, os.SEEK_SET)
-                data = os.read(descriptor, size)
-            scales.append(reduction(read_header(data), recipe))
-        except (OSError, ValueError, DecodeError):
-            continue  # packing says why
-    scale = sorted(scales)[len(scales) // 2] if scales else 1
-    if scale < _MUCH:
-        return ""
-    share = "a quarter" if scale > _MUCH else "half"
-    most = "most first images" if source.info.has_several_images else "most images"
-    to = opt.size(f"image={_size(recipe)}" if recipe.sizes else _size(recipe))
-    return (
-        f"{most} are at least {scale} times larger than {to}: {opt.fast} would decode "
-        f"them at 1/{scale}, in about {share} of the time, with slightly different pixels"
-    )
-
-
-def zstd_hint(source: Table, recipe: Recipe) -> str:
-    """What `--compression zstd` would save of masks, and of all images with them; "" where there are none, or the
-    store has no such compression, or has it. A few samples are packed, in a child process."""
-    fields = store_fields(recipe, source)
-    names = [name for name, field in fields.items() if field.kind == "mask" and field.encoding == "raw"]
-    if not names or "zstd" not in output_format(recipe.format).compressions or not zstd.is_installed():
-        return ""
-    packed = msgspec.structs.replace(recipe, compression="zstd")
-    try:
-        raw, small = (estimate(source, way, store_fields(way, source), 1, _LOOKED).by_field for way in (recipe, packed))
-    except PackError:
-        return ""  # packing says why
-    if not raw or not small:
-        return ""
-    masks, fewer = (sum(sizes[name] for name in names) for sizes in (raw, small))
-    share = sum(small.values()) / sum(raw.values())
-    return (
-        f"{opt.compression('zstd')} would store masks without loss in {fewer / masks:.0%} of their bytes "
-        f"({text.size(fewer)} instead of {text.size(masks)} a sample), and all images in {share:.0%}; reading takes "
-        "longer then"
-    )
-
-
-def _size(recipe: Recipe) -> str:
-    """A size as a user writes it."""
-    return "x".join(map(str, recipe.size)) if isinstance(recipe.size, tuple) else str(recipe.size)
 
 
 @dataclass(frozen=True)

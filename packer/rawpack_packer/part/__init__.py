@@ -51,6 +51,8 @@ class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
     """xxh3_64 of each packed sample's source bytes, little-endian uint64, to count duplicates."""
     ranges: dict[str, Range] = {}
     """As in `Manifest`."""
+    away: bool = False
+    """Whether its shard was uploaded, and is not in the folder anymore."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,7 @@ def write_record(destination: Path, record: PartRecord, attempt: str = "") -> No
 
 
 def read_record(destination: Path, number: int) -> PartRecord | None:
-    """The record of a part that is done and has its shard; None if the part must be packed (again)."""
+    """The record of a part that is done and has its shard, or had it; None if the part must be packed (again)."""
     path = record_path(destination, number)
     try:
         data = writing.read(path, of_any_user=True)  # workers of a cluster may run as another one
@@ -268,7 +270,7 @@ def read_record(destination: Path, number: int) -> PartRecord | None:
     if xxhash.xxh3_128_digest(body) != seal:
         return None
     record = msgspec.msgpack.decode(body, type=PartRecord)
-    for file in record.files:
+    for file in () if record.away else record.files:
         try:
             size = (destination / file.name).stat().st_size
         except FileNotFoundError:

@@ -19,7 +19,6 @@ from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes
 from rawpack_packer.job.opening import open_path
-from rawpack_packer.job.summary import zstd_hint
 from rawpack_packer.options import RECIPE, SOURCE, opt
 from rawpack_packer.options.option import as_text, parse_bytes
 from rawpack_packer.progress import Fetching
@@ -95,8 +94,6 @@ class Plan(Measured):
     """The folder of the trials, on the disk that was measured."""
     removed: list[str]
     """Folders of earlier plans that were killed."""
-    masks: str = ""
-    """What `--compression zstd` saves of masks; "" where none are stored raw."""
 
     def __repr__(self) -> str:
         taken = self.recommendation.taken
@@ -180,8 +177,6 @@ class Plan(Measured):
             images = ["image", *(name for name, kind in self.source.info.fields.items() if kind.image == "picture")]
             of = f" of {', '.join(images)}" if self.source.info.has_several_images else ""
             lines.append(f"PSNR, SSIM: what JPEG or chroma loses{of}; higher is better.")
-        if self.masks:
-            lines.append(f"masks: {self.masks}.")
         if self.memory is not None and not all(one.fits for one in self.trials):
             large = ", ".join(one.candidate.name for one in self.trials if not one.fits)
             lines.append(f"memory: {text.size(self.memory)} for files; too little for {large}: judged from the disk.")
@@ -298,7 +293,6 @@ def plan(
             opened, asked.candidates, asked.setting, Whole(samples, memory), folder,
             budget=asked.budget, seed=asked.seed, say=say,
         )  # fmt: skip
-        masks = next(filter(None, (zstd_hint(opened, one.recipe) for one in asked.candidates)), "")
     return Plan(
         asked,
         source=opened,
@@ -312,7 +306,6 @@ def plan(
         load=load,
         where=str(folder.parent),
         removed=[str(one) for one in removed],
-        masks=masks,
     )
 
 

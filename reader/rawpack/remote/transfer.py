@@ -55,7 +55,9 @@ class Remote:
     by that package.
     """
 
-    def __init__(self, url: str, options: Mapping[str, Any], timeout: float, wire: Wire | None = None) -> None:
+    def __init__(
+        self, url: str, options: Mapping[str, Any], timeout: float = TIMEOUT_S, wire: Wire | None = None
+    ) -> None:
         """options: fsspec's `storage_options` for this URL. wire: shared with others. Raises as `filesystem`."""
         # Every run of the packer imports this module, and few use these.
         from urllib.request import getproxies
@@ -294,6 +296,11 @@ def stall_s(timeout: float) -> float:
 
 def bounded(call: Callable[[], T], seconds: float) -> T:
     """The result of `call`. Raises TimeoutError where it takes longer; the call is then left to itself."""
+    return in_thread(call).result(timeout=seconds)
+
+
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """The result of `call` in a thread that no exit of the process waits for."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()
 
@@ -304,4 +311,4 @@ def bounded(call: Callable[[], T], seconds: float) -> T:
             answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="rawpack-request").start()
-    return answer.result(timeout=seconds)
+    return answer
