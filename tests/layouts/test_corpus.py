@@ -61,16 +61,16 @@ _PRINTED = [name for name, answer in ANSWERS.items() if answer.get("refused") in
 
 
 @pytest.mark.parametrize("name", _PRINTED)
-def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path) -> None:
+def test_a_command_that_a_refusal_prints_packs(name: str, tmp_path: Path, server: Server) -> None:
     """Each refusal of a folder with what describes its images, or of a column of splits, prints a command, or none, or
     one for each of two meanings: typed as it is printed, it packs that layout."""
     case = corpus.CASES[name]
     if module := cases.missing(case):
         pytest.skip(f"needs {module}")
     with cases.inside(tmp_path):
-        cases.prepare(case, tmp_path)
+        cases.prepare(case, tmp_path, server)
         for number, command in enumerate(ANSWERS[name]["type"]):
-            words = shlex.split(command)[1:-1]
+            words = shlex.split(command.replace("http://server", server.url))[1:-1]
             ran = run_here(*words, f"store{number}", "--workers", 0, "--size", 8)
             assert ran.code == 0, ran.err
 
