@@ -67,13 +67,13 @@ _ROWS = (
         ],
     ),
     SourceKind(
-        name="coco", open="detection.coco:CocoSource",
+        name="coco", open="detection.coco:open_coco",
         reads="COCO's JSON of images, boxes, polygons, keypoints and masks, or of captions",
         options=("images", "fields"),
         signs=[Signs(strength=Strength.SOME, file=r"\.json$", decides="detection.coco:is_coco")],
     ),
     SourceKind(
-        name="cvat", open="detection.cvat:CvatSource",
+        name="cvat", open="detection.cvat:open_cvat",
         reads="CVAT's annotations.xml of images: boxes, polygons, points, skeletons",
         options=("images", "classes"),
         signs=[Signs(
@@ -101,7 +101,7 @@ _ROWS = (
         ],
     ),
     SourceKind(
-        name="labelme", open="detection.labelme:LabelmeSource",
+        name="labelme", open="detection.labelme:open_labelme",
         reads="images with labelme's JSON files next to them",
         options=("classes", "skip_unreadable"),
     ),
@@ -192,7 +192,7 @@ _ROWS = (
         splits="folder:splits_in", stops_at_annotations=True, extra="video",
     ),
     SourceKind(
-        name="voc", open="detection.voc:VocSource",
+        name="voc", open="detection.voc:open_voc",
         reads="Pascal VOC's folders: VOC2012",
         options=("fields", "classes", "skip_unreadable"),
         signs=[Signs(
@@ -208,7 +208,7 @@ _ROWS = (
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed shards",
     ),
     SourceKind(
-        name="yolo", open="detection.yolo:YoloSource",
+        name="yolo", open="detection.yolo:open_yolo",
         reads="images with YOLO's text files, in Ultralytics' layout, by its data.yaml, or in two folders",
         options=("classes", "images", "labels_dir", "skip_unreadable"),
         signs=[

@@ -36,10 +36,11 @@ from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN, opened
 from rawpack_packer.sources.folder import NoImageError, scan_folder, wanted_images
 from rawpack_packer.sources.listing.lines import BadListingError, CellPosition, PathParser, fault
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.assemble import TableSource
+from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of
 from rawpack_packer.sources.table.objects import all_faulty
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import lines_in, listed, plain
 
 _ROWS = 1 << 14
@@ -51,37 +52,36 @@ FOLDER_COUNTS = ("hidden", "other_files", "special_files", "links", "loops", "pr
 NO_FAULTS: Mapping[int, str] = MappingProxyType({})
 
 
-class BoxSource(TableSource):
-    """Images with boxes, as a `Source`."""
+def box_table(
+    info: SourceInfo,
+    files: Files,
+    columns: Mapping[str, Column],
+    states: Rows,
+    faults: Mapping[int, str] = NO_FAULTS,
+) -> Table:
+    """The table of images with boxes.
 
-    def __init__(
-        self,
-        info: SourceInfo,
-        files: Files,
-        columns: Mapping[str, Column],
-        states: Rows,
-        faults: Mapping[int, str] = NO_FAULTS,
-    ) -> None:
-        """files: the images. columns: field `boxes`, and others. states: of the files with the boxes. faults: number of
-        an image whose annotation cannot be read, so that it is rejected -> where and what is wrong. `info` gets the
-        classes without a box, and the counts no_boxes (images) and empty_classes.
+    files: the images. columns: field `boxes`, and others. states: of the files with the boxes. faults: number of an
+    image whose annotation cannot be read, so that it is rejected -> where and what is wrong. `info` gets the classes
+    without a box, and the counts no_boxes (images) and empty_classes.
 
-        Raises BadListingError where not even one box could be read."""
-        boxes = columns["boxes"]
-        assert isinstance(boxes, RaggedColumn)
-        lengths = np.diff(boxes.ends)
-        faulty = np.array([*faults], np.int64)
-        if wrong := all_faulty(lengths, faults):
-            raise BadListingError(f"{info.root}: {wrong}")
-        empty = empty_classes(info.classes, boxes.classes())
-        without = (lengths == 0) & (files.states[:, 0] != NOT_SCANNED)
-        without[faulty] = False
-        counts = {**info.counts, "no_boxes": int(without.sum()), "empty_classes": len(empty)}
-        if faults:
-            columns = {**columns, "boxes": replace(boxes, faults=faults)}
-        unread = np.flatnonzero(files.states[:, 0] == NOT_SCANNED)
-        info = replace(info, empty_classes=empty, counts=counts)
-        super().__init__(info, files.paths, files, columns, states, unread=unread)
+    Raises BadListingError where not even one box could be read.
+    """
+    boxes = columns["boxes"]
+    assert isinstance(boxes, RaggedColumn)
+    lengths = np.diff(boxes.ends)
+    faulty = np.array([*faults], np.int64)
+    if wrong := all_faulty(lengths, faults):
+        raise BadListingError(f"{info.root}: {wrong}")
+    empty = empty_classes(info.classes, boxes.classes())
+    without = (lengths == 0) & (files.states[:, 0] != NOT_SCANNED)
+    without[faulty] = False
+    counts = {**info.counts, "no_boxes": int(without.sum()), "empty_classes": len(empty)}
+    if faults:
+        columns = {**columns, "boxes": replace(boxes, faults=faults)}
+    unread = np.flatnonzero(files.states[:, 0] == NOT_SCANNED)
+    info = replace(info, empty_classes=empty, counts=counts)
+    return table_of(info, files.paths, files, columns, states, unread=unread)
 
 
 def read_whole(listing: Listing, where: str, declared: str = "") -> tuple[bytes, Rows]:

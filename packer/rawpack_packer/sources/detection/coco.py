@@ -23,8 +23,8 @@ from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.detection import (
     MOST_KEYPOINTS,
     POLYGONS,
-    BoxSource,
     PolygonRows,
+    box_table,
     keypoints_kind,
     listed_files,
     masks_of,
@@ -35,7 +35,7 @@ from rawpack_packer.sources.fields import TEXTS, FieldKind, Fields, check_names
 from rawpack_packer.sources.listing.lines import fault, folder_of, shown
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Id, Length, Pixels
-from rawpack_packer.sources.table.assemble import TableSource
+from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -46,6 +46,7 @@ from rawpack_packer.sources.table.columns import (
     ends_of,
     texts_of,
 )
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, plain
 
 T = TypeVar("T")
@@ -384,9 +385,16 @@ def _other_side(name: str) -> str:
     return name
 
 
-class CocoSource(BoxSource):
-    """A COCO file as a `Source`: the images in its order, each with its boxes; or of a file of captions, with
-    `captions`, a list of texts, and `image_id`.
+def open_coco(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    fields: Fields = (),
+    progress: Scanning = unseen,
+) -> Table:
+    """The images of a COCO file in its order, each with its boxes; or of a file of captions, with `captions`, a list of
+    texts, and `image_id`.
 
     Fields: `boxes`, `crowds` (the boxes of crowds, as opposed to single things), `image_id`; for each box its
     `annotation_id` and `area`, if all have them, and `polygons` and `keypoints`, if there are any; and masks that were
@@ -394,63 +402,50 @@ class CocoSource(BoxSource):
     class.
 
     `counts`: no_boxes (images), empty_classes, segmentations (run lengths, left out without a mask).
+
+    images: the folder that file names start from; None is the folder of the JSON file, or, for
+    `annotations/instances_val2017.json`, `val2017` next to `annotations`. fields: masks, each as `semantic:mask` or
+    `instances:mask`, or with another name, `NAME=semantic:mask`.
+
+    Raises UsageError if it is not a COCO file, BadListingError with a fault that is not of one annotation only.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        images: str | os.PathLike[str] | None = None,
-        fields: Fields = (),
-        progress: Scanning = unseen,
-    ) -> None:
-        """images: the folder that file names start from; None is the folder of the JSON file, or, for
-        `annotations/instances_val2017.json`, `val2017` next to `annotations`. fields: masks, each
-        as `semantic:mask` or `instances:mask`, or with another name, `NAME=semantic:mask`.
-
-        Raises UsageError if it is not a COCO file, BadListingError with a fault that is not of one annotation only.
-        """
-        listing = Listing.of(path)
-        file = listing.path.absolute()
-        where = plain(os.fsencode(file))
-        data, state = read_whole(listing, where, repr(fields) if fields else "")
-        coco, unread = _parsed(data, where)
-        if not coco.images:
-            raise UsageError(f"{where} lists no image")
-        root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
-        within = () if images is not None else (_dataset(file, root),)
-        files = listed_files(
-            [image.file_name for image in coco.images], "$.images[{}].file_name", root, within, where, progress
-        )
-        words = words_of(fields)
-        masks = masks_of(
-            words,
-            lambda what: what in ("semantic", "instances"),
-            "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
-        )
-        info = SourceInfo(
-            kind="coco", root=where, paths=(str(file),), options=given_options(images=images, field=words)
-        )
-        if isinstance(coco, Captioned):
-            if masks:
-                raise UsageError(f"{where} has captions, and no objects for masks: leave out {opt.fields(words[0])}")
-            columns, kinds, problems = _captions(coco, where)
-            info = replace(info, fields=kinds, problems=problems)
-            TableSource.__init__(self, info, files.paths, files, columns, state)
-            return
-        classes, class_of = _classes(coco.categories, where)
-        objects = CocoObjects(coco, class_of, where, unread)
-        columns, kinds = objects.columns()
-        check_names([*kinds, "object", *masks])
-        for name, painted in masks.items():
-            kinds[name], columns[name] = objects.masks(painted, len(classes))
-            if painted == "instances":
-                kinds["object"], columns["object"] = objects.of_boxes(objects.numbers)
-        counts = {"segmentations": 0 if masks else objects.runs}
-        problems = _unlisted(objects.unlisted, coco.annotations, where)
-        info = replace(info, fields=kinds, classes=classes, counts=counts, problems=problems)
-        super().__init__(info, files, columns, state, objects.faults)
+    listing = Listing.of(path)
+    file = listing.path.absolute()
+    where = plain(os.fsencode(file))
+    data, state = read_whole(listing, where, repr(fields) if fields else "")
+    coco, unread = _parsed(data, where)
+    if not coco.images:
+        raise UsageError(f"{where} lists no image")
+    root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
+    within = () if images is not None else (_dataset(file, root),)
+    files = listed_files(
+        [image.file_name for image in coco.images], "$.images[{}].file_name", root, within, where, progress
+    )
+    words = words_of(fields)
+    masks = masks_of(
+        words,
+        lambda what: what in ("semantic", "instances"),
+        "for COCO, write semantic:mask (classes) or instances:mask (objects), or NAME=semantic:mask",
+    )
+    info = SourceInfo(kind="coco", root=where, paths=(str(file),), options=given_options(images=images, field=words))
+    if isinstance(coco, Captioned):
+        if masks:
+            raise UsageError(f"{where} has captions, and no objects for masks: leave out {opt.fields(words[0])}")
+        columns, kinds, problems = _captions(coco, where)
+        info = replace(info, fields=kinds, problems=problems)
+        return table_of(info, files.paths, files, columns, state)
+    classes, class_of = _classes(coco.categories, where)
+    objects = CocoObjects(coco, class_of, where, unread)
+    columns, kinds = objects.columns()
+    check_names([*kinds, "object", *masks])
+    for name, painted in masks.items():
+        kinds[name], columns[name] = objects.masks(painted, len(classes))
+        if painted == "instances":
+            kinds["object"], columns["object"] = objects.of_boxes(objects.numbers)
+    counts = {"segmentations": 0 if masks else objects.runs}
+    problems = _unlisted(objects.unlisted, coco.annotations, where)
+    info = replace(info, fields=kinds, classes=classes, counts=counts, problems=problems)
+    return box_table(info, files, columns, state, objects.faults)
 
 
 def _parsed(data: bytes, where: str) -> tuple[Coco[Annotation] | Captioned, dict[int, str]]:

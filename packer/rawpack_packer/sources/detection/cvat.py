@@ -14,13 +14,14 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.detection import BoxSource, listed_files, read_whole, xml_of
+from rawpack_packer.sources.detection import box_table, listed_files, read_whole, xml_of
 from rawpack_packer.sources.detection.coco import mirror_of
 from rawpack_packer.sources.detection.drawn import Drawn, pixels_of
 from rawpack_packer.sources.listing.lines import fault, folder_of, shown
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import side
 from rawpack_packer.sources.table.choose import Classes, named_file
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import plain
 
 _FILE = "annotations.xml"
@@ -34,7 +35,14 @@ def is_cvat(listing: Listing) -> bool:
     return b"<annotations" in head and (b"<image " in head or b"<track " in head)
 
 
-class CvatSource(BoxSource):
+def open_cvat(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    classes: Classes | None = None,
+    progress: Scanning = unseen,
+) -> Table:
     """The images of an annotations.xml in its order, each with its shapes.
 
     Fields: `boxes`: of boxes, and the smallest ones around polygons, ellipses, masks, points and skeletons; and, if
@@ -43,55 +51,45 @@ class CvatSource(BoxSource):
     The classes are the labels of the task, in its order.
 
     `counts`: no_boxes (images), empty_classes.
+
+    path: the file, or the folder that it is in. images: the folder that names start from; None is that of the file, or
+    `images` in it. classes: replaces the labels of the task.
+
+    Raises UsageError if it is no such file, BadListingError if no shape can be read.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        images: str | os.PathLike[str] | None = None,
-        classes: Classes | None = None,
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: the file, or the folder that it is in. images: the folder that names start from; None is that of the
-        file, or `images` in it. classes: replaces the labels of the task.
-
-        Raises UsageError if it is no such file, BadListingError if no shape can be read.
-        """
-        listing = Listing.of(path)
-        listing = listing / _FILE if listing.is_dir else listing
-        file = listing.path.absolute()
-        where = plain(os.fsencode(file))
-        data, state = read_whole(listing, where)
-        try:
-            root = xml_of(data)
-        except ValueError as error:
-            raise fault(plain(os.fsencode(file.parent)), 0, 0, "", str(error), file=file.name) from error
-        pictures = root.findall("image")
-        if not pictures:
-            tracks = "tracks of a video: export them again" if root.find("track") is not None else "no image: export it"
-            raise UsageError(f"{where} has {tracks}, as 'CVAT for images 1.1'")
-        task, drawn = _TaskLabels(root), Drawn(where)
-        for image in pictures:
-            with drawn.image(f"image {image.get('name')!r}, "):
-                drawn.size = side(image.get("height", "")), side(image.get("width", ""))
-                drawn.add_all(image, task.add, lambda number, shape: f"shape {number} ({shape.tag})")
-        beside = [file.parent / "images", file.parent]
-        place, names = _placed(pictures, beside if images is None else [Path(images).absolute()])
-        folder, within = folder_of(images, place if place.is_dir() else file.parent), () if images else (file.parent,)
-        files = listed_files(names, "image {}", folder, [*map(str, within)], where, progress)
-        kinds, columns, labels = drawn.fields(classes or task.classes or None, lambda i: names[i], task.mirror)
-        info = SourceInfo(
-            kind="cvat",
-            root=where,
-            paths=(str(file),),
-            fields=kinds,
-            classes=labels,
-            options=given_options(images=images, classes=named_file(classes)),
-            problems=tuple(drawn.problems()),
-        )
-        super().__init__(info, files, columns, state, drawn.faults)
+    listing = Listing.of(path)
+    listing = listing / _FILE if listing.is_dir else listing
+    file = listing.path.absolute()
+    where = plain(os.fsencode(file))
+    data, state = read_whole(listing, where)
+    try:
+        root = xml_of(data)
+    except ValueError as error:
+        raise fault(plain(os.fsencode(file.parent)), 0, 0, "", str(error), file=file.name) from error
+    pictures = root.findall("image")
+    if not pictures:
+        tracks = "tracks of a video: export them again" if root.find("track") is not None else "no image: export it"
+        raise UsageError(f"{where} has {tracks}, as 'CVAT for images 1.1'")
+    task, drawn = _TaskLabels(root), Drawn(where)
+    for image in pictures:
+        with drawn.image(f"image {image.get('name')!r}, "):
+            drawn.size = side(image.get("height", "")), side(image.get("width", ""))
+            drawn.add_all(image, task.add, lambda number, shape: f"shape {number} ({shape.tag})")
+    beside = [file.parent / "images", file.parent]
+    place, names = _placed(pictures, beside if images is None else [Path(images).absolute()])
+    folder, within = folder_of(images, place if place.is_dir() else file.parent), () if images else (file.parent,)
+    files = listed_files(names, "image {}", folder, [*map(str, within)], where, progress)
+    kinds, columns, labels = drawn.fields(classes or task.classes or None, lambda i: names[i], task.mirror)
+    info = SourceInfo(
+        kind="cvat",
+        root=where,
+        paths=(str(file),),
+        fields=kinds,
+        classes=labels,
+        options=given_options(images=images, classes=named_file(classes)),
+        problems=tuple(drawn.problems()),
+    )
+    return box_table(info, files, columns, state, drawn.faults)
 
 
 def _placed(images: list[Element], folders: Sequence[Path]) -> tuple[Path, list[str]]:

@@ -15,12 +15,13 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, given_options, unseen
-from rawpack_packer.sources.detection import BoxSource, SharedFiles, images_below, read_annotation, without_files
+from rawpack_packer.sources.detection import SharedFiles, box_table, images_below, read_annotation, without_files
 from rawpack_packer.sources.detection.drawn import Drawn
 from rawpack_packer.sources.files import NOT_SCANNED, UNKNOWN
 from rawpack_packer.sources.numbers import Int64, Length, Pixels
 from rawpack_packer.sources.table.choose import Classes, named_file
 from rawpack_packer.sources.table.columns import Files, texts_of
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import plain
 
 _SUFFIX = ".json"
@@ -43,7 +44,14 @@ class LabelFile(msgspec.Struct):
     flags: dict[str, Any] | None = None
 
 
-class LabelmeSource(BoxSource):
+def open_labelme(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    classes: Classes | None = None,
+    skip_unreadable: bool = False,
+    progress: Scanning = unseen,
+) -> Table:
     """Images with the shapes of their JSON files.
 
     Fields: `boxes`: of rectangles, and the smallest box around a polygon, circle or mask; `polygons`, if there are any;
@@ -51,53 +59,42 @@ class LabelmeSource(BoxSource):
     are left out and counted. The classes are the sorted labels.
 
     `counts`: no_boxes and no_annotation (images), empty_classes, and those of `open_folder` that count files.
+
+    path: the folder. classes: replaces the names that are found. skip_unreadable, progress: as for `open_folder`.
+
+    Raises UsageError if there is no image or no such file, BadListingError if no shape can be read.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        classes: Classes | None = None,
-        skip_unreadable: bool = False,
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: the folder. classes: replaces the names that are found. skip_unreadable, progress: as for
-        `open_folder`.
-
-        Raises UsageError if there is no image or no such file, BadListingError if no shape can be read.
-        """
-        root = Path(path).absolute()
-        where = plain(os.fsencode(root))
-        names, states, info = images_below(root, skip_unreadable, progress, _SUFFIX)
-        drawn, of_files, missing = Drawn(where), list[tuple[int, int]](), 0
-        shared = SharedFiles(names, _file_of)
-        for name, (size, _) in zip(names, states.tolist(), strict=True):
-            file = _file_of(name)
-            data, state = (None, UNKNOWN) if size == NOT_SCANNED else read_annotation(root, file, where)
-            of_files.append(state)
-            with drawn.image(f"{file}: "):
-                label = None if data is None else _parsed(data)
-                if label is None or not shared.is_of(name, file, label.imagePath or ""):
-                    missing += 1
-                else:
-                    drawn.size = label.imageHeight, label.imageWidth
-                    drawn.add_all(label.shapes, _add, lambda number, _: f"shape {number}")
-                    drawn.left_out.update(f"flag {flag}" for flag, value in (label.flags or {}).items() if value)
-        if missing == len(names):
-            raise UsageError(f"{where} has no JSON file of labelme next to any image, such as {plain(file)}")
-        kinds, columns, labels = drawn.fields(classes, lambda i: names[i])
-        info = replace(
-            without_files(info, _SUFFIX, len(names) - missing),
-            kind="labelme",
-            fields=kinds,
-            classes=labels,
-            options=given_options(classes=named_file(classes)),
-            problems=(*info.problems, *drawn.problems()),
-        )
-        info = replace(info, counts={**info.counts, "no_annotation": missing})
-        files = Files(str(root), texts_of(names), states)
-        super().__init__(info, files, columns, np.array(of_files, np.int64), drawn.faults)
+    root = Path(path).absolute()
+    where = plain(os.fsencode(root))
+    names, states, info = images_below(root, skip_unreadable, progress, _SUFFIX)
+    drawn, of_files, missing = Drawn(where), list[tuple[int, int]](), 0
+    shared = SharedFiles(names, _file_of)
+    for name, (size, _) in zip(names, states.tolist(), strict=True):
+        file = _file_of(name)
+        data, state = (None, UNKNOWN) if size == NOT_SCANNED else read_annotation(root, file, where)
+        of_files.append(state)
+        with drawn.image(f"{file}: "):
+            label = None if data is None else _parsed(data)
+            if label is None or not shared.is_of(name, file, label.imagePath or ""):
+                missing += 1
+            else:
+                drawn.size = label.imageHeight, label.imageWidth
+                drawn.add_all(label.shapes, _add, lambda number, _: f"shape {number}")
+                drawn.left_out.update(f"flag {flag}" for flag, value in (label.flags or {}).items() if value)
+    if missing == len(names):
+        raise UsageError(f"{where} has no JSON file of labelme next to any image, such as {plain(file)}")
+    kinds, columns, labels = drawn.fields(classes, lambda i: names[i])
+    info = replace(
+        without_files(info, _SUFFIX, len(names) - missing),
+        kind="labelme",
+        fields=kinds,
+        classes=labels,
+        options=given_options(classes=named_file(classes)),
+        problems=(*info.problems, *drawn.problems()),
+    )
+    info = replace(info, counts={**info.counts, "no_annotation": missing})
+    files = Files(str(root), texts_of(names), states)
+    return box_table(info, files, columns, np.array(of_files, np.int64), drawn.faults)
 
 
 def _file_of(image: str) -> str:

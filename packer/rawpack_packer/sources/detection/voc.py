@@ -15,8 +15,8 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Scanning, given_options, unseen
 from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.detection import (
-    BoxSource,
     SharedFiles,
+    box_table,
     images_below,
     lines_of,
     masks_of,
@@ -31,6 +31,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import side
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Files, Rows, texts_of
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, listed, plain
 
 CLASSES = (
@@ -61,86 +62,80 @@ def voc_splits(listing: Listing) -> list[str]:
     return names if len(names) > 1 else []
 
 
-class VocSource(BoxSource):
+def open_voc(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    fields: Fields = (),
+    classes: Classes | None = None,
+    skip_unreadable: bool = False,
+    progress: Scanning = unseen,
+) -> Table:
     """Images with the boxes of their XML files.
 
     Fields: `boxes`; `difficult`, `truncated` and `pose`, a number for each box; and masks that were asked for. The
     classes are VOC's 20, if there are no others, or else the sorted names in all XML files.
 
     `counts`: no_boxes and no_annotation (images), empty_classes, and those of `open_folder` that count files.
+
+    path: `VOCdevkit/VOC2012`, or one of its lists, `VOCdevkit/VOC2012/train`. fields: masks, each as `FOLDER:mask` or
+    `NAME=FOLDER:mask`; then the images are those that have them, or that the lists in ImageSets/Segmentation name.
+    classes: replaces the names that are found. skip_unreadable, progress: as for `open_folder`.
+
+    Raises UsageError if there is no image, BadListingError if no box can be read.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        fields: Fields = (),
-        classes: Classes | None = None,
-        skip_unreadable: bool = False,
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: `VOCdevkit/VOC2012`, or one of its lists, `VOCdevkit/VOC2012/train`. fields: masks, each as
-        `FOLDER:mask` or `NAME=FOLDER:mask`; then the images are those that have them, or that the lists in
-        ImageSets/Segmentation name. classes: replaces the names that are found. skip_unreadable, progress: as for
-        `open_folder`.
-
-        Raises UsageError if there is no image, BadListingError if no box can be read.
-        """
-        listing = Listing.of(path)
-        where = plain(os.fsencode(listing.path.absolute()))
-        whole, split = (listing, None) if listing.exists else (listing.above, listing.path.name)
-        root = whole.path.absolute()
-        words = words_of(fields)
-        masks = masks_of(
-            words,
-            lambda folder: "/" not in folder and (whole / folder).is_dir,
-            "for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as SegmentationClass:mask, with a folder of "
-            f"masks in {plain(os.fspath(root))}",
-        )
-        check_names(["boxes", *_FLAGS, *masks])
-        every, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
-        of_list = []
-        if split is None:
-            with_masks = [all((root / m / f"{_stem(name)}.png").is_file() for m in masks.values()) for name in every]
-            chosen = np.flatnonzero(with_masks)
-        else:
-            chosen, state = _listed(_list(whole, "Segmentation" if masks else "Main", split), every, where)
-            of_list.append(state)
-        if not len(chosen):
-            raise UsageError(
-                f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else "")
-            )
-        names, drawn = [every[i] for i in chosen.tolist()], Drawn(where, always=_FLAGS)
-        missing, xml_states = _add_files(drawn, root, names, where)
-        without_image = _xml_stems(whole / _XML) - {*map(_stem, every)}
-        if classes is None:  # all splits have the same, VOC's own or those of all files
-            others = Drawn(where)
-            _add_files(others, root, sorted(_xml_stems(whole / _XML) - {*map(_stem, names)}), where)
-            used = {*drawn.names, *others.names}
-            classes = CLASSES if used <= {*CLASSES} else sorted(used)
-            file_of_classes = None
-        else:
-            classes, file_of_classes = classes_of(classes), named_file(classes)
-        kinds, columns, labels = drawn.fields(classes, lambda i: _xml_of(names[i]))
-        for name, inside in masks.items():
-            kinds[name], columns[name] = _masks(root, inside, name, names, where)
-        lone = [f"{count(len(without_image), 'XML file')} without an image, left out: {plain(min(without_image))}.xml"
-                ] if without_image else []  # fmt: skip
-        info = without_files(folder)
-        info = replace(
-            info,
-            kind="voc",
-            root=where,
-            paths=(str(root),),
-            fields=kinds,
-            classes=labels or (),
-            options=given_options(field=words, classes=file_of_classes),
-            counts={**info.counts, "no_annotation": missing},
-            problems=(*info.problems, *lone),
-        )
-        files = Files(str(root), texts_of([f"{_IMAGES}/{name}" for name in names]), states[chosen])
-        super().__init__(info, files, columns, np.concatenate([xml_states, *of_list]), drawn.faults)
+    listing = Listing.of(path)
+    where = plain(os.fsencode(listing.path.absolute()))
+    whole, split = (listing, None) if listing.exists else (listing.above, listing.path.name)
+    root = whole.path.absolute()
+    words = words_of(fields)
+    masks = masks_of(
+        words,
+        lambda folder: "/" not in folder and (whole / folder).is_dir,
+        "for Pascal VOC, write FOLDER:mask or NAME=FOLDER:mask, such as SegmentationClass:mask, with a folder of "
+        f"masks in {plain(os.fspath(root))}",
+    )
+    check_names(["boxes", *_FLAGS, *masks])
+    every, states, folder = images_below(root / _IMAGES, skip_unreadable, progress)
+    of_list = []
+    if split is None:
+        with_masks = [all((root / m / f"{_stem(name)}.png").is_file() for m in masks.values()) for name in every]
+        chosen = np.flatnonzero(with_masks)
+    else:
+        chosen, state = _listed(_list(whole, "Segmentation" if masks else "Main", split), every, where)
+        of_list.append(state)
+    if not len(chosen):
+        raise UsageError(f"{where} has no image" + (f" with masks in {listed([*masks.values()], 5)}" if masks else ""))
+    names, drawn = [every[i] for i in chosen.tolist()], Drawn(where, always=_FLAGS)
+    missing, xml_states = _add_files(drawn, root, names, where)
+    without_image = _xml_stems(whole / _XML) - {*map(_stem, every)}
+    if classes is None:  # all splits have the same, VOC's own or those of all files
+        others = Drawn(where)
+        _add_files(others, root, sorted(_xml_stems(whole / _XML) - {*map(_stem, names)}), where)
+        used = {*drawn.names, *others.names}
+        classes = CLASSES if used <= {*CLASSES} else sorted(used)
+        file_of_classes = None
+    else:
+        classes, file_of_classes = classes_of(classes), named_file(classes)
+    kinds, columns, labels = drawn.fields(classes, lambda i: _xml_of(names[i]))
+    for name, inside in masks.items():
+        kinds[name], columns[name] = _masks(root, inside, name, names, where)
+    lone = [f"{count(len(without_image), 'XML file')} without an image, left out: {plain(min(without_image))}.xml"
+            ] if without_image else []  # fmt: skip
+    info = without_files(folder)
+    info = replace(
+        info,
+        kind="voc",
+        root=where,
+        paths=(str(root),),
+        fields=kinds,
+        classes=labels or (),
+        options=given_options(field=words, classes=file_of_classes),
+        counts={**info.counts, "no_annotation": missing},
+        problems=(*info.problems, *lone),
+    )
+    files = Files(str(root), texts_of([f"{_IMAGES}/{name}" for name in names]), states[chosen])
+    return box_table(info, files, columns, np.concatenate([xml_states, *of_list]), drawn.faults)
 
 
 def _list(listing: Listing, kind: str, split: str) -> Listing:

@@ -19,10 +19,10 @@ from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, uns
 from rawpack_packer.sources.detection import (
     FOLDER_COUNTS,
     POLYGONS,
-    BoxSource,
     FractionsColumn,
     PolygonRows,
     SharedFiles,
+    box_table,
     images_below,
     keypoints_kind,
     read_annotation,
@@ -36,6 +36,7 @@ from rawpack_packer.sources.listing.lines import BadListingError, fault
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes, classes_of, named_file
 from rawpack_packer.sources.table.columns import Column, Files, RaggedColumn, Rows, ends_of, texts_of
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, plain
 
 _SPLITS = ("train", "val", "valid", "test")
@@ -54,74 +55,70 @@ def is_yolo(listing: Listing) -> bool:
     return not listing.exists and (is_data_yaml(listing.above) or _inner(listing) is not None)
 
 
-class YoloSource(BoxSource):
+def open_yolo(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    classes: Classes | None = None,
+    images: str | os.PathLike[str] | None = None,
+    labels_dir: str | os.PathLike[str] | None = None,
+    skip_unreadable: bool = False,
+    progress: Scanning = unseen,
+) -> Table:
     """Images, each with the boxes, polygons or keypoints of its text file.
 
     The file of `images/train/a.jpg` is `labels/train/a.txt`, or, where there is none, that next to the image. An image
     without a file, or with an empty one, has no boxes. Class names come from `classes.txt`, `obj.names` or `data.yaml`
     in the folder; those of a split, such as `train`, may be next to it.
 
-    Fields: `boxes`; `keypoints`, if a data.yaml has `kpt_shape`; `polygons`, if any file has one.
-    `counts`: no_boxes (images), empty_classes, and those of `open_folder` that count files.
+    Fields: `boxes`; `keypoints`, if a data.yaml has `kpt_shape`; `polygons`, if any file has one. `counts`: no_boxes
+    (images), empty_classes, and those of `open_folder` that count files.
+
+    path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
+    folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders; of a
+    data.yaml, names and keypoints count then. skip_unreadable, progress: as for `open_folder`.
+
+    Raises UsageError if there is no image, BadListingError if no line can be read.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        classes: Classes | None = None,
-        images: str | os.PathLike[str] | None = None,
-        labels_dir: str | os.PathLike[str] | None = None,
-        skip_unreadable: bool = False,
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: a folder, a data.yaml, or a split of either, such as `coco8.yaml/train`. classes: replaces those in the
-        folder. images, labels_dir: the folders of the images and of the text files, which have the same subfolders; of
-        a data.yaml, names and keypoints count then.
-        skip_unreadable, progress: as for `open_folder`.
-
-        Raises UsageError if there is no image, BadListingError if no line can be read.
-        """
-        listing = Listing.of(path)
-        where = plain(os.fsencode(listing.path.absolute()))
-        pictures = _images(listing, images, labels_dir, skip_unreadable, progress, where)
-        data_yaml = pictures.yaml or _yaml_of(pictures.named)
-        names = None if pictures.yaml is None else pictures.yaml.names
-        names = classes_of(classes) if classes is not None else names or _names(pictures.named)
-        keypoints, mirror = (None, ()) if data_yaml is None else (data_yaml.keypoints, data_yaml.mirror)
-        label = partial(label_files, pictures.root, labels=labels_dir)
-        reader = _LabelReader(pictures.root, where, math.inf if names is None else len(names), keypoints)
-        scanned = pictures.states[:, 0] != NOT_SCANNED
-        for image, readable in zip(pictures.paths, scanned, strict=True):
-            reader.add(label(image) if readable else [])
-        if not reader.files:
-            first = pictures.paths[int(scanned.argmax())]
-            raise UsageError(
-                f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
-                f"{plain(label(first)[0])}; give the folder that contains images and labels, or both by "
-                f"{opt.images} and {opt.labels_dir}"
-            )
-        kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
-        columns: dict[str, Column] = {"boxes": reader.boxes()}
-        if keypoints is not None:
-            kinds["keypoints"] = keypoints_kind(keypoints[0], mirror)
-            columns["keypoints"] = FractionsColumn(reader.keypoints())
-        if len(reader.polygons):
-            kinds["polygons"], columns["polygons"] = POLYGONS, FractionsColumn(reader.polygons.column())
-        info = without_files(pictures.info, ".txt", reader.files)
-        info = replace(
-            info,
-            kind="yolo",
-            root=where,
-            fields=kinds,
-            classes=names,
-            options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
-            problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *clipped_line(reader.clipped)),
+    listing = Listing.of(path)
+    where = plain(os.fsencode(listing.path.absolute()))
+    pictures = _images(listing, images, labels_dir, skip_unreadable, progress, where)
+    data_yaml = pictures.yaml or _yaml_of(pictures.named)
+    names = None if pictures.yaml is None else pictures.yaml.names
+    names = classes_of(classes) if classes is not None else names or _names(pictures.named)
+    keypoints, mirror = (None, ()) if data_yaml is None else (data_yaml.keypoints, data_yaml.mirror)
+    label = partial(label_files, pictures.root, labels=labels_dir)
+    reader = _LabelReader(pictures.root, where, math.inf if names is None else len(names), keypoints)
+    scanned = pictures.states[:, 0] != NOT_SCANNED
+    for image, readable in zip(pictures.paths, scanned, strict=True):
+        reader.add(label(image) if readable else [])
+    if not reader.files:
+        first = pictures.paths[int(scanned.argmax())]
+        raise UsageError(
+            f"{where} has no text file of boxes for any image: that of {plain(first)} would be "
+            f"{plain(label(first)[0])}; give the folder that contains images and labels, or both by "
+            f"{opt.images} and {opt.labels_dir}"
         )
-        files = Files(str(pictures.root), texts_of(pictures.paths), pictures.states)
-        states = np.concatenate([np.array(reader.states, np.int64), *pictures.lists])
-        super().__init__(info, files, columns, states, reader.faults)
+    kinds = {"boxes": FieldKind("float32", (None, len(_VALUES)), boxes="yolo")}
+    columns: dict[str, Column] = {"boxes": reader.boxes()}
+    if keypoints is not None:
+        kinds["keypoints"] = keypoints_kind(keypoints[0], mirror)
+        columns["keypoints"] = FractionsColumn(reader.keypoints())
+    if len(reader.polygons):
+        kinds["polygons"], columns["polygons"] = POLYGONS, FractionsColumn(reader.polygons.column())
+    info = without_files(pictures.info, ".txt", reader.files)
+    info = replace(
+        info,
+        kind="yolo",
+        root=where,
+        fields=kinds,
+        classes=names,
+        options=given_options(classes=named_file(classes), images=images, labels_dir=labels_dir),
+        problems=(*info.problems, *_twins(pictures.paths, reader.states, label), *clipped_line(reader.clipped)),
+    )
+    files = Files(str(pictures.root), texts_of(pictures.paths), pictures.states)
+    states = np.concatenate([np.array(reader.states, np.int64), *pictures.lists])
+    return box_table(info, files, columns, states, reader.faults)
 
 
 @dataclass
