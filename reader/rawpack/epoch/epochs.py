@@ -273,9 +273,9 @@ class Epochs:
             return samples if clips is None else clips.first_rows(samples, self.seed, epoch)
 
         names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
-        left, batch = self._order.length(epoch) - position, self.settings.batch_size
+        left = self._order.length(epoch) - position
         warns = start.split.rank == 0  # all ranks would say the same
-        prefetch = Prefetch(steps, self._library, names, order, left, batch, self._samples.field_rows, warns=warns)
+        prefetch = Prefetch(steps, self._library, names, order, left, self._samples.field_rows, warns=warns)
         prefetch.ready()
         return prefetch
 
