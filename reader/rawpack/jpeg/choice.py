@@ -1,7 +1,7 @@
 """Which JPEG decoder this process uses: the first of `CHOICES` that works, or the one that RAWPACK_JPEG names.
 
-Both call libjpeg-turbo's own interface and are equally fast. simplejpeg comes first: its wheel includes libjpeg-turbo,
-so pixels and errors do not depend on what is installed on the system. OpenCV decodes only what that interface refuses.
+Both call libjpeg-turbo's own interface. simplejpeg comes first: its wheel includes libjpeg-turbo, so pixels and errors
+do not depend on what is installed on the system. OpenCV decodes only what that interface refuses.
 """
 
 from __future__ import annotations

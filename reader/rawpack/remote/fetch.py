@@ -62,7 +62,7 @@ class Fetcher:
         """Files that were in the cache when last checked. Those that are held are still there."""
         self._executor = Executor(self, self._changed)
         self._mark: Mark | None = None
-        """Of the cache, to see whether it was removed; None before anything is held."""
+        """Shows whether the cache was removed; None before anything is held."""
         self._process = os.getpid()
 
     @property
