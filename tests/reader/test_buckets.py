@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -604,21 +602,6 @@ def test_fields_without_images_have_the_same_order(detection: Reader) -> None:
         for fields in (["image"], ["label"], ["caption"], ["mask", "boxes"])
     ]
     assert orders[0] == orders[1] == orders[2] == orders[3]
-
-
-def test_workers_of_a_dataloader_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take the batches of a rank in turn, and resume with their own."""
-    options: dict[str, Any] = {"shuffle": True, "image_size": Buckets(BUCKETS), "workers": 0, "fields": ["label"]}
-    alone = [[batch["index"].tolist() for batch in epoch] for epoch in [few.batches(2, **options)] * 2]
-    for number, of in ((0, 1), (0, 3), (2, 3)):
-        info = SimpleNamespace(id=number, num_workers=of)
-        monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda info=info: info))  # type: ignore[arg-type]
-        batches, again = few.batches(2, **options), few.batches(2, **options)
-        for done, batch in enumerate(batches, 1):
-            assert batch["index"].tolist() == alone[0][number::of][done - 1]
-            again.load_state_dict(as_saved(batches.state_dict()))
-            assert [rest["index"].tolist() for rest in again] == alone[0][number::of][done:]
-            assert [rest["index"].tolist() for rest in again] == alone[1][number::of]
 
 
 def test_a_store_behind_a_url(detection: Reader, tmp_path: Path) -> None:

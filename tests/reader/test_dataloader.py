@@ -1,4 +1,4 @@
-"""Batches in the workers of torch's DataLoader, and ranks that come from torch: each sample once, never silently more.
+"""Batches in torch's DataLoader, and ranks that come from torch: each sample once, never silently more.
 
 Modules are put in torch's place; `tests/trainers/test_dataloader_workers.py` has torch's own DataLoader."""
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from reading import WAYS, rows_of
 
-from rawpack import Batches, Ranks, Reader, UsageError
+from rawpack import Batches, Reader, UsageError
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
@@ -23,67 +23,20 @@ def few(reader: Reader) -> Reader:
     return reader.select(range(10, 10 + SAMPLES))
 
 
-def in_worker(monkeypatch: pytest.MonkeyPatch, number: int, of: int) -> None:
-    """Be a worker of a DataLoader."""
-    info = SimpleNamespace(id=number, num_workers=of)
-    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("of", [1, 2, 7])
 @pytest.mark.parametrize("way", ["here", "threads"])
-def test_workers_share_the_batches(few: Reader, monkeypatch: pytest.MonkeyPatch, of: int, way: str) -> None:
-    """The workers of a DataLoader take the rank's batches in turn, each exactly once, whole epochs long."""
-    options: dict[str, Any] = {"shuffle": True, "ranks": Ranks(1, 2, last="keep")}
-    alone = few.batches(2, workers=0, **options)
-    epochs = [[batch["index"].tolist() for batch in alone] for _ in range(2)]
-    found: list[list[list[Any]]] = [[[] for _ in epoch] for epoch in epochs]
-    for number in range(of):
-        in_worker(monkeypatch, number, of)
-        batches = few.batches(2, **options, **WAYS[way])
-        for epoch in found:
-            count = len(batches)
-            mine = [batch["index"].tolist() for batch in batches]
-            assert len(mine) == count
-            epoch[number::of] = mine
-    assert found == epochs
-
-
-def test_a_worker_resumes_what_is_its_own(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that loads its own state resumes with its own batches; one that was done leaves the rest of the epoch to
-    the others, and then takes its share of the next."""
-    for number, of in ((0, 1), (0, 3), (1, 3), (2, 3)):
-        in_worker(monkeypatch, number, of)
-        uninterrupted = few.batches(2, shuffle=True, workers=0)
-        mine, following = ([batch["index"].tolist() for batch in uninterrupted] for _ in range(2))
-        for done in range(len(mine) + 1):
-            batches, again = (few.batches(2, shuffle=True, workers=0) for _ in range(2))
-            iterator = iter(batches)
-            for _ in range(done):
-                batch = next(iterator)
-                assert batches.state_dict(after=batch) == batches.state_dict()
-            again.load_state_dict(batches.state_dict())
-            assert [batch["index"].tolist() for batch in again] == mine[done:]
-            assert [batch["index"].tolist() for batch in again] == following
-
-
-def test_a_state_of_another_worker_is_refused(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker has read is no beginning of the epoch: only the same worker, with the same steps, resumes from it.
-    A state that was taken outside of any worker serves them all."""
-    outside = few.batches(2, shuffle=True, workers=0)
-    next(iter(outside))
-    in_worker(monkeypatch, 1, 2)
-    batches = few.batches(2, shuffle=True, workers=0)
-    batches.load_state_dict(outside.state_dict())
-    next(iter(batches))
-    state = batches.state_dict()
-    few.batches(2, shuffle=True, workers=0).load_state_dict(state)
-    for number, of, batch, world in ((0, 2, 2, 1), (1, 3, 2, 1), (1, 2, 3, 1), (1, 2, 2, 2)):
-        in_worker(monkeypatch, number, of)
-        with pytest.raises(UsageError, match=r"worker 1 of 2, with 2 samples.*the same num_workers"):
-            few.batches(batch, shuffle=True, workers=0, ranks=(0, world)).load_state_dict(state)
-    monkeypatch.delitem(sys.modules, "torch.utils.data")
-    with pytest.raises(UsageError, match="this is no such worker"):
-        outside.load_state_dict(state)
+def test_a_worker_of_a_dataloader_is_refused(few: Reader, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """Batches that its parent made, and those that a dataset makes in the worker: an error that says what to write,
+    before a sample is read. In the parent, the same batches then begin at the same place."""
+    batches = few.batches(BATCH, shuffle=True, **WAYS[way])
+    before = batches.state_dict()
+    info = SimpleNamespace(id=1, num_workers=2)
+    with monkeypatch.context() as worker:
+        worker.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: info))  # type: ignore[arg-type]
+        for refused in (batches, few.batches(BATCH, workers=0)):
+            with pytest.raises(UsageError, match=r"DataLoader\(batches, batch_size=None, num_workers=0\)"):
+                next(iter(refused))
+    assert batches.state_dict() == before
+    assert sorted(rows_of(batches)) == list(range(10, 33))
 
 
 def test_batches_are_an_iterable_dataset(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import itertools
 import os
 import re
 import shutil
@@ -461,88 +460,6 @@ def forks(test: Callable[..., None]) -> Callable[..., None]:
             assert f"::{test.__name__} PASSED" in forked(), forked()
 
     return run
-
-
-_seeds = itertools.count(1)
-
-
-def in_worker(number: int, loop: Callable[[], Any]) -> int:
-    """How many warnings come of a loop in a new process that is this worker of a DataLoader."""
-    seed = next(_seeds)  # a DataLoader draws one for each loop
-    came, went = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            gc.freeze()  # what the parent has is not looked at again and again
-            info = SimpleNamespace(id=number, num_workers=2, seed=1000 * seed + number)
-            torch: Any = SimpleNamespace(get_worker_info=lambda: info)
-            sys.modules["torch.utils.data"] = torch
-            with told() as warned:
-                loop()
-            os.write(went, bytes([len(warned)]))
-        finally:
-            os._exit(0)
-    os.close(went)
-    with open(came, "rb") as answer:
-        found = answer.read()
-    os.waitpid(child, 0)
-    return found[0]
-
-
-def rounds_in_workers(loop: Callable[[int], Any], number: int = 0, rounds: int = 3) -> list[int]:
-    """The warnings of each round, where each has new workers."""
-    return [in_worker(number, lambda epoch=epoch: loop(epoch)) for epoch in range(rounds)]
-
-
-LONG = 60
-"""Samples of which worker 0 of two has more batches of 1 than any worker makes in advance."""
-
-
-@forks
-def test_workers_that_begin_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New workers of a DataLoader for each epoch, as it has them: worker 0 says so when it begins the same epoch again,
-    where it makes batches of its own. The others say nothing. Batches of the parent go on to the next epoch, from
-    whichever one the parent is at."""
-    store = numbered_store(tmp_path / "long", LONG)
-    monkeypatch.setitem(sys.modules, "torch.utils.data", SimpleNamespace(get_worker_info=lambda: None))  # type: ignore[arg-type]
-    made, advanced, resumed = (Reader(store).batches(1, **SHUFFLED) for _ in range(3))
-    rows_of(advanced)
-    resumed.load_state_dict(advanced.state_dict())
-    for batches in (made, advanced, resumed):
-        assert rounds_in_workers(lambda _, batches=batches: rows_of(batches)) == [0, 0, 0]
-        assert rounds_in_workers(lambda _, batches=batches: rows_of(batches), number=1, rounds=2) == [0] * 2
-    repeats._read_by_workers = repeats.SharedCounts()
-    assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(1, **SHUFFLED))) == [0, 1, 0]
-    assert rounds_in_workers(lambda _: left(Reader(store).batches(1, seed=1, **SHUFFLED), 25)) == [0, 0, 1]
-
-
-@forks
-def test_workers_that_make_a_short_epoch_in_advance(store: Path) -> None:
-    """A worker makes batches before anybody asks for them, so a short epoch that it has made may be one that was only
-    looked at: the third time counts. A few batches of a long one never do."""
-    assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(BATCH, **SHUFFLED))) == [0, 0, 1]
-    assert rounds_in_workers(lambda _: left(Reader(store).batches(BATCH, seed=1, **SHUFFLED), 2)) == [0] * 3
-
-
-@forks
-def test_workers_that_are_meant_to_begin_there(tmp_path: Path) -> None:
-    """Not a word where the epoch is set before each loop, also to the same one, where workers stay for the next epoch,
-    or where nothing is random."""
-    store = numbered_store(tmp_path / "long", LONG)
-    made = Reader(store).batches(1, **SHUFFLED)
-
-    def persistent(_: int) -> None:
-        batches = Reader(store).batches(1, seed=2, **SHUFFLED)
-        for _ in range(3):
-            rows_of(batches)
-
-    found = []
-    for epoch in (0, 1, 2, 2, 2):
-        made.set_epoch(epoch)
-        found.append(in_worker(0, lambda: rows_of(made)))
-    assert found == [0] * 5
-    assert rounds_in_workers(lambda epoch: rows_of(begun_at(Reader(store).batches(1, **SHUFFLED), epoch))) == [0] * 3
-    assert rounds_in_workers(persistent, rounds=2) == [0] * 2
-    assert rounds_in_workers(lambda _: rows_of(Reader(store).batches(1, **IN_ORDER))) == [0] * 3
 
 
 @forks

@@ -24,7 +24,6 @@ from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import FileRecord
 from rawpack.errors import PackError, StoreError, UsageError
 from rawpack.remote.cache import CacheFolder
-from rawpack.remote.lease import Lease
 from rawpack.system import writing
 from rawpack.system.writing import WORK
 from rawpack_packer.destination.lock import Lock
@@ -515,18 +514,17 @@ def test_the_file_of_an_error_is_named_in_full(tmp_path: Path) -> None:
     assert raised.value.filename == str(tmp_path / "file")
 
 
-@pytest.mark.parametrize("name", ["lock", "leases", "CACHEDIR.TAG", f"{'0' * 32}", f"{'0' * 32}/a.tar.5.part"])
+@pytest.mark.parametrize("name", ["lock", "CACHEDIR.TAG", f"{'0' * 32}", f"{'0' * 32}/a.tar.5.part"])
 def test_a_spool_follows_no_link(home: Path, tmp_path: Path, name: str) -> None:
     """The folder that files behind URLs are fetched into is in the destination: see `rawpack.remote.cache`."""
     place, before = tmp_path / "store" / WORK / "spool" / name, files_of(home)
     place.parent.mkdir(parents=True)
-    place.symlink_to(home if name in ("leases", "0" * 32) else home / ".bashrc")
+    place.symlink_to(home if name == "0" * 32 else home / ".bashrc")
 
     def fetch() -> None:
         cache = CacheFolder(place.parents[name.count("/")], 1 << 20)
-        lease = Lease(cache)
         with cache.locked():
-            descriptor = cache.begin(("0" * 32, "a.tar"), FileRecord(name="a.tar", bytes=5, xxh3=""), None, lease)
+            descriptor = cache.begin(("0" * 32, "a.tar"), FileRecord(name="a.tar", bytes=5, xxh3=""), None)
         assert isinstance(descriptor, int)
         os.close(descriptor)
 

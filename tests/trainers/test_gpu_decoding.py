@@ -85,11 +85,11 @@ def test_tensordict(folder: Path) -> None:
 
 
 def test_dataloader(folder: Path) -> None:
-    """Workers of torch's DataLoader hand over files too, aligned as ever."""
+    """torch's DataLoader hands over files too, aligned as ever."""
     batches = Reader(folder / "store").batches(4, **ASKED)
     expected = files_of(batches)
     batches.set_epoch(0)
-    loader = torch.utils.data.DataLoader(batches, batch_size=None, num_workers=2)
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
     found = list(loader)
     assert sorted(files_of(found)) == sorted(expected)
     assert all(file.ctypes.data % 64 == 0 for batch in found for file in batch["image"])

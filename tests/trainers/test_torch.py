@@ -22,7 +22,7 @@ from trained import KILLED, numbered_store, numbers_of, run_script, steps_in
 from ways import way
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Reader
 
 pytest.importorskip("torch")
 
@@ -115,23 +115,6 @@ def test_the_script_of_the_page(tmp_path: Path) -> None:
     assert "epoch" not in printed[1]
 
 
-@pytest.mark.parametrize("kind", ["batches", "dataset"])
-def test_dataloaders_in_ranks(stores: Stores, tmp_path: Path, kind: str) -> None:
-    """Two ranks, each with a DataLoader that has two workers, train on each sample once an epoch; around batches, and
-    around an IterableDataset that opens the store in each worker. Epochs have orders of their own."""
-    printed = train("ddp_dataloader", stores(50), tmp_path, 3, kind, ranks=2)
-    found = steps_in(tmp_path)
-    for epoch in range(3):
-        assert numbers_of(found, epoch) == list(range(50))
-        order = order_of(stores(50), epoch)
-        for rank in (0, 1):
-            first = next(step for step in found if (step.rank, step.epoch) == (rank, epoch))
-            assert list(first.numbers) == order[rank * 4 : rank * 4 + 4]
-    for rank in printed:
-        losses = [float(line) for line in rank.splitlines()]
-        assert losses[-1] < 0.8 * losses[0] < UNTRAINED
-
-
 # ---------------------------------------------------------------------------------------------- killed and resumed
 
 
@@ -197,13 +180,13 @@ def test_a_killed_run_ends_with_the_same_weights(stores: Stores, killed: Callabl
 
 @way(
     "torchdata",
-    "`StatefulDataLoader` with 0 or 2 workers; nodes that prefetch",
-    "to the sample, with or without `set_epoch`",
+    "`StatefulDataLoader` without workers; nodes that prefetch",
+    "to the sample",
 )
-@pytest.mark.parametrize("kind", ["stateful-0", "stateful-2", "stateful-2-set", "nodes", "prefetcher", "mapper"])
+@pytest.mark.parametrize("kind", ["stateful", "nodes", "prefetcher", "mapper"])
 def test_a_killed_run_resumes_through_torchdata(stores: Stores, tmp_path: Path, kind: str) -> None:
     """The state of a StatefulDataLoader, or of nodes that prefetch, resumes with exactly the samples that were not
-    trained on: stopped in epoch 1 one batch before its end, where one of two workers is done already."""
+    trained on: stopped in epoch 1 one batch before its end."""
     pytest.importorskip("torchdata")
     arguments = (stores(48), tmp_path / "journal", tmp_path / "checkpoint", 3, kind)
     train("torchdata_resume", *arguments, 12 + 11, code=7)
@@ -214,47 +197,6 @@ def test_a_killed_run_resumes_through_torchdata(stores: Stores, tmp_path: Path, 
         order = order_of(stores(48), epoch)
         assert [number for step in found if step.epoch == epoch for number in step.numbers] == order
     assert float(printed.split()[-1]) < 0.8 * UNTRAINED
-
-
-@pytest.mark.parametrize(("workers", "persistent"), [(1, True), (2, False), (3, True)])
-def test_states_of_a_stateful_dataloader(stores: Stores, workers: int, persistent: bool) -> None:
-    """With workers of the loader's own, a state resumes with the rest of its epoch, and then the next: also if some
-    workers are done, and after the last batch, when nothing is left of the epoch."""
-    epochs = [[step.tolist() for step in epoch] for epoch in _epochs(stores(23), 2)]
-    assert len(epochs[0]) == 6
-    for done in (1, 5, 6):
-        batches, loader = _stateful(stores(23), workers, persistent)
-        batches.set_epoch(0)
-        iterator = iter(loader)
-        got = [next(iterator)["number"].tolist() for _ in range(done)]
-        state = loader.state_dict()
-        del iterator
-        batches, loader = _stateful(stores(23), workers, persistent)
-        loader.load_state_dict(state)
-        assert got + [batch["number"].tolist() for batch in loader] == epochs[0]
-        batches.set_epoch(1)
-        assert [batch["number"].tolist() for batch in loader] == epochs[1]
-
-
-@way(
-    "torchdata",
-    "a state of `StatefulDataLoader` with other workers, batch size or ranks",
-    "an error",
-)
-def test_a_state_of_other_workers_is_refused(stores: Stores) -> None:
-    """A state that a StatefulDataLoader took with two workers does not fit batches of another size, nor other ranks:
-    each worker has its own position. It says so, instead of losing samples."""
-    _, loader = _stateful(stores(23), 2)
-    iterator = iter(loader)
-    next(iterator)
-    state = loader.state_dict()
-    del iterator
-    for options in ({"size": 5}, {"ranks": (0, 2)}):
-        _, other = _stateful(stores(23), 2, **options)
-        other.load_state_dict(state)
-        # Whichever of them says so first.
-        with pytest.raises(UsageError, match=r"worker [01] of 2, with 4 samples in a step.*with num_workers=0"):
-            list(other)
 
 
 def test_states_of_nodes(stores: Stores) -> None:
@@ -289,16 +231,6 @@ def test_states_of_nodes(stores: Stores) -> None:
 def _epochs(store: Path, count: int) -> list[list[Any]]:
     batches = Reader(store).batches(4, shuffle=True, workers=0, fields=["number"])
     return [[batch["number"] for batch in batches] for _ in range(count)]
-
-
-def _stateful(store: Path, workers: int, persistent: bool = False, size: int = 4, **options: Any) -> Any:
-    """Batches, and a StatefulDataLoader around them."""
-    stateful = pytest.importorskip("torchdata.stateful_dataloader")
-    batches = Reader(store).batches(size, shuffle=True, workers=0, fields=["number"], **options)
-    loader = stateful.StatefulDataLoader(
-        batches, batch_size=None, num_workers=workers, persistent_workers=persistent, multiprocessing_context="fork"
-    )
-    return batches, loader
 
 
 # ---------------------------------------------------------------------------------------------- new batches

@@ -15,7 +15,6 @@ from rawpack import native
 from rawpack.errors import RawpackError
 from rawpack.jpeg import choice
 from rawpack.jpeg.decoder import JpegDecoder
-from rawpack.jpeg.with_nvimgcodec import RegionDecoder
 from rawpack.system import machine
 from rawpack_packer.sources import KINDS
 from rawpack_packer.text import Block, Rows, Shown, plain, size
@@ -57,17 +56,12 @@ class Examined(Shown, dict[str, Any]):
         return [first, *(block for block in others if block.rows)]
 
 
-def _decoders(used: str, decoders: list[dict[str, Any]], regions: dict[str, Any], **_: Any) -> Rows:
+def _decoders(used: str, decoders: list[dict[str, Any]], **_: Any) -> Rows:
     rows, missing = [], "does not work" if used.startswith(_NONE) else "not needed"
     for decoder in decoders:
         works = "works" if decoder["works"] else f"{missing}: {decoder['why_not']}"
         is_used = ", used" if decoder["name"] == used else ""
         rows.append((decoder["name"], f"{decoder['version'] or ''} {works}{is_used}".strip()))
-    if regions["works"]:
-        use = "used for small boxes" if regions["used"] else "not used"
-        rows.append((regions["name"], f"{regions['version']} works, {use}"))
-    elif not regions["why_not"].startswith("ModuleNotFoundError"):
-        rows.append((regions["name"], f"does not work: {regions['why_not']}"))
     return [*rows, ("", used)] if used.startswith(_NONE) else rows
 
 
@@ -113,10 +107,6 @@ def examine() -> Examined:
                 "used": chosen,
                 "RAWPACK_JPEG": os.environ.get("RAWPACK_JPEG"),
                 "decoders": [_decoder(name, choice.open_backend(name)) for name in choice.BACKENDS],
-                "regions": {
-                    **_decoder(RegionDecoder.name, choice.open_regions()),
-                    "used": choice.region_decoder() is not None,
-                },
             },
             "native": {
                 "used": native.state(),
@@ -143,7 +133,7 @@ def examine() -> Examined:
     )
 
 
-def _decoder(name: str, opened: JpegDecoder | RegionDecoder | str) -> dict[str, Any]:
+def _decoder(name: str, opened: JpegDecoder | str) -> dict[str, Any]:
     """opened: the decoder, or why it does not work."""
     if isinstance(opened, str):
         return {"name": name, "version": None, "works": False, "why_not": opened}

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import UsageError
-from rawpack.order.shuffled import MAX_WINDOW_SAMPLES
 from rawpack.remote.fetch import Ticket
 from rawpack.system.user import count, warn
 
@@ -30,8 +29,6 @@ _WASTEFUL = 3.0
 """An epoch that fetches the store more often than this is worth a warning."""
 _LOOK, _FILLINGS = 1 << 16, 4
 """To estimate what an epoch fetches: the most samples to look at, and how often to fill the cache."""
-_LEAST_WINDOW = 2
-"""Blocks that are shuffled together: a single one would only mix neighbors."""
 _ALL_EVERY_S = 0.25
 """How often to check whether the cache has everything by now: then no step has to be checked anymore."""
 _WHOLE_EVERY_S = 1.0
@@ -48,16 +45,15 @@ class Prefetch(Iterator["EpochStep"]):
         names: Sequence[str],
         order: Callable[[int, int], NDArray[np.int64]],
         left: int,
-        batch: int = 1,
         field_rows: FieldRows = OWN_ROWS,
         *,
         warns: bool = True,
     ) -> None:
         """names: the fields to be read from shards. order: the rows at positions start..stop-1, counted from here, of
-        `left` that are to come for all ranks together. batch: samples in a batch. field_rows: which rows each field is
+        `left` that are to come for all ranks together. field_rows: which rows each field is
         read from. warns: whether to warn of an order that fetches the store several times."""
         assert library.fetcher is not None
-        self._steps, self._library, self._names, self._batch = steps, library, names, batch
+        self._steps, self._library, self._names = steps, library, names
         self._fetcher, self._field_rows = library.fetcher, field_rows
         self._cache: CacheFolder = self._fetcher.cache
         self._ticket = Ticket()
@@ -221,12 +217,8 @@ class Prefetch(Iterator["EpochStep"]):
 
     def _cure(self) -> str:
         """What to do where the order needs more at once than the cache holds."""
-        ends, sizes = self._library.shard_table(self._names)
-        room, columns = self._fetcher.room, self._cache.limit - self._fetcher.room
-        rows, largest = int(np.diff(ends, prepend=0).max()), int(sizes.max())
-        everything = f"pass cache=Cache(limit={columns + int(sizes.sum())}) or more, which holds all of it"
-        # A block as long as a shard touches two. The cache must hold a window and the next one, of each store of a mix.
-        window = min(room // (4 * largest * len(self._library.groups or (1,))), MAX_WINDOW_SAMPLES // rows)
-        if window < _LEAST_WINDOW or window * rows < self._batch:
-            return everything
-        return f"{everything}; or shuffle=Blocks(block={rows}, window={window}), which reads few shards at a time"
+        columns, (_, sizes) = self._cache.limit - self._fetcher.room, self._library.shard_table(self._names)
+        return (
+            f"pass cache=Cache(limit={columns + int(sizes.sum())}) or more, which holds all of it; or "
+            "shuffle=Blocks(...), which reads few shards at a time"
+        )

@@ -55,56 +55,35 @@ def write(steps: Sequence[EpochStep], views: dict[str, NDArray[Any]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Where in an epoch an iterator begins, and which steps from there on are its own."""
+    """Where in an epoch an iterator begins."""
 
     epoch: int
     position: int
     """Samples of the epoch that all ranks together have consumed before."""
     split: RankSplit
-    worker: tuple[int, int] | None = None
-    """Within a worker of a torch DataLoader: which of how many. They take the rank's steps in turn."""
 
     def __len__(self) -> int:
         """The number of batches from here to the epoch's end."""
-        first, stride = self._turns
-        return len(range(first, self.split.count(self.position), stride))
+        return self.split.count(self.position)
 
     def span(self, batch: int) -> Span:
         """The positions of a batch, counted from 0."""
-        first, stride = self._turns
-        return self.split.batch(first + batch * stride, self.position)
+        return self.split.batch(batch, self.position)
 
     def spans(self) -> Iterator[tuple[Span, int]]:
         """For each batch, its positions, and the position to resume from after it."""
-        first, stride = self._turns
-        return self.split.spans(self.position, first, stride)
+        return self.split.spans(self.position)
 
     def reached(self, batches: int) -> int:
         """The position to resume from after this many batches."""
-        return self.split.reached(batches * self._turns[1], self.position)
+        return self.split.reached(batches, self.position)
 
     def state(self, position: int) -> dict[str, Any]:
         """What to resume from where `position` of this epoch was reached: epoch, position, and what its order adds."""
-        # A worker that is done waits for the others: if it resumed with the next epoch, two epochs would be mixed.
-        # Else nothing may be left before the end: where last="keep" gives this rank no batch in the last step.
-        if self.worker is not None or self.split.count(position):
+        # Nothing may be left before the end: where last="keep" gives this rank no batch in the last step.
+        if self.split.count(position):
             return {"epoch": self.epoch, "position": position, **self.split.state(position)}
         return {"epoch": self.epoch + 1, "position": 0, **self.split.next_epoch.state(0)}
-
-    @property
-    def worker_identity(self) -> dict[str, str]:
-        """What a state of a DataLoader's worker has besides: it counts batches up to this worker's latest, so that only
-        the same worker, with steps of the same size, can resume from it."""
-        if self.worker is None:
-            return {}
-        number, of = self.worker
-        step = self.split.batch_size * self.split.world_size
-        return {"worker": f"{number} of {of}, with {step} samples in a step of all ranks"}
-
-    @property
-    def _turns(self) -> tuple[int, int]:
-        """The first of the rank's steps that is taken here, and how many steps further each next one is."""
-        return self.worker or (0, 1)
 
     @property
     def next_epoch(self) -> EpochStart:

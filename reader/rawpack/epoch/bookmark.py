@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from rawpack.ahead.steps import EpochStart
-from rawpack.epoch import dataloader
 from rawpack.errors import UsageError
 from rawpack.store.stores import INDEX
 
@@ -71,11 +69,6 @@ class Bookmark:
         """Where the latest iterator began, and the position that it has reached; None: where the next one begins."""
         self._handed = Handed()
         """Batches from before a place was loaded are forgotten."""
-        self._loops, self._era, self._process = dataloader.Loops(), 0, os.getpid()
-        """What workers of DataLoaders took; and how often this process, or its parent before it was forked, has chosen
-        where the next iterator begins: what they took before does not count."""
-        self._own = True
-        """Whether where the next iterator begins was chosen in this process, and not in its parent."""
 
     def copy(self) -> Bookmark:
         """Another one, for iterators that begin at the same place."""
@@ -86,7 +79,6 @@ class Bookmark:
 
     def set_epoch(self, epoch: int) -> None:
         """The user says that this epoch comes next: from its start, or from the position that was loaded for it."""
-        self._choose()
         if epoch != self.epoch or not self._loaded:
             self._begin_at(epoch)
         self._reached = None
@@ -98,42 +90,8 @@ class Bookmark:
 
     def load(self, epoch: int, position: int, consumed: tuple[int, ...]) -> None:
         """The next iterator begins there. consumed: what its order says besides the position: `Order.consumed_of`."""
-        self._choose()
         self._begin_at(epoch, position, consumed)
         self._loaded, self._reached, self._handed = True, None, Handed()
-
-    def catch_up(self) -> None:
-        """An iterator is about to begin. If it is in a worker of a DataLoader: it begins where the other workers of the
-        loop do, in the epoch after that of the loop before. If it is not: after the epochs that workers took."""
-        self._look_where()
-        place = self.epoch, self.position
-        if dataloader.worker_here() is not None:
-            place = self._loops.join(self._era, place, chosen=self._own, loaded=self._own and self._loaded)
-        else:
-            if (took := self._loops.latest(self._era)) is not None:
-                place = took[0] + 1, 0
-            self._era += 1
-        if place != (self.epoch, self.position):
-            self._begin_at(*place)
-        self._own = True
-
-    @property
-    def in_loop(self) -> tuple[int, int] | None:
-        """Where the workers of a DataLoader began last, as (epoch, position), if they took what comes next: -1 for a
-        position that each of them had from a state of its own."""
-        return self._loops.latest(self._era)
-
-    def _choose(self) -> None:
-        """This process says where the next iterator begins."""
-        self._look_where()
-        self._own = True
-        if dataloader.worker_here() is None:
-            self._era += 1
-
-    def _look_where(self) -> None:
-        """Notice that this is a forked child."""
-        if os.getpid() != self._process:
-            self._process, self._own = os.getpid(), False
 
     def taken(self, start: EpochStart) -> Callable[[Mapping[str, Any], int], None]:
         """An iterator begins here: it is the latest one, and the next one begins with the epoch after it. Returns what

@@ -1,120 +1,12 @@
-"""torch's DataLoader: `Batches` as its iterable dataset, which of its workers this is, and what to write instead of its
+"""torch's DataLoader: `Batches` as its iterable dataset, without workers of its own, and what to write instead of its
 attributes. torch is never imported."""
 
 from __future__ import annotations
 
-import contextlib
-import mmap
-import multiprocessing
-import os
-import struct
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from rawpack.errors import UsageError
-from rawpack.system.memory import anonymous_file
-
-_ENTRY = 8
-_ENTRIES = 512
-_COUNT = struct.Struct("<q")
-_LOOP = struct.Struct("<qqqqqq")
-_LOOPS = 100
-
-
-class SharedCounts:
-    """A count from 0 to 255 for each digest, which this process shares with all that are forked from it: a DataLoader
-    starts new workers for each epoch. An entry may be lost to another digest, and is then 0. There is no lock."""
-
-    def __init__(self) -> None:
-        # Its one page of memory is taken when something is written.
-        self._table = mmap.mmap(-1, _ENTRY * _ENTRIES)
-
-    def __getitem__(self, digest: str) -> int:
-        at, check = self._entry(digest)
-        return self._table[at] if self._table[at + 1 : at + _ENTRY] == check else 0
-
-    def __setitem__(self, digest: str, count: int) -> None:
-        at, check = self._entry(digest)
-        self._table[at : at + _ENTRY] = bytes([min(count, 255)]) + check
-
-    @staticmethod
-    def _entry(digest: str) -> tuple[int, bytes]:
-        """Where its entry is, and what tells it from others."""
-        value = bytes.fromhex(digest)
-        return int.from_bytes(value[:4]) % _ENTRIES * _ENTRY, value[-(_ENTRY - 1) :]
-
-
-class Loops:
-    """The loops of DataLoaders over the same batches: which epoch the workers of each took. Each loop has new workers,
-    with copies of the batches, and shares this with all of them, so that it is the next epoch, as any other loop is.
-
-    The latest loops are kept. Where torch was not imported, nothing is.
-    """
-
-    def __init__(self) -> None:
-        self._memory = None
-        if _module() is not None:
-            self._memory = mmap.mmap(-1, _COUNT.size + _LOOPS * _LOOP.size)
-            _lock_file()  # before workers are forked
-
-    def latest(self, era: int) -> tuple[int, int] | None:
-        """The epoch that the workers of this process took last, and the position in it where they began; -1 where they
-        were told by states of their own. None where they took none since `era` began, a number that counts where the
-        user or the process itself chose the epoch."""
-        if self._memory is None:
-            return None
-        with _locked():
-            return next((place for _, place in self._entries(os.getpid(), era)), None)
-
-    def join(self, era: int, place: tuple[int, int], *, chosen: bool, loaded: bool) -> tuple[int, int]:
-        """Called in a worker that begins an epoch: the (epoch, position) where it does. era: of its parent, when it was
-        started. place: where it would begin by itself; chosen: and does; loaded: as a state of its own says."""
-        if self._memory is None or (loop := loop_here()) is None:
-            return place
-        with _locked():
-            known = list(self._entries(os.getppid(), era))
-            if known and not chosen:
-                latest = known[0][1]
-                epoch, position = next((place for other, place in known if loop.is_(other)), (latest[0] + 1, 0))
-                place = epoch, max(0, position)
-            noted = (place[0], -1) if loaded else place
-            if not known or not loop.is_(known[0][0]) or known[0][1] != noted:
-                (count,) = _COUNT.unpack_from(self._memory)
-                entry = os.getppid(), era, loop.seed, loop.first, *noted
-                _LOOP.pack_into(self._memory, _COUNT.size + count % _LOOPS * _LOOP.size, *entry)
-                _COUNT.pack_into(self._memory, 0, count + 1)
-        return place
-
-    def _entries(self, process: int, era: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """The loops of one process in an era, (seed, first), and where they began, the latest first."""
-        assert self._memory is not None
-        (count,) = _COUNT.unpack_from(self._memory)
-        for number in range(count - 1, max(-1, count - 1 - _LOOPS), -1):
-            at = _COUNT.size + number % _LOOPS * _LOOP.size
-            of, when, seed, first, epoch, position = _LOOP.unpack_from(self._memory, at)
-            if (of, when) == (process, era):
-                yield (seed, first), (epoch, position)
-
-
-@contextlib.contextmanager
-def _locked() -> Iterator[None]:
-    """Alone among this process, and all that share its `Loops`. A process that is killed lets go."""
-    import fcntl
-
-    descriptor = _lock_file()
-    fcntl.lockf(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN)
-
-
-@cache
-def _lock_file() -> int:
-    return anonymous_file(1)
 
 
 def register(kind: type) -> None:
@@ -148,44 +40,19 @@ def not_indexed() -> UsageError:
     )
 
 
-def worker_here() -> tuple[int, int] | None:
-    """Which of how many workers of a DataLoader this process is; None where it is none."""
+def check_no_worker() -> None:
+    """Raise UsageError in a worker of a DataLoader: it has copies of the batches, and would read all of them."""
     asked = getattr(_module(), "get_worker_info", None)
-    info = None if asked is None else asked()
-    return None if info is None else (int(info.id), int(info.num_workers))
-
-
-@dataclass(frozen=True)
-class Loop:
-    """Which loop over a DataLoader this worker is of."""
-
-    seed: int
-    """Of all workers of the loop. A StatefulDataLoader that resumes has that of an earlier loop."""
-    first: int
-    """The number of the loop's first worker among the processes that its parent started, by those that this one has."""
-    workers: int
-
-    def is_(self, other: tuple[int, int]) -> bool:
-        """Whether it is the loop with this seed and first worker. A thread of the parent may have started another
-        process between two workers."""
-        seed, first = other
-        return seed == self.seed and abs(first - self.first) < self.workers
-
-
-def loop_here() -> Loop | None:
-    """The loop that this process is a worker of; None where it is none."""
-    asked = getattr(_module(), "get_worker_info", None)
-    info = None if asked is None else asked()
-    if info is None:
-        return None
-    number = getattr(multiprocessing.current_process(), "_identity", ()) or (int(info.id),)
-    seed = int(getattr(info, "seed", info.id)) - int(info.id)
-    return Loop(seed & (1 << 63) - 1, number[-1] - int(info.id), int(info.num_workers))
+    if asked is not None and asked() is not None:
+        raise UsageError(
+            "batches are read in a worker of a DataLoader, but have workers of their own: write "
+            "DataLoader(batches, batch_size=None, num_workers=0), or leave out the DataLoader; "
+            "reader.batches(workers=...) says how many"
+        )
 
 
 _SHARDERS = {"accelerate.data_loader": ("DataLoaderDispatcher", "IterableDatasetShard")}
-"""Module -> its classes that divide what a dataset gives between processes. Around a DataLoader that each process has,
-their frames are there in its workers too, which are forked from within them."""
+"""Module -> its classes that divide what a dataset gives between processes."""
 
 
 def sharded_by() -> str | None:

@@ -35,11 +35,6 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 PIXELS_VERSION = 2
 """Changes where transforms make other pixels of the same random numbers. States of version 1 do not say it."""
-_TAKEN_BY_WORKERS = (
-    "the workers of a DataLoader took the batches, and do not say how many of them your loop got: pass that number, "
-    "counted from where the loop began, as state_dict(after=n); or take the state of torchdata's StatefulDataLoader; "
-    "or DataLoader(batches, batch_size=None, num_workers=0): batches have workers of their own"
-)
 _SHARDED_AGAIN = (
     "these batches are one rank's, and {sharder} would divide them between the processes again, so that most samples "
     'are never read: leave out the DataLoader, and use batches(..., ranks="auto").accelerate(accelerator)'
@@ -104,15 +99,14 @@ class Epochs:
         self._samples.look_at_files()
         self.check_open()
         with self._taking:
-            self._bookmark.catch_up()
+            dataloader.check_no_worker()
             start = self.next_start()
             if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
                 raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
                 start.split.check_not_empty()
-            if start.worker is None:
-                self.agreement.check(self.settings.ranks, start.split, self._order, start.epoch, self._identity)
+            self.agreement.check(self.settings.ranks, start.split, self._order, start.epoch, self._identity)
             read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
             steps: EpochSteps = self._steps(start)
             prefetch = worker_set = None
@@ -159,16 +153,7 @@ class Epochs:
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """See `Batches.state_dict`."""
-        took = None if dataloader.worker_here() else self._bookmark.in_loop
-        if took is None or not (after is None or is_count(after)):
-            return self.state_at(*self.place(after))
-        epoch, position = took
-        if after is None or position < 0:
-            raise UsageError(_TAKEN_BY_WORKERS)
-        # Where they began, this process knows: in the epoch that it chose itself, or at the start of a later one.
-        consumed = self._bookmark.consumed if epoch == self._bookmark.epoch else ()
-        start = self._start(epoch, position, consumed)
-        return self.state_at(*self.counted_from((start, position), after))
+        return self.state_at(*self.place(after))
 
     def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
         """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
@@ -176,8 +161,6 @@ class Epochs:
         counted = is_count(after)
         reached = self._bookmark.reached(None if counted else after)
         if reached is None:
-            if dataloader.worker_here():
-                self._bookmark.catch_up()
             start = self.next_start()
             reached = start, start.position
         return self.counted_from(reached, after if counted else None)
@@ -191,7 +174,7 @@ class Epochs:
     def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
         """The state at a place."""
         versions = {"version": STATE_VERSION, "pixels": PIXELS_VERSION}
-        return {**versions, **start.state(position), **self._identity, **start.worker_identity}
+        return {**versions, **start.state(position), **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
@@ -225,11 +208,6 @@ class Epochs:
                     "this state is from a version of rawpack that made slightly other pixels of images that are "
                     "shrunk; samples, their order and random numbers are the same"
                 )
-        if "worker" in state and state["worker"] != (here := self.next_start().worker_identity.get("worker")):
-            raise UsageError(
-                f"this state is from worker {state['worker']}, of a DataLoader; this is {here or 'no such worker'}: "
-                "resume with the same num_workers, batch size and ranks, or take states with num_workers=0"
-            )
         epoch, position = state.get("epoch"), state.get("position")
         if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
             raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
@@ -258,7 +236,7 @@ class Epochs:
 
     def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
         split = self._order.split(self._ranked(), epoch, consumed)
-        return EpochStart(epoch, position, split, dataloader.worker_here())
+        return EpochStart(epoch, position, split)
 
     def _ranked(self) -> RankSplit:
         """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
@@ -295,9 +273,9 @@ class Epochs:
             return samples if clips is None else clips.first_rows(samples, self.seed, epoch)
 
         names = [name for name in self.settings.fields if self._library.fields[name].in_shards]
-        left, batch = self._order.length(epoch) - position, self.settings.batch_size
+        left = self._order.length(epoch) - position
         warns = start.split.rank == 0  # all ranks would say the same
-        prefetch = Prefetch(steps, self._library, names, order, left, batch, self._samples.field_rows, warns=warns)
+        prefetch = Prefetch(steps, self._library, names, order, left, self._samples.field_rows, warns=warns)
         prefetch.ready()
         return prefetch
 

@@ -1,5 +1,5 @@
 """A warning for loops that make new batches for each epoch: every new `Batches` begins at epoch 0, so all epochs of
-such a loop are the same one. So are those of a DataLoader of torch that starts new workers for each epoch."""
+such a loop are the same one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from rawpack.ahead.steps import EpochStart
 from rawpack.choose.settings import Settings
 from rawpack.clips.sample_set import SampleSet
-from rawpack.epoch.dataloader import SharedCounts
 from rawpack.order.base import Order
 from rawpack.system.user import warn
 
@@ -20,19 +19,12 @@ _MOST = 256
 """Digests that are kept, of 32 characters each."""
 _SOME = 2
 """Batches of an epoch that a loop has taken, where `next(iter(batches))` takes one to look at it."""
-_AHEAD = 20
-"""The same for a worker of a DataLoader, which makes some before anybody asks for them."""
 _ENOUGH = 2
-"""Marks that make the next loop a repetition: an epoch that was read to its end gets two, one that was left gets one,
-and so does one in a worker that is shorter than `_AHEAD`."""
-_TOLD = 255
-"""Marks of what was warned of in another process."""
+"""Marks that make the next loop a repetition: an epoch that was read to its end gets two, one that was left one."""
 _numbers = count()
 """Counts, in this process, the `Batches` that were made, and the marks."""
 _read: OrderedDict[str, tuple[int, int]] = OrderedDict()
 """Digest of batches that were read in epoch 0 and no further -> marks, and when the last one came, by `_numbers`."""
-_read_by_workers = SharedCounts()
-"""The same marks for workers of a DataLoader."""
 _warned = False
 """Whether this process was warned."""
 
@@ -42,9 +34,7 @@ class RepeatWatch:
     twice in part.
 
     It is no repetition where equal batches take turns, where the others went on to epoch 1, or where the user said from
-    where to read. Worker 0 of a DataLoader repeats what an earlier worker 0 has read, where neither went on to another
-    epoch, and nobody said from where to read in between. Threads may share a watch, and a forked child may have a copy:
-    it has no lock.
+    where to read. Threads may share a watch, and a forked child may have a copy: it has no lock.
     """
 
     def __init__(self, samples: SampleSet, order: Order, settings: Settings) -> None:
@@ -52,7 +42,6 @@ class RepeatWatch:
         self._number, self._process = next(_numbers), os.getpid()
         self._first, self._further = True, False
         self._digest: str | None = None
-        self._digest_in_worker: str | None = None
 
     def begins(self, start: EpochStart, choices: int, identity: Callable[[], Any]) -> Callable[[], None] | None:
         """Called when an iterator begins. Warns, once in a process, where it repeats what others have read.
@@ -61,8 +50,6 @@ class RepeatWatch:
         settings. Returns what to call whenever a batch was handed over, or the end reached, if anything.
         """
         first, self._first = self._first, False
-        if start.worker is not None:
-            return self._begins_in_worker(start, choices, identity) if start.worker[0] == 0 else None
         if start.epoch:
             self._further = True
             if self._digest is not None:
@@ -78,28 +65,7 @@ class RepeatWatch:
         marks, when = _read.get(self._digest, (0, 0))
         if first and marks >= _ENOUGH and when < self._number:
             self._warn(random, self._message(start.split.batch_size))
-        return _counted(self._mark, _SOME, len(start))
-
-    def _begins_in_worker(
-        self, start: EpochStart, choices: int, identity: Callable[[], Any]
-    ) -> Callable[[], None] | None:
-        if self._digest_in_worker is not None:
-            self._further = True
-            _read_by_workers[self._digest_in_worker] = 0
-        made_here = os.getpid() == self._process
-        if _warned or self._further or (made_here and choices) or not (random := self._random()):
-            return None
-        if start.epoch and not made_here and not choices:
-            # It goes on where the loop before ended, which was no repetition then.
-            _read_by_workers[self._digest_of(start, [os.getppid(), identity(), [0, 0, choices]])] = 0
-            return None
-        # With the process that has started the worker, and what was said there before that.
-        said = [start.epoch, start.position, choices and [self._number, choices]]
-        digest = self._digest_in_worker = self._digest_of(start, [os.getppid(), identity(), said])
-        if _ENOUGH <= _read_by_workers[digest] < _TOLD:
-            self._warn(random, _MESSAGE_OF_WORKERS, start.epoch)
-            _read_by_workers[digest] = _TOLD
-        return _counted(self._mark_in_worker, _AHEAD, len(start))
+        return _counted(self._mark, len(start))
 
     def _mark(self) -> None:
         """Epoch 0 was read, in part or to its end, which for a queue may be when the next has begun."""
@@ -108,11 +74,6 @@ class RepeatWatch:
             _read.move_to_end(self._digest)
             while len(_read) > _MOST:
                 _read.popitem(last=False)
-
-    def _mark_in_worker(self) -> None:
-        digest = self._digest_in_worker
-        if digest is not None and not self._further and (marks := _read_by_workers[digest]) < _ENOUGH:
-            _read_by_workers[digest] = marks + 1
 
     def _digest_of(self, start: EpochStart, besides: list[Any]) -> str:
         from rawpack.epoch.fingerprint import fingerprint
@@ -124,12 +85,12 @@ class RepeatWatch:
         return fingerprint([*besides, stores, library.groups, self._settings, drawn])
 
     @staticmethod
-    def _warn(random: list[str], message: str, epoch: int = 0) -> None:
+    def _warn(random: list[str], message: str) -> None:
         global _warned
         _warned = True
         *most, last = random
         what = f"{', '.join(most)} and {last}" if most else last
-        warn(f"epoch {epoch} is read again, with the same {what}: {message}", UserWarning)
+        warn(f"epoch 0 is read again, with the same {what}: {message}", UserWarning)
 
     def _random(self) -> list[str]:
         """What differs from epoch to epoch, in words."""
@@ -160,11 +121,11 @@ class RepeatWatch:
         )
 
 
-def _counted(mark: Callable[[], None], some: int, batches: int) -> Callable[[], None]:
+def _counted(mark: Callable[[], None], batches: int) -> Callable[[], None]:
     """What to call for each batch that is read of an epoch: it calls `mark` after some of them, and once more after all
     of them."""
     # Who looks at the only batch of an epoch, by next(iter(batches)), has not looped over it: that takes the end.
-    limits, numbers = (some, max(2, batches)), count(1)
+    limits, numbers = (_SOME, max(2, batches)), count(1)
 
     def read_one() -> None:
         number = next(numbers)
@@ -173,10 +134,3 @@ def _counted(mark: Callable[[], None], some: int, batches: int) -> Callable[[], 
                 mark()
 
     return read_one
-
-
-_MESSAGE_OF_WORKERS = (
-    "each loop over a DataLoader starts new workers, and what is made by batches() for it begins at epoch 0. Make both "
-    "once, before the loop over epochs (a dataset of yours that calls batches() in its __iter__ must call set_epoch):\n"
-    "    loader = DataLoader(reader.batches(...), batch_size=None, num_workers=2)"
-)

@@ -1,4 +1,4 @@
-"""JPEG decoding: one interface, two libraries.
+"""JPEG decoding: one interface over libjpeg-turbo.
 
     from rawpack import jpeg
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from rawpack.errors import DecodeError
-from rawpack.jpeg.choice import decoder, others
+from rawpack.jpeg.choice import decoder, last_resort
 from rawpack.jpeg.decoder import Box, Color, Data, JpegDecoder, Pixels, as_bytes
 from rawpack.jpeg.header import JpegHeader
 from rawpack.jpeg.header import read_header as _read_header
@@ -44,7 +44,7 @@ def decode(
     """The image, or its part `box` = (y, x, h, w) in stored pixels, then reduced by `scale` (1, 2, 4 or 8).
 
     See `JpegDecoder.decode`, and `rawpack.jpeg.region.decode_box` for boxes. A file that the chosen decoder does not
-    support is passed to the others: simplejpeg refuses unusual sampling factors, OpenCV refuses CMYK.
+    support, such as one with unusual sampling factors, is passed to OpenCV.
     """
     if box is None:
         return decode_whole(data, color=color, scale=scale, warnings=warnings)
@@ -57,16 +57,14 @@ def read_header(data: Data) -> JpegHeader:
 
 
 def decode_whole(data: Data, **options: Any) -> Pixels:
-    """See `JpegDecoder.decode`: by the first decoder that supports the file."""
+    """As `JpegDecoder.decode`, by OpenCV where the chosen decoder does not support the file."""
     try:
         return decoder().decode(data, **options)
     except DecodeError as error:
-        if error.reason != "unsupported":
+        other = last_resort() if error.reason == "unsupported" else None
+        if other is None:
             raise
-        for other in others():
-            try:
-                return other.decode(data, **options)
-            except DecodeError as refusal:
-                if refusal.reason != "unsupported":
-                    raise refusal from None
-        raise
+        try:
+            return other.decode(data, **options)
+        except DecodeError as refusal:
+            raise (error if refusal.reason == "unsupported" else refusal) from None

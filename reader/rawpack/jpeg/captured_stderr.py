@@ -15,11 +15,6 @@ _STDERR = 2
 _capture = threading.Lock()
 
 
-def capturing() -> bool:
-    """Whether a thread is capturing, so that `captured_stderr` would wait."""
-    return _capture.locked()
-
-
 @contextmanager
 def captured_stderr(wanted: Callable[[str], object]) -> Iterator[list[str]]:
     """Capture what is written to file descriptor 2. At the end of the block, the list has the lines that are `wanted`;

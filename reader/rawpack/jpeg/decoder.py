@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg.header import EOI, JpegHeader, has_end, read_header, segments
+from rawpack.jpeg.header import EOI, LOSSLESS, JpegHeader, has_end, read_header, segments
 
 Color: TypeAlias = Literal["rgb", "gray", "cmyk"]
 Data: TypeAlias = bytes | bytearray | memoryview | mmap.mmap | NDArray[Any]
@@ -69,7 +69,7 @@ class JpegDecoder(ABC):
     """A library that decodes JPEG. Any thread may call it; the GIL is released while it decodes."""
 
     name: str
-    """As in RAWPACK_JPEG: "simplejpeg", "opencv"."""
+    """As in RAWPACK_JPEG: "simplejpeg", "turbojpeg"; or "opencv"."""
     package_version: str
     """Of the Python package, "1.9.0"."""
 
@@ -150,13 +150,15 @@ def as_bytes(data: Data) -> memoryview:
 @lru_cache
 def result_shape(header: JpegHeader, color: Color, scale: int) -> Shape:
     """The shape of the whole image. Raises UsageError for an unknown color or scale, DecodeError ("unsupported") for a
-    color that the file does not have."""
+    color that the file does not have, or a lossless file that is to be reduced."""
     if color not in CHANNELS:
         raise UsageError(f"color {color!r}: choose one of {', '.join(map(repr, CHANNELS))}")
     if scale not in SCALES:
         raise UsageError(f"scale {scale!r}: choose one of {', '.join(map(repr, SCALES))}")
     if (header.components == 4) != (color == "cmyk"):
         raise DecodeError("unsupported", f"a JPEG of {header.components} components cannot be decoded as {color!r}")
+    if scale != 1 and header.process in LOSSLESS:  # libjpeg-turbo 3 would write it whole, beyond the smaller array
+        raise DecodeError("unsupported", "a lossless JPEG cannot be decoded at a reduced size")
     return -(-header.height // scale), -(-header.width // scale), CHANNELS[color]
 
 

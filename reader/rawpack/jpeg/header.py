@@ -19,6 +19,8 @@ from rawpack.errors import DecodeError
 EOI = b"\xff\xd9"
 HUFFMAN_SEQUENTIAL = (0xC0, 0xC1)
 """The frames whose rows of blocks come one after another."""
+LOSSLESS = (0xC3, 0xC7, 0xCB, 0xCF)
+"""The frames that have no frequencies to leave out."""
 
 _TABLES_AFTER_FRAME = frozenset({0xC4, 0xC8, 0xCC})  # DHT, JPG, DAC: in the range of SOF markers, but no frames
 _FRAMES = frozenset(range(0xC0, 0xD0)) - _TABLES_AFTER_FRAME

@@ -6,8 +6,7 @@ small JPEG, which any decoder decodes. The native core finds the markers, or a r
 is subsampled vertically, decoding interpolates between rows, so a box that touches the edge of its MCU rows needs one
 row more.
 
-Of any other file, an optional library decodes only a small box (see `rawpack.jpeg.with_nvimgcodec`). On cut files it
-saves nothing. Everything else is decoded completely and sliced. The result is identical to the bit.
+Any other file is decoded completely and sliced. The result is identical to the bit.
 """
 
 from __future__ import annotations
@@ -19,8 +18,6 @@ from operator import index
 
 from rawpack import native
 from rawpack.errors import DecodeError, UsageError
-from rawpack.jpeg import with_nvimgcodec
-from rawpack.jpeg.choice import region_decoder
 from rawpack.jpeg.decoder import Box, Color, Data, Pixels, as_bytes, result_shape
 from rawpack.jpeg.header import EOI, HUFFMAN_SEQUENTIAL, JpegHeader, mcu_shape, mixes_rows, read_header
 from rawpack.native.calls import row_ends
@@ -72,11 +69,6 @@ def decode_box(
             told.append("an error")
         if not told:
             return image[top - first * mcu_height // scale :][:height, left : left + width]
-    elif color == "rgb" and scale == 1 and with_nvimgcodec.pays(header, (y, x, h, w)):
-        regions = region_decoder()
-        part = None if regions is None else regions.decode(view, (y, x, h, w))
-        if part is not None:
-            return part
     image = decode(view, color=color, scale=scale, warnings=warnings, header=header)
     return image[top : top + height, left : left + width]
 

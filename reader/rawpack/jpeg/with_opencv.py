@@ -1,4 +1,4 @@
-"""OpenCV: the last choice, and the only decoder for every combination of sampling factors."""
+"""OpenCV: decodes what libjpeg-turbo's own interface refuses, such as unusual combinations of sampling factors."""
 
 from __future__ import annotations
 

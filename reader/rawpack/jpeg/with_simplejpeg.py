@@ -28,15 +28,9 @@ class SimplejpegDecoder(JpegDecoder):
 
     @cached_property
     def library(self) -> str | None:
-        """By the text in the wheel's shared library."""
         from simplejpeg import _jpeg
 
-        try:
-            content = Path(_jpeg.__file__).read_bytes()
-        except OSError:
-            return None
-        found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
-        return f"libjpeg-turbo {found[1].decode()}" if found else None
+        return library_in(_jpeg.__file__)
 
     def _decode(self, view: memoryview, shape: Shape, color: Color, scale: int, out: Pixels | None) -> Pixels:
         least_height, least_width = (0, 0) if scale == 1 else shape[:2]
@@ -52,3 +46,13 @@ class SimplejpegDecoder(JpegDecoder):
         except ValueError as error:
             raise LibjpegError(str(error)) from None
         return image if out is None else out
+
+
+def library_in(path: str) -> str | None:
+    """The version of libjpeg-turbo in a shared library, by its text; None where it cannot be read."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    found = re.search(rb"libjpeg-turbo version (\d[\d.]*)", content)
+    return f"libjpeg-turbo {found[1].decode()}" if found else None

@@ -170,9 +170,9 @@ class BucketSplit(RankSplit):
         low, high = self._slice(stop - start)
         return BucketSpan(start + low, start + high, len(self.order.deal(self.epoch).members[bucket]), bucket)
 
-    def spans(self, position: int, first: int, stride: int) -> Iterator[tuple[Span, int]]:
-        for step in range(first, self.count(position), stride):
-            yield self.batch(step, position), self.reached(step - first + stride, position)
+    def spans(self, position: int) -> Iterator[tuple[Span, int]]:
+        for step in range(self.count(position)):
+            yield self.batch(step, position), self.reached(step + 1, position)
 
     def reached(self, steps: int, position: int = 0) -> int:
         own = self.steps.own

@@ -101,13 +101,12 @@ class RankSplit:
             raise IndexError(f"no step {step} from position {position}: rank {self.rank} has {self.count(position)}")
         return Span(start + low, start + high, self.length)
 
-    def spans(self, position: int, first: int, stride: int) -> Iterator[tuple[Span, int]]:
-        """`batch` of every `stride`-th step from step `first` on, and the position reached by all steps before the
-        next of these."""
+    def spans(self, position: int) -> Iterator[tuple[Span, int]]:
+        """`batch` of each step, and the position reached by it."""
         step_size, low, length = self.batch_size * self.world_size, self.rank * self.batch_size, self.length
         full = (length - position) // step_size
-        for step in range(first, self.count(position), stride):
-            start, after = position + step * step_size + low, position + (step - first + stride) * step_size
+        for step in range(self.count(position)):
+            start, after = position + step * step_size + low, position + (step + 1) * step_size
             # The same as `batch` and `reached`, in a quarter of the time.
             span = Span(start, start + self.batch_size, length) if step < full else self.batch(step, position)
             yield span, after if after < length else length

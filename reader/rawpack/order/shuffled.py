@@ -15,7 +15,7 @@ from rawpack.system.user import suggesting
 
 WINDOW = 1 << 16
 """Positions that are computed together, and the largest set that is sorted: 512 KiB of int64."""
-MAX_WINDOW_SAMPLES = 1 << 22
+_MAX_WINDOW_SAMPLES = 1 << 22
 """A window of blocks is computed and kept completely: 32 MiB of int64."""
 
 
@@ -79,9 +79,9 @@ class Blocks:
     def __post_init__(self) -> None:
         for name in ("block", "window"):
             object.__setattr__(self, name, whole_number(name, getattr(self, name), 1))
-        if self.block * self.window > MAX_WINDOW_SAMPLES:
+        if self.block * self.window > _MAX_WINDOW_SAMPLES:
             raise UsageError(
-                f"a window of {self.window} blocks of {self.block} samples is too large: at most {MAX_WINDOW_SAMPLES} "
+                f"a window of {self.window} blocks of {self.block} samples is too large: at most {_MAX_WINDOW_SAMPLES} "
                 "samples are shuffled together; use fewer, or the full shuffle"
             )
 

@@ -8,7 +8,6 @@ attempts.py  what an error means, whether and when to retry, and when a server i
 reach.py     whether a host can be reached at all
 download.py  downloading one file: in ranges by several threads, written in order, checked
 cache.py     the folder of fetched files, which all processes of the machine share, and its size limit
-lease.py     what one reader needs of the cache, for the other processes to see
 executor.py  the threads that download, the most urgent file first
 fetch.py     what readers need, and what of it is missing
 origin.py    an open store behind a URL

@@ -2,14 +2,13 @@
 
     CACHE/
       lock                          held by a process while it looks at the cache and decides; has the sum of all files
-      leases/<process>-<random>     what a reader needs right now; locked as long as the reader lives
       <digest of a store>/          a store: store.json, columns-1/, and the shards that were fetched
-        shard-00007.npy
+        shard-00007.npy           locked, shared, by every process that needs it right now
         shard-00008.npy.268435456.part    being fetched, with its final size; locked by the process that fetches it
 
 Locks are the system's (`flock`): they end with their process, however that ends. A file gets its name when it is
 complete and checked. The mtime of a shard is the last time it was needed. To make room, the least recently needed
-shards are removed first, but never one that a reader needs right now.
+shards are removed first, but never one that is locked.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rawpack.disk.manifest import NAME, FileRecord
 from rawpack.errors import PackError, RawpackError, StoreError, UsageError
-from rawpack.remote.lease import LEASES, Lease
 from rawpack.system import writing
-from rawpack.system.files import is_at, read_plain, try_lock, unlock, write_all
+from rawpack.system.files import is_at, read_plain, share, try_lock, unlock, write_all
+from rawpack.system.memory import kept_open
 from rawpack.system.user import expanded
 
 _STORE = re.compile("[0-9a-f]{32}")
@@ -42,7 +42,7 @@ _COUNT = re.compile(rb"(?P<bytes>\d{20}) (?P<at>\d{20})\n")
 _COUNT_AGAIN_S = 60
 """How long the sum in the lock file is believed: somebody may copy files into the cache."""
 _LOOK_EVERY_S = 0.02
-_MOST_OF_LOCK, _MOST_OF_LEASE = 1 << 10, 1 << 26
+_MOST_OF_LOCK = 1 << 10
 """Bytes: others may put any file into a cache that users share."""
 
 Key = tuple[str, str]
@@ -67,11 +67,19 @@ class Busy:
     """When it last noted that bytes arrive, in ns; these are written when those before them are there."""
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A file whose number no other file gets."""
+
+    status: os.stat_result
+    kept: Any
+
+
 class CacheFolder:
     """One folder with its limit. Any number of processes and threads may use the same folder."""
 
     is_soft = False
-    """Whether what is needed now may exceed the limit, and who reads a file locks it: for archives that are packed."""
+    """Whether what is needed now may exceed the limit: for archives that are packed."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, limit: int | None = None) -> None:
         """folder: created if missing; None is `default_folder()`. limit: in bytes; None is half of the sum of the free
@@ -80,12 +88,26 @@ class CacheFolder:
         try:
             self.folder = self.folder.absolute()
             self._make()
-            os.close(writing.descriptor_of(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, of_any_user=True))
+            self.mark()
         except OSError as error:
             raise self.unusable(error) from None
         except PackError as error:  # a link, or a file of somebody else
             raise UsageError(f"the cache {self.folder} cannot be used: {error}") from None
         self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
+
+    def mark(self) -> Mark:
+        """The lock file: once the cache was removed, another one is there. Raises OSError."""
+        descriptor = writing.descriptor_of(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, of_any_user=True)
+        try:
+            return Mark(os.fstat(descriptor), kept_open(descriptor))
+        finally:
+            os.close(descriptor)
+
+    def is_at(self, mark: Mark) -> bool:
+        """Whether the cache was not removed since."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(mark.status, (self.folder / _LOCK).stat())
+        return False
 
     def used(self) -> int:
         """Bytes of all files; those that are being fetched count as whole."""
@@ -102,6 +124,20 @@ class CacheFolder:
         except OSError:
             return False
         return stat.S_ISREG(found.st_mode) and found.st_size == record.bytes
+
+    def hold(self, key: Key, size: int) -> Any:
+        """An object that keeps a file in the cache as long as this process has it; None where the file is missing, or
+        has another size. Within `locked`. Raises OSError where another program keeps it locked."""
+        path = self.path(key)
+        descriptor = try_lock(path, os.O_RDONLY, shared=True)
+        if descriptor is None:
+            if path.exists():
+                raise OSError(errno.EWOULDBLOCK, "another program has locked it", str(path))
+            return None
+        try:
+            return kept_open(descriptor) if os.fstat(descriptor).st_size == size else None
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def locked(self, wait_s: float | None = None) -> Iterator[None]:
@@ -145,8 +181,8 @@ class CacheFolder:
             if read_plain(path, len(manifest_bytes)) == manifest_bytes:
                 return
         temporary = path.with_name(f"{NAME}.tmp")
-        # Where it is missing in between, somebody is removing the cache. If the lease goes too, this is done again; it
-        # may stay, where the removal had passed it already: so it is tried twice.
+        # Where it is missing in between, somebody is removing the cache. If the lock file goes too, this is done again;
+        # it may stay, where the removal had passed it already: so it is tried twice.
         for _ in range(2):
             with contextlib.suppress(FileNotFoundError):
                 writing.make_folder(path.parent, below=self.folder)
@@ -161,13 +197,13 @@ class CacheFolder:
                     temporary.unlink(missing_ok=True)
 
     def begin(
-        self, key: Key, record: FileRecord, keep: Iterable[Key] | None, lease: Lease, *, force: bool = False
+        self, key: Key, record: FileRecord, keep: Container[Key] | None, *, force: bool = False
     ) -> int | NoRoom | Busy | None:
         """Begin or continue to fetch a file, for which room is made: a descriptor, which keeps out other processes
         until it is given to `unlock`. None where it is there already. Within `locked`.
 
-        keep: files that must not be removed, besides those on the leases of other readers; None for all. lease: the
-        caller's own. force: begin it also where there is no room.
+        keep: files that must not be removed, besides those that somebody holds; None for all. force: begin it also
+        where there is no room.
         """
         if self.has(key, record):
             return None
@@ -181,7 +217,7 @@ class CacheFolder:
             except FileNotFoundError:
                 return Busy(0, 0)
         try:
-            room = self._make_room(key, record.bytes, None if keep is None else set(keep) | self._leased(lease), force)
+            room = self._make_room(key, record.bytes, keep, force)
             if room is not None and not os.fstat(descriptor).st_size:
                 part.unlink()
         except BaseException:
@@ -199,6 +235,7 @@ class CacheFolder:
         with contextlib.suppress(FileNotFoundError):
             if is_at(descriptor, part):
                 writing.replace(part, self.path(key), below=self.folder)
+                share(descriptor)
                 return True
         return False
 
@@ -218,7 +255,7 @@ class CacheFolder:
 
     def _make(self) -> None:
         """Create the folder, and the tag that excludes it from backups."""
-        writing.make_folder(self.folder / LEASES, below=self.folder)
+        writing.make_folder(self.folder, below=self.folder)
         if not (self.folder / _TAG).exists():
             with writing.create(self.folder / _TAG) as file:
                 file.write(_TAGGED.encode())
@@ -254,7 +291,7 @@ class CacheFolder:
                         found[store.name, name] = max(size, int(part["bytes"])) if part else size
         return found
 
-    def _make_room(self, key: Key, size: int, keep: set[Key] | None, force: bool) -> NoRoom | None:
+    def _make_room(self, key: Key, size: int, keep: Container[Key] | None, force: bool) -> NoRoom | None:
         """Remove the least recently needed files, none for None, until there is room for one more. force: as far as
         possible."""
         if self._reserve(size):
@@ -262,24 +299,20 @@ class CacheFolder:
         sizes = self._sizes()
         # The file itself may be there in part.
         total = sum(sizes.values()) - sizes.get((key[0], f"{key[1]}.{size}.part"), 0)
-        if total + size <= self.limit:
-            self._note_bytes(total + size)
-            return None
-        candidates: list[Key] = []
-        if keep is not None:
-            stores_in_use = {digest for digest, _ in keep} | {key[0]}
-            candidates = [one for one in sizes if one not in keep and self._may_go(one, stores_in_use)]
-        held = total - sum(sizes[one] for one in candidates)
-        if held + size > self.limit and not force:
-            return NoRoom(held)
-        for one in sorted(candidates, key=self._last_needed):
-            if total + size <= self.limit:
+        goes: list[Key] = []
+        for other in sorted(sizes, key=self._last_needed):
+            if keep is None or total + size <= self.limit:
                 break
+            if other not in keep and self._may_go(other):
+                goes.append(other)
+                total -= sizes[other]
+        if total + size > self.limit and not force:
+            return NoRoom(total)
+        for other in goes:
             with contextlib.suppress(FileNotFoundError):
-                self.path(one).unlink()
-            total -= sizes[one]
-            if one[1] == NAME:
-                shutil.rmtree(self.folder / one[0], ignore_errors=True)
+                self.path(other).unlink()
+            if other[1] == NAME:
+                shutil.rmtree(self.folder / other[0], ignore_errors=True)
         self._note_bytes(total + size)
         return None
 
@@ -305,22 +338,19 @@ class CacheFolder:
             finally:
                 os.close(descriptor)
 
-    def _may_go(self, key: Key, stores_in_use: set[str]) -> bool:
-        """Whether a file that is not needed now may be removed. Manifest and columns stay as long as their store is in
-        use, a partial file as long as somebody is fetching it, and an archive as long as somebody reads it."""
-        digest, name = key
-        if _is_small(name):
-            return digest not in stores_in_use
-        if self.is_soft or _PART.fullmatch(name):
+    def _may_go(self, key: Key) -> bool:
+        """Whether nobody needs a file now, or is fetching it. Within `locked`: nobody begins to in the meantime."""
+        try:
             descriptor = try_lock(self.path(key), os.O_RDWR)
-            if descriptor is None:
-                return False
+        except PackError:  # nothing that `hold` takes
+            return True
+        if descriptor is not None:
             unlock(descriptor)
-        return True
+        return descriptor is not None
 
     def remove(self, key: Key) -> None:
         """Remove a file, unless somebody reads it."""
-        if self._may_go(key, set()):
+        if self._may_go(key):
             self.path(key).unlink(missing_ok=True)
 
     def _last_needed(self, key: Key) -> tuple[bool, float]:
@@ -329,22 +359,6 @@ class CacheFolder:
             return _is_small(key[1]), self.path(key).stat().st_mtime
         except OSError:
             return False, 0.0
-
-    def _leased(self, but: Lease) -> set[Key]:
-        """What all other readers on this machine need now. Removes the leases of readers that have ended."""
-        found: set[Key] = set()
-        for entry in _entries(self.folder / LEASES):
-            if Path(entry.path) == but.path:
-                continue
-            descriptor = try_lock(Path(entry.path), os.O_RDWR)
-            if descriptor is not None:
-                Path(entry.path).unlink(missing_ok=True)
-                os.close(descriptor)
-                continue
-            with contextlib.suppress(OSError, StoreError):
-                lines = read_plain(Path(entry.path), _MOST_OF_LEASE).decode(errors="replace").splitlines()
-                found.update((digest, name) for digest, _, name in (line.partition("/") for line in lines))
-        return found
 
 
 def default_folder() -> Path:
@@ -365,7 +379,7 @@ def default_folder() -> Path:
 def is_cached_store(path: Path) -> bool:
     """Whether a folder is a store in a cache, which has no provenance, and only the shards that were fetched."""
     path = path.absolute()
-    return bool(_STORE.fullmatch(path.name)) and (path.parent / LEASES).is_dir() and (path.parent / _LOCK).is_file()
+    return bool(_STORE.fullmatch(path.name)) and all((path.parent / name).is_file() for name in (_TAG, _LOCK))
 
 
 def is_coming(name: str) -> bool:

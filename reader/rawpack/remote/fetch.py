@@ -1,8 +1,8 @@
 """Background downloads: threads of the process that asks for batches fetch files, in the order in which its readers
 need them.
 
-Each reader has a ticket, which says which files it needs now and which next. What is needed now is on the process's
-lease, so that it is not evicted; the rest is prefetched while there is room.
+Each reader has a ticket, which says which files it needs now and which next. What is needed now is held, so that no
+process removes it from the cache; the rest is prefetched while there is room.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rawpack.errors import StoreError
-from rawpack.remote.cache import Busy, CacheFolder, Key, NoRoom
+from rawpack.disk.manifest import NAME
+from rawpack.remote.cache import Busy, CacheFolder, Key, Mark, NoRoom
 from rawpack.remote.download import RemoteFile
 from rawpack.remote.executor import Executor
-from rawpack.remote.lease import Lease
 
 if TYPE_CHECKING:
     from rawpack.remote.origin import RemoteStore
 
 _DROP_WAIT_S = 0.1
 _LINGER_S = 1.0
-"""How long a file stays on the lease after it was needed. A full shuffle needs it again soon, and writing a lease for
+"""How long a file is held after it was needed. A full shuffle needs it again soon, and locking hundreds of files for
 each batch would take longer than the batch."""
 
 
@@ -52,16 +51,19 @@ class Fetcher:
         self._start()
 
     def _start(self) -> None:
-        """Set the state of a process that has no threads yet, and create its lease."""
+        """Set the state of a process that has no threads yet, and holds nothing."""
         self._changed = threading.Condition(threading.Lock())
         self._tickets: list[Ticket] = []
-        self._leased: dict[Key, float] = {}
-        """File on the lease -> when it was last needed."""
-        self._here = {key for key, item in self._columns.items() if self.cache.has(key, item.record)}
-        """Files that were in the cache when last checked. Those on the lease, and columns, are still there."""
+        self._held: dict[Key, Any] = {}
+        """Manifests, columns and files that are needed now, by what keeps them in the cache."""
+        self._needed_at: dict[Key, float] = {}
+        """When each was last needed, held or not."""
+        self._here: set[Key] = set()
+        """Files that were in the cache when last checked. Those that are held are still there."""
         self._executor = Executor(self, self._changed)
-        self._lease = Lease(self.cache)
-        self._process = os.getpid()  # last: where there is no lease, this is done again
+        self._mark: Mark | None = None
+        """Shows whether the cache was removed; None before anything is held."""
+        self._process = os.getpid()
 
     @property
     def room(self) -> int:
@@ -70,14 +72,13 @@ class Fetcher:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Within this block, the lock is held, this process has its own threads and lease, and the cache is there."""
-        anew = os.getpid() != self._process
-        if anew:
-            self._start()  # threads, locks and the lease belong to the parent
+        """Within this block, the lock is held, this process has its own threads and files, and the cache is there."""
+        if os.getpid() != self._process:
+            self._start()  # threads and locks belong to the parent
         with self._changed:
-            if anew or not self._lease.is_there:
+            if self._mark is None or not self.cache.is_at(self._mark):
                 with self.cache.locked():
-                    self._write_lease()
+                    self._renew()
             yield
 
     def keep_store(self, store: RemoteStore) -> None:
@@ -86,10 +87,9 @@ class Fetcher:
             self._stores[store.digest] = store
             self._columns |= {item.key: item for item in store.small}
             with self.cache.locked():
-                self._write_lease()
-                self.cache.keep_manifest(store.digest, store.manifest_bytes)
-            for item in store.small:
-                self._look(item)
+                self._keep(store)
+                for item in store.small:
+                    self._hold(item)
             self._executor.work()
 
     def look(self) -> None:
@@ -109,6 +109,7 @@ class Fetcher:
         """Remove a file with wrong contents from the cache. It is fetched again when it is next needed."""
         with self._entered(), self.cache.locked():
             self.cache.path(item.key).unlink(missing_ok=True)
+            self._held.pop(item.key, None)
             self._here.discard(item.key)
 
     @contextmanager
@@ -135,22 +136,20 @@ class Fetcher:
             self._executor.stale |= anew & (self._columns.keys() | ticket.now.keys() | ticket.prefetch.keys())
             # A file may have been removed in the meantime, so new ones are checked again.
             for key, item in ticket.prefetch.items():
-                if key not in old[1] and key not in self._leased:
+                if key not in old[1] and key not in self._held:
                     self._look(item)
-            new = [item for key, item in ticket.now.items() if key not in self._leased]
-            self._leased |= dict.fromkeys(ticket.now, time.monotonic())
+            new = [item for key, item in ticket.now.items() if key not in self._held]
+            self._needed_at |= dict.fromkeys(ticket.now, time.monotonic())
             if new:
                 try:
                     with self.cache.locked():
-                        self._write_lease()
+                        self._let_go()
+                        for item in new:
+                            self._hold(item)
                 except BaseException:  # whoever gets it waits for nothing
                     ticket.now, ticket.prefetch = {}, {}
-                    for item in new:
-                        self._leased.pop(item.key, None)
                     raise
                 self.cache.touch(item.key for item in new)
-                for item in new:
-                    self._look(item)
             self._executor.work()
 
     def is_ready(self, ticket: Ticket) -> bool:
@@ -173,14 +172,11 @@ class Fetcher:
     def drop(self, ticket: Ticket) -> None:
         """Need nothing of this ticket anymore. Suitable for finalizers: it never waits long for a lock."""
         ticket.now, ticket.prefetch = {}, {}
-        # A garbage collection may call this in a thread that holds the lock. The next write of the lease catches up.
+        # A garbage collection may call this in a thread that holds the lock. Whoever wants more catches up.
         if os.getpid() != self._process or not self._changed.acquire(timeout=_DROP_WAIT_S):
             return
         try:
-            if self._leased and self._lease.is_there:
-                # An idle reader needs no room, and does not recreate a cache that was removed.
-                with suppress(StoreError), self.cache.locked(_DROP_WAIT_S):
-                    self._write_lease(strictly=True)
+            self._let_go(strictly=True)
             self._executor.tidy()
         finally:
             self._changed.release()
@@ -198,30 +194,45 @@ class Fetcher:
             self.drop(ticket)
 
     def _renew(self) -> None:
-        """Start again after the cache was removed. Within `CacheFolder.locked`."""
-        self._lease.renew()
+        """Hold what is needed, in a new process or after the cache was removed. Within `CacheFolder.locked`."""
+        mark = self.cache.mark()
+        self._held.clear()
         self._here.clear()
         for store in self._stores.values():
-            self.cache.keep_manifest(store.digest, store.manifest_bytes)
-        for files in (self._columns, *(files for one in self._tickets for files in (one.now, one.prefetch))):
-            for item in files.values():
-                self._look(item)
+            self._keep(store)
+        for item in chain(self._columns.values(), *(ticket.now.values() for ticket in self._tickets)):
+            self._hold(item)
+        for item in chain(*(ticket.prefetch.values() for ticket in self._tickets)):
+            self._look(item)
+        self._mark = mark
 
-    def _write_lease(self, *, strictly: bool = False) -> None:
-        """Write the lease, without the files that are no longer needed. Within `CacheFolder.locked`.
+    def _keep(self, store: RemoteStore) -> None:
+        """Keep the manifest of a store. Within `CacheFolder.locked`."""
+        self.cache.keep_manifest(store.digest, store.manifest_bytes)
+        manifest = store.digest, NAME
+        self._held[manifest] = self.cache.hold(manifest, len(store.manifest_bytes))
 
-        strictly: leave out even those that were needed less than `_LINGER_S` ago.
-        """
-        if not self._lease.is_there:
-            self._renew()
+    def _hold(self, item: RemoteFile) -> None:
+        """Hold a file, if it is there. Within `CacheFolder.locked`."""
+        held = self._held.get(item.key) or self.cache.hold(item.key, item.record.bytes)
+        if held is None:
+            self._here.discard(item.key)
+        else:
+            self._held[item.key] = held
+            self._needed_at.setdefault(item.key, time.monotonic())
+            self._here.add(item.key)
+
+    def _let_go(self, *, strictly: bool = False) -> None:
+        """Let go of the files that are no longer needed. strictly: even of those that were needed less than `_LINGER_S`
+        ago."""
         self._tickets[:] = [ticket for ticket in self._tickets if ticket.now or ticket.prefetch]
         needed, old = self._needed(), time.monotonic() - _LINGER_S
-        for key, at in list(self._leased.items()):
+        for key, at in list(self._needed_at.items()):
             if key not in needed and (strictly or at < old):
-                del self._leased[key]
+                del self._needed_at[key]
+                self._held.pop(key, None)
                 if not any(key in ticket.prefetch for ticket in self._tickets):
                     self._here.discard(key)
-        self._lease.write([*((digest, "") for digest in self._stores), *self._leased])
 
     def _look(self, item: RemoteFile) -> None:
         if self.cache.has(item.key, item.record):
@@ -251,19 +262,23 @@ class Fetcher:
     def begin(self, item: RemoteFile) -> int | NoRoom | Busy | None:
         """Begin to fetch a file, for which room is made; see `CacheFolder.begin`. Within the lock."""
         with self.cache.locked():
-            self._write_lease(strictly=True)
-            needed = self._needed() | {(digest, "") for digest in self._stores}
+            self._let_go(strictly=True)
             prefetch = {key for ticket in self._tickets for key in ticket.prefetch}
-            keep = needed | prefetch if item.evicts else None
-            began = self.cache.begin(item.key, item.record, keep, self._lease)
-            if isinstance(began, NoRoom) and item.key in needed:
+            began = self.cache.begin(item.key, item.record, prefetch if item.evicts else None)
+            if isinstance(began, NoRoom) and item.key in self._needed():
                 # Rather than wait, evict prefetched files.
-                keep = needed if item.evicts else None
-                began = self.cache.begin(item.key, item.record, keep, self._lease, force=self.cache.is_soft)
-                self._here -= prefetch - needed
+                keep = () if item.evicts else None
+                began = self.cache.begin(item.key, item.record, keep, force=self.cache.is_soft)
+                self._here -= prefetch - self._held.keys()
             if began is None:
-                self._here.add(item.key)
+                self._arrived(item)
         return began
+
+    def _arrived(self, item: RemoteFile) -> None:
+        if item.key in self._needed():
+            self._hold(item)
+        else:
+            self._here.add(item.key)
 
     def commit(self, item: RemoteFile, file: int) -> None:
         """Give a file that was fetched and checked its name. file: as `begin` returned it."""
@@ -273,4 +288,4 @@ class Fetcher:
                 self.fetched += item.record.bytes
             elif not self.cache.has(item.key, item.record):
                 return
-            self._here.add(item.key)
+            self._arrived(item)

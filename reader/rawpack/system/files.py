@@ -136,6 +136,11 @@ def try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT, *, shared: bool = 
         os.close(descriptor)
 
 
+def share(descriptor: int) -> None:
+    """Turn a lock of `try_lock` into one that others share."""
+    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
 def unlock(descriptor: int) -> None:
     """Release a lock of `try_lock`, and close its descriptor. A child that was forked meanwhile has that too, and would
     keep the lock if it were only closed here."""

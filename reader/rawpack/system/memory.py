@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rawpack.system.files import above_streams
+from rawpack.system.files import above_streams, unlock
 
 _READ, _WRITE = 1, 2
 _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
@@ -54,6 +54,36 @@ def map_descriptor(descriptor: int, size: int, *, writable: bool = False) -> Any
         return mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
     address = _map(None, size, _READ | (_WRITE if writable else 0), _SHARED, descriptor)
     return _owner(address, size)
+
+
+def kept_open(descriptor: int) -> Any:
+    """An object that keeps an open file, and so its lock, until it is gone: without a descriptor on Linux, where a page
+    that is mapped does so too. The descriptor stays the caller's, who may close it. Forked children do not have the
+    lock on Linux; elsewhere, they do as long as their parent. Raises OSError."""
+    if sys.platform != "linux":
+        kept = _OpenFile(above_streams(os.dup(descriptor)))
+        weakref.finalize(kept, _unlock_here, kept.number, os.getpid())
+        return kept
+    kept = _OpenFile(_map(None, 1, _READ, _SHARED, descriptor))
+    advise(kept.number, mmap.PAGESIZE, mmap.MADV_DONTFORK)
+    weakref.finalize(kept, _unmap_here, kept.number, os.getpid()).atexit = False
+    return kept
+
+
+class _OpenFile:
+    def __init__(self, number: int) -> None:
+        """number: an address, or a descriptor."""
+        self.number = number
+
+
+def _unmap_here(address: int, process: int) -> None:
+    # A child may have other memory at this address.
+    if os.getpid() == process:
+        _libc().munmap(address, 1)
+
+
+def _unlock_here(descriptor: int, process: int) -> None:
+    unlock(descriptor) if os.getpid() == process else os.close(descriptor)
 
 
 def private_memory(size: int) -> Any:

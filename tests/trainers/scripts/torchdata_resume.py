@@ -25,16 +25,12 @@ def weighted(batch):
     return batch | {"image": batch["image"] * 1.0}
 
 
-# A DataLoader and the nodes have workers and threads of their own.
+# The nodes have threads of their own.
 transform = [Normalize((0.4,) * 3, (0.25,) * 3), ToCHW()]
 batches = Reader(store).batches(4, shuffle=True, workers=0, fields=["image", "label", "number"], transform=transform)
 tensors = batches.torch()
 loaders = {
-    "stateful-0": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=0),
-    **dict.fromkeys(
-        ("stateful-2", "stateful-2-set"),
-        lambda: StatefulDataLoader(batches, batch_size=None, num_workers=2, multiprocessing_context="fork"),
-    ),
+    "stateful": lambda: StatefulDataLoader(batches, batch_size=None, num_workers=0),
     "nodes": lambda: Loader(IterableWrapper(tensors)),
     "prefetcher": lambda: Loader(Prefetcher(IterableWrapper(tensors), prefetch_factor=3)),
     "mapper": lambda: Loader(ParallelMapper(IterableWrapper(tensors), weighted, num_workers=2, snapshot_frequency=3)),
@@ -53,8 +49,6 @@ if checkpoint.exists():
     loader.load_state_dict(saved["loader"])
 
 for epoch in range(first, int(epochs)):
-    if kind == "stateful-2-set":
-        batches.set_epoch(epoch)
     losses = []
     for batch in loader:
         loss = cross_entropy(model(batch["image"]), batch["label"])
