@@ -18,6 +18,7 @@ from rawpack.transforms.mixup import CutMix, MixUp, OneHot
 from rawpack.transforms.randaugment import RandAugment
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize
+from rawpack.transforms.samples import SampleLambda
 from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
 from rawpack.transforms.texts import OneText
 from rawpack.transforms.values import ConvertImageDtype, Normalize, ToCHW
@@ -46,6 +47,7 @@ __all__ = [
     "RandomResizedCrop",
     "RandomVerticalFlip",
     "Resize",
+    "SampleLambda",
     "Spec",
     "Step",
     "ToCHW",
