@@ -23,8 +23,10 @@ from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
 from rawpack.transforms.texts import OneText
 from rawpack.transforms.values import ConvertImageDtype, Normalize, ToCHW
 from rawpack.transforms.views import Views
+from rawpack.transforms.with_albumentations import Albumentations
 
 __all__ = [
+    "Albumentations",
     "BatchLambda",
     "BatchStep",
     "CenterCrop",

@@ -41,10 +41,14 @@ class SampleLambda(Step):
         refuse_albumentations(function)
         if not callable(function):
             raise UsageError(f"SampleLambda({function!r}) needs a function of a dict, the fields of one sample")
-        self.function, self.makes_of = function, None
+        self.function, self._takes = function, _takes_generator(function)
+        self._set_makes(makes)
+
+    def _set_makes(self, makes: Mapping[str, tuple[Sequence[int | None], Any]] | None) -> None:
+        self.makes_of: dict[str, tuple[Shape, str]] | None = None
+        """Field -> shape and dtype; None where the function is tried."""
         if makes is not None:
             self.makes_of = {name: (tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in makes.items()}
-        self._takes = _takes_generator(function)
 
     @property
     def random(self) -> bool:
@@ -90,7 +94,7 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
     texts = {name: sample[name] for name in sample if name in fields and fields[name].kind == "text"}
     dtypes = {name: value.dtype for name, value in sample.items() if name not in texts}
     channels = {name: sample[name].shape[-1] for name, field in fields.items() if name in sample and _is_image(field)}
-    sizes = {name: _size(sample[name], channels[name]) for name in channels}
+    sizes = {name: size_of_image(sample[name], channels[name]) for name in channels}
     boxes = np.array(sample[BOXES]) if BOXES in sample else None
     names, returned = set(sample), step.call(sample, random)
     if returned is not None and not isinstance(returned, Mapping):
@@ -109,8 +113,8 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
                 raise UsageError(f"{step!r} changed {name!r}: texts can be read, and not changed")
             continue
         after[name] = _array(step, name, value, dtypes.get(name), fields.get(name))
-    made = {name: _size(after[name], channels[name]) for name in channels}
-    moved = [name for name in sizes if made[name] not in ((), sizes[name])]
+    made = {name: size_of_image(after[name], channels[name]) for name in channels}
+    moved = [name for name in sizes if made[name] not in ((0, 0), sizes[name])]
     left = [name for name in sizes if made[name] == sizes[name] and any(sizes[name] == sizes[other] for other in moved)]
     kept = [name for name in left if name not in (returned or {})]
     if boxes is not None and image in moved and BOXES not in (returned or {}) and len(boxes):
@@ -120,7 +124,7 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
             f"{step!r} changed the size of {moved[0]!r} and left {kept[0]!r} as it was: change both; or return "
             f"{kept[0]!r} too, if it stays as it is"
         )
-    if boxes is not None and made.get(image) and (image in moved or not np.array_equal(boxes, after[BOXES])):
+    if boxes is not None and any(made.get(image, ())) and (image in moved or not np.array_equal(boxes, after[BOXES])):
         _check_boxes(step, after[BOXES], *made[image])
     for name, field in fields.items():
         if BOXES in after and field.moves and not field.is_boxes and name in after:
@@ -134,10 +138,10 @@ def _is_image(field: Field) -> bool:
     return field.in_shards and len(field.shape) == 3
 
 
-def _size(image: Array, channels: int) -> tuple[int, int] | tuple[()]:
-    """(height, width) of an image, or of the frames of a clip, with its channels last or first; empty for others."""
+def size_of_image(image: Array, channels: int) -> tuple[int, int]:
+    """(height, width) of an image, or of the frames of a clip, with its channels last or first; zeros for others."""
     if image.ndim < 3 or channels not in (image.shape[-1], image.shape[-3]):
-        return ()
+        return 0, 0
     height, width = image.shape[-3:-1] if image.shape[-1] == channels else image.shape[-2:]
     return height, width
 
