@@ -24,6 +24,7 @@ from rawpack.transforms.texts import OneText
 from rawpack.transforms.values import ConvertImageDtype, Normalize, ToCHW
 from rawpack.transforms.views import Views
 from rawpack.transforms.with_albumentations import Albumentations
+from rawpack.transforms.with_torchvision import Torchvision
 
 __all__ = [
     "Albumentations",
@@ -53,6 +54,7 @@ __all__ = [
     "Spec",
     "Step",
     "ToCHW",
+    "Torchvision",
     "Views",
 ]
 

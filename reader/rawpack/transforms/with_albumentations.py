@@ -8,6 +8,7 @@ import os
 import random as python_random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn, Self
 
 import msgspec
@@ -15,11 +16,11 @@ import numpy as np
 
 from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
-from rawpack.transforms.followers import BOXES, cut, follow
+from rawpack.transforms.followers import BOXES, leave
 from rawpack.transforms.images import IMAGE, PIXELS
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.samples import Sample, SampleLambda, size_of_image
-from rawpack.transforms.step import Array, Move
+from rawpack.transforms.step import Array
 
 _POINTS = ("keypoints", "polygons")
 _PROBE = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
@@ -85,16 +86,13 @@ class Albumentations(SampleLambda):
                 continue
             if BOXES not in fields:
                 self._refuse(f"needs the boxes that {name!r} belongs to: name {BOXES!r} in fields= too")
-            if field.is_boxes and getattr(_params(processors, "bboxes"), "format", "") != "pascal_voc":
+            if field.is_boxes and _format(_params(processors, "bboxes")) != "pascal_voc":
                 self._refuse(
                     f"has to move {name!r}, which are left, top, right, bottom in pixels: pass Compose(..., "
                     'bbox_params=BboxParams("pascal_voc")), or leave boxes out with fields='
                 )
             points = _params(processors, "keypoints")
-            if field.follows in _POINTS and (
-                getattr(points, "format", ""),
-                getattr(points, "remove_invisible", True),
-            ) != ("xy", False):
+            if field.follows in _POINTS and (_format(points) != "xy" or points.remove_invisible):
                 self._refuse(
                     f'has to move {name!r}: pass Compose(..., keypoint_params=KeypointParams("xy", '
                     f"remove_invisible=False)), or leave {name!r} out with fields="
@@ -129,52 +127,18 @@ class Albumentations(SampleLambda):
         made = {name: _like(result[key], sample[name]) for name, (key, _) in self._targets.items()}
         if boxes is not None:
             height, width = size_of_image(made[name], channels)
-            every = np.asarray(result.get("keypoints", ()), np.float64).reshape(-1, 2) + _CENTER
-            made |= self._moved(
-                sample, np.asarray(result["bboxes"], np.float64), points, every, (0.0, 0.0, width, height)
-            )
+            moved = np.asarray(result.get("keypoints", ()), np.float64).reshape(-1, 2) + _CENTER
+            mirrored = len(moved) > 2 and bool(np.linalg.det(moved[1:3] - moved[0]) < 0)
+            ends = np.cumsum([len(_PROBE), *map(len, points.values())])
+            its = {name: moved[start:end] for name, (start, end) in zip(points, pairwise(ends), strict=True)}
+            rows = np.asarray(result["bboxes"], np.float64).reshape(-1, 5)
+            made |= leave(sample, self._fields, rows, (0.0, 0.0, width, height), its, mirrored)
         return made
 
     def _points(self, sample: Sample) -> dict[str, Array]:
         """The points of keypoints and polygons, (n, ...) with x and y first, by field."""
         names = [name for name, field in self._fields.items() if field.follows in _POINTS]
         return {name: sample[name].reshape(-1, sample[name].shape[-1]) for name in names}
-
-    def _moved(
-        self,
-        sample: Sample,
-        rows: Array,
-        points: Mapping[str, Array],
-        moved: Array,
-        window: tuple[float, float, float, float],
-    ) -> dict[str, Any]:
-        """Boxes, and what follows them. rows: (m, 5), boxes that are left, with their numbers. moved: all points, after
-        those of the probe."""
-        rows = rows.reshape(-1, 5)
-        rows = rows[np.argsort(rows[:, 4], kind="stable")]
-        corners, visible = cut(rows[:, :4], window)
-        numbers = rows[visible, 4].astype(np.int64)
-        boxes = sample[BOXES][numbers]
-        boxes[:, :4] = corners[visible]
-        kept, made = np.isin(np.arange(len(sample[BOXES])), numbers), {BOXES: boxes}
-        mirrored = len(moved) > 2 and np.linalg.det(moved[1:3] - moved[0]) < 0
-        end = len(_PROBE)
-        for name, field in self._fields.items():
-            if field.is_boxes or not field.moves:
-                continue
-            values = sample[name]
-            if name in points:
-                start, end = end, end + len(points[name])
-                values.reshape(-1, values.shape[-1])[:, :2] = moved[start:end]
-            if mirrored and field.follows == "keypoints":
-                if field.mirror is msgspec.UNSET:
-                    self._refuse(
-                        f"mirrors images, and the store does not know which of its {name!r} are left and right: leave "
-                        "that out with fields="
-                    )
-                values = values[:, list(field.mirror)]
-            made[name] = follow(name, values, field, kept, Move(), window)
-        return made
 
     def __getstate__(self) -> dict[str, Any]:
         import cloudpickle
@@ -203,6 +167,11 @@ def _parameters(function: Callable[..., Any]) -> Iterable[str]:
 def _params(processors: Mapping[str, Any], name: str) -> Any:
     """What a Compose was told about boxes or keypoints; None where it was told nothing."""
     return getattr(processors.get(name), "params", None)
+
+
+def _format(params: Any) -> str:
+    """The format of boxes or keypoints that a Compose expects; AlbumentationsX has another name for it."""
+    return str(getattr(params, "format", getattr(params, "coord_format", "")))
 
 
 def _labels(compose: Any, name: str) -> Sequence[str]:
