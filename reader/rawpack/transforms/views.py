@@ -14,6 +14,7 @@ from rawpack.transforms.functions import Lambda, refuse_misplaced
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
+from rawpack.transforms.samples import SampleLambda
 from rawpack.transforms.step import Array, BatchStep, Step, draws, read_only
 
 _KEYS = 1 << 53
@@ -40,6 +41,8 @@ class Views(Step):
         listed = isinstance(steps, Iterable) and not isinstance(steps, str) and not callable(steps)
         for one in steps if listed else ():
             refuse_misplaced(one)
+            if isinstance(one, SampleLambda):
+                raise UsageError(f"{one!r} works on whole samples: put it before Views, into the transform itself")
         if not listed or not all(map(callable_or_step, steps)):
             raise UsageError(
                 f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"
