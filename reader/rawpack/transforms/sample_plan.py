@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from rawpack.errors import UsageError
 from rawpack.store.common import STORE
 from rawpack.store.stores import CLIP, INDEX, LENGTH, VALID, Stores
 from rawpack.system.times import Times
+from rawpack.system.user import count
 from rawpack.transforms.boxes import BoxMover, mover_for
 from rawpack.transforms.functions import layout_of
 from rawpack.transforms.images import PIXELS, Check, put
@@ -34,17 +35,24 @@ from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
 from rawpack.transforms.texts import OneText
 from rawpack.transforms.views import Views, made_by
 
+Clips = NDArray[np.int64] | None
+"""The numbers of clips, (n,); None where samples are not clips."""
 _AT_ONCE = 8
 """Samples that are read before functions are called with them."""
 _KEYS = 1 << 53
 
 
-class Ragged(Protocol):
-    """What reads texts and ragged fields as lists, moved by the steps before the first function."""
+class SampleSource(NamedTuple):
+    """What samples are read from."""
 
-    def __call__(
-        self, rows: NDArray[np.int64], seeds: Seeds, clips: NDArray[np.int64] | None = None
-    ) -> Mapping[str, Sequence[Any]]: ...
+    library: Stores
+    field_rows: FieldRows
+    """Which rows each field is read from."""
+    ragged: Callable[..., Mapping[str, Any]]
+    """Texts and ragged fields as lists, by rows, seeds and clips: moved by the steps before the first function."""
+    times: Times
+    check: Check | None
+    """As of `Pipeline.fill`."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,7 @@ class SamplePlan:
     @property
     def steps(self) -> list[Step | BatchStep]:
         """All steps and functions after the first of these."""
-        return [one for stage in self.stages for one in (stage.step, *stage.later.steps)]
+        return [step for stage in self.stages for step in (stage.step, *stage.later.steps)]
 
     @property
     def random(self) -> bool:
@@ -109,16 +117,7 @@ class SamplePlan:
         return any(stage.step.random or stage.later.random for stage in self.stages)
 
     def fill(
-        self,
-        library: Stores,
-        rows: NDArray[np.int64],
-        outs: Mapping[str, Array],
-        seeds: Seeds,
-        times: Times,
-        check: Check | None,
-        clips: NDArray[np.int64] | None,
-        field_rows: FieldRows,
-        ragged: Ragged,
+        self, source: SampleSource, rows: NDArray[np.int64], outs: Mapping[str, Array], seeds: Seeds, clips: Clips
     ) -> None:
         """Make all fields of these samples. outs: (n, *shape) for each; the other arguments are as of
         `Pipeline.fill`."""
@@ -126,32 +125,23 @@ class SamplePlan:
             part = slice(start, start + _AT_ONCE)
             own = (*seeds[:2], seeds[2] + start if seeds[2] >= 0 else seeds[2])
             its = None if clips is None else clips[part]
-            samples = self.read(library, rows[part], own, times, check, its, field_rows, ragged)
+            samples = self.read(source, rows[part], own, its)
             began = time.perf_counter()
             for number, stage in enumerate(self.stages):
                 randoms = randoms_of(own, rows[part] if its is None else its, f"sample {number}")
                 samples = [stage.apply(sample, random) for sample, random in zip(samples, randoms, strict=True)]
             for i, sample in enumerate(samples, start):
                 self._put(sample, outs, i)
-            times.transforming += time.perf_counter() - began
+            source.times.transforming += time.perf_counter() - began
 
-    def read(
-        self,
-        library: Stores,
-        rows: NDArray[np.int64],
-        seeds: Seeds,
-        times: Times,
-        check: Check | None,
-        clips: NDArray[np.int64] | None,
-        field_rows: FieldRows,
-        ragged: Ragged,
-    ) -> list[Sample]:
+    def read(self, source: SampleSource, rows: NDArray[np.int64], seeds: Seeds, clips: Clips) -> list[Sample]:
         """Samples before the first function, in memory that is theirs."""
         memory, n = dict[str, Array](), len(rows)
         for name, plan in self.first.plans.items():
-            spec, count = plan.result, n * (plan.frames or 1)
-            shape = (count, *(length or 0 for length in spec.shape)) if spec.fixed else (count,)
+            spec, rows_of_field = plan.result, n * (plan.frames or 1)
+            shape = (rows_of_field, *(length or 0 for length in spec.shape)) if spec.fixed else (rows_of_field,)
             memory[name] = np.empty(shape, spec.dtype if spec.fixed else object)
+        library, field_rows, ragged, times, check = source
         self.first.fill(library, rows, memory, seeds, times, check, clips, field_rows)
         columns: dict[str, Any] = {}
         for name, values in memory.items():
@@ -167,10 +157,10 @@ class SamplePlan:
         for name, room in self.ragged.items():
             values, out = sample[name], outs[name][i]
             if len(values) > room:
-                shape = (len(values), *values.shape[1:])
                 raise UsageError(
-                    f"{step!r} made {len(values)} rows of {name!r}, and there is room for {room}: declare the most "
-                    f"that it makes, with makes={{{name!r}: ({shape}, {values.dtype.name!r})}}, or a longer ragged="
+                    f"{step!r} made {count(len(values), 'row')} of {name!r}, and there is room for {room}: declare the "
+                    f"most that it makes, with makes={{{name!r}: ({values.shape}, {values.dtype.name!r})}}, or a "
+                    "longer ragged="
                 )
             out[: len(values)], out[len(values) :] = values, 0
             outs[LENGTH.format(name)][i] = len(values)
@@ -188,11 +178,11 @@ def plan_samples(
     room: int | str,
     seed: int,
     texts: Mapping[str, OneText],
-    reader_of: Callable[[Sequence[str], BoxMover | None], Ragged],
-    **known: Any,
+    reader_of: Callable[..., Callable[..., Mapping[str, Any]]],
+    **context: Any,
 ) -> Pipeline:
     """Fit a transform with functions of whole samples. length: which of the lengths of clips. room: `ragged` of
-    `Reader.batches`. reader_of: makes what reads these texts and ragged fields. known: `alike`, `sizes`, `ranges` and
+    `Reader.batches`. reader_of: makes what reads these texts and ragged fields. context: `alike`, `sizes`, `ranges` and
     `classes` of `plan_pipeline`.
 
     Where a function does not declare what it makes, it is called with the first sample. Raises UsageError where steps
@@ -201,10 +191,10 @@ def plan_samples(
     library, (parts, functions) = samples.library, _split(transform)
     frames = {name: samples.frames(name, length) for name in chosen}
     lists = tuple(name for name in chosen if not library.fields[name].in_slot)
-    clips = any(count is not None for count in frames.values())
+    clips = any(length is not None for length in frames.values())
     _check_lists(functions[0], lists, library.fields, chosen, clips)
-    first = plan_pipeline(parts[0], library.fields, chosen, before, frames, open_end=True, **known)
-    mover = mover_for(parts[0], library.fields, chosen, before, known["sizes"])
+    first = plan_pipeline(parts[0], library.fields, chosen, before, frames, open_end=True, **context)
+    mover = mover_for(parts[0], library.fields, chosen, before, context["sizes"])
     plan = SamplePlan(first, (), {}, {}, lists, mover, texts)
     fields = {name: library.fields[name] for name in lists}
     most = {name: library.columns.longest(name) for name in lists if fields[name].kind == "ragged"}
@@ -212,15 +202,17 @@ def plan_samples(
     made |= {name: Spec(tuple(fields[name].shape), fields[name].dtype) for name in most}
     sample, stages = None, list[SampleStage]()
     if any(function.makes_of is None for function in functions):
-        sample = _first_sample(plan, samples, length, seed, reader_of(lists, mover))
+        source = SampleSource(library, samples.field_rows, reader_of(lists, mover), Times(), None)
+        rows, numbers = _first_rows(samples, length)
+        sample = plan.read(source, rows, (seed, 0, -1), numbers)[0]
     for number, (function, steps) in enumerate(zip(functions, parts[1:], strict=True)):
-        given = fields | {name: _field(library.fields.get(name), made[name], frames.get(name)) for name in made}
-        step = function.for_fields(given, clips)
+        before_it = fields | {name: _field(library.fields.get(name), made[name], frames.get(name)) for name in made}
+        step = function.for_fields(before_it, clips)
         random = randoms_of((seed, 0, -1), np.zeros(1, np.int64), f"sample {number}").each[0]
         key, declared = random.integer(_KEYS), dict(step.makes_of or {})
         if sample is not None:
             shapes = {name: np.shape(sample[name]) for name in made}
-            sample = _tried(step, sample, random, given)
+            sample = _tried(step, sample, random, before_it)
             if step.makes_of is None:
                 declared = {
                     name: _seen(sample[name], made.get(name), shapes.get(name)) for name in sample if name not in lists
@@ -235,9 +227,11 @@ def plan_samples(
             made[name] = Spec(shape, dtype, layout_of(made.get(name), shape))
         frames = {name: made[name].shape[0] if frames[name] else None for name in made}
         after = fields | {name: _field(library.fields.get(name), made[name], frames[name]) for name in made}
-        later = plan_pipeline(steps, after, [*after], (), frames, known["classes"], open_end=step is not functions[-1])
+        later = plan_pipeline(
+            steps, after, [*after], (), frames, context["classes"], open_end=step is not functions[-1]
+        )
         _check_later(step, later, after)
-        stages.append(SampleStage(step, given, dict(made), later))
+        stages.append(SampleStage(step, before_it, dict(made), later))
         sample = None if sample is None else stages[-1].stepped(sample, key)
         made |= {name: plan.sample_result for name, plan in later.plans.items()}
     for name in most:
@@ -275,8 +269,8 @@ def _split(transform: Sequence[Step | BatchStep]) -> tuple[list[list[Step | Batc
     parts, functions = [list[Step | BatchStep]()], list[SampleLambda]()
     for step in transform:
         if isinstance(step, SampleLambda):
-            if earlier := next((one for one in parts[-1] if isinstance(one, Views | BatchStep)), None):
-                raise UsageError(f"{step!r} comes after {earlier!r}: put it before, as each sample is still one there")
+            if earlier := [other for other in parts[-1] if isinstance(other, Views | BatchStep)]:
+                raise UsageError(f"{step!r} comes after {earlier[0]!r}: put it before, where samples are still whole")
             functions.append(step)
             parts.append([])
         else:
@@ -284,18 +278,16 @@ def _split(transform: Sequence[Step | BatchStep]) -> tuple[list[list[Step | Batc
     return parts, functions
 
 
-def _first_sample(plan: SamplePlan, samples: SampleSet, length: int, seed: int, ragged: Ragged) -> Sample:
-    """The first sample of a reader, before any function; of clips, the first of this length."""
-    clips, numbers = None, samples.numbers(np.arange(1))
-    rows = numbers
-    if samples.clips is not None:
-        alike = np.flatnonzero(samples.clips.buckets(samples.selection) == length)
-        clips = samples.numbers(alike[:1])
-        rows = samples.clips.rows(clips, 0, 0)
-    return plan.read(samples.library, rows, (seed, 0, -1), Times(), None, clips, samples.field_rows, ragged)[0]
+def _first_rows(samples: SampleSet, length: int) -> tuple[NDArray[np.int64], Clips]:
+    """The row of the first sample, (1,); of clips, the rows of the first of this length, (1, n), and its number."""
+    if samples.clips is None:
+        return samples.numbers(np.arange(1)), None
+    numbers = samples.numbers(np.flatnonzero(samples.clips.buckets(samples.selection) == length)[:1])
+    return samples.clips.rows(numbers, 0, 0), numbers
 
 
 def _tried(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[str, Field]) -> Sample:
+    """What the function makes of the first sample. Raises UsageError where it fails."""
     try:
         return called(step, sample, random, fields, main_image(fields))
     except UsageError:
@@ -329,9 +321,9 @@ def _check_later(step: SampleLambda, later: Pipeline, fields: Mapping[str, Field
     """Raise UsageError for steps after a function that would have to move boxes, or to swap the images of a pair."""
     boxes = next((name for name, field in fields.items() if field.moves), None)
     for name, plan in later.plans.items():
-        for one, spec, made in zip(plan.steps, plan.specs, plan.specs[1:], strict=False):
-            if (boxes or later.pairs) and moves_pixels(one, spec, made):
+        for mover, spec, made in zip(plan.steps, plan.specs, plan.specs[1:], strict=False):
+            if (boxes or later.pairs) and moves_pixels(mover, spec, made):
                 raise UsageError(
-                    f"{one!r} moves the pixels of {name!r} after {step!r}, where {boxes or 'the image of the pair'!r} "
+                    f"{mover!r} moves the pixels of {name!r} after {step!r}, where {boxes or 'the other image'!r} "
                     "cannot follow: put it before the function, or do it in the function"
                 )

@@ -81,8 +81,8 @@ def _takes_generator(function: Callable[..., Any]) -> str:
     ]
     if second and (second[0].default is Parameter.empty or second[0].name == "generator"):
         return "second"
-    named = any(one.name == "generator" and one.kind is Parameter.KEYWORD_ONLY for one in parameters)
-    return "generator" if named else ""
+    by_name = (parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY)
+    return "generator" if "generator" in by_name else ""
 
 
 def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[str, Field], image: str) -> Sample:

@@ -37,7 +37,8 @@ class Albumentations(SampleLambda):
     """
 
     def __init__(self, compose: Any, *, makes: Mapping[str, tuple[Sequence[int | None], Any]] | None = None) -> None:
-        """compose: an object of `albumentations.Compose`, of version 2 or later. makes: as of `SampleLambda`."""
+        """compose: a Compose of Albumentations, version 2 or later, or of AlbumentationsX. makes: as of
+        `SampleLambda`."""
         self._by_call = callable(compose) and "invocation_seed" in _parameters(type(compose).__call__)
         if (
             isinstance(compose, type)

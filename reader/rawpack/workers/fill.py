@@ -174,9 +174,11 @@ class BatchFiller:
         seed, epoch, first = seeds
         own = seed, epoch, first + start if first >= 0 else first
         if self._pipeline is not None and self._pipeline.samples is not None:
+            from rawpack.transforms.sample_plan import SampleSource
+
             whole, made = self._pipeline.samples, {name: view[start:stop] for name, view in views.items()}
-            ragged = self._ragged(whole)
-            whole.fill(self._library, samples, made, own, times, check, clips, self._field_rows, ragged)
+            source = SampleSource(self._library, self._field_rows, self._ragged(whole), times, check)
+            whole.fill(source, samples, made, own, clips)
             return
         if self._pipeline is not None and plans:
             outs = {name: self._each(name, views[name][start:stop]) for name in plans}
