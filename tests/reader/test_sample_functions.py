@@ -369,6 +369,7 @@ def test_steps_before_between_and_after(reader: Reader, workers: int) -> None:
         reader, CenterCrop(30), Lambda(lambda image: image // 4, field="image"), Normalize(0.5, 0.5), ToCHW()
     )
     check_alike(samples, cropped)
+    check_alike(read(reader, SampleLambda(lambda s: None), image_size=(20, 30)), read(reader, image_size=(20, 30)))
     assert {float(sample["new"]) for sample in samples} == {1.0}
 
 

@@ -36,7 +36,7 @@ def refuse_albumentations(function: Any) -> None:
     if any(kind.__module__.partition(".")[0] == "albumentations" for kind in type(function).__mro__):
         name = type(function).__name__
         raise UsageError(
-            f"{name} of Albumentations is no function of an array or a dict: write Albumentations({name}(...)), with "
+            f"{name} of Albumentations does not take an array or a dict: write Albumentations({name}(...)), with "
             "from rawpack.transforms import Albumentations"
         )
 

@@ -76,9 +76,8 @@ def _takes_generator(function: Callable[..., Any]) -> str:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return ""
-    second = [one for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)][
-        1:2
-    ]
+    by_place = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    second = [parameter for parameter in parameters if parameter.kind in by_place][1:2]
     if second and (second[0].default is Parameter.empty or second[0].name == "generator"):
         return "second"
     by_name = (parameter.name for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY)
