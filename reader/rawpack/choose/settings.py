@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -264,9 +265,7 @@ def _pipeline(
         from rawpack.transforms.sample_plan import plan_samples
         from rawpack.workers.besides import RaggedFields
 
-        def reader_of(names: Sequence[str], mover: BoxMover | None) -> RaggedFields:
-            return RaggedFields(library, names, "list", (mover,), texts, samples.field_rows)
-
+        reader_of = partial(RaggedFields, library, texts=texts, field_rows=samples.field_rows)
         steps: Any = transform
         return plan_samples(
             samples, steps, chosen, before, length, options.ragged, options.seed, texts, reader_of, classes=classes,

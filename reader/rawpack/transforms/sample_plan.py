@@ -182,8 +182,8 @@ def plan_samples(
     **context: Any,
 ) -> Pipeline:
     """Fit a transform with functions of whole samples. length: which of the lengths of clips. room: `ragged` of
-    `Reader.batches`. reader_of: makes what reads these texts and ragged fields. context: `alike`, `sizes`, `ranges` and
-    `classes` of `plan_pipeline`.
+    `Reader.batches`. reader_of: makes what reads texts and ragged fields, as `RaggedFields` does. context: `alike`,
+    `sizes`, `ranges` and `classes` of `plan_pipeline`.
 
     Where a function does not declare what it makes, it is called with the first sample. Raises UsageError where steps
     and fields do not fit.
@@ -202,7 +202,7 @@ def plan_samples(
     made |= {name: Spec(tuple(fields[name].shape), fields[name].dtype) for name in most}
     sample, stages = None, list[SampleStage]()
     if any(function.makes_of is None for function in functions):
-        source = SampleSource(library, samples.field_rows, reader_of(lists, mover), Times(), None)
+        source = SampleSource(library, samples.field_rows, reader_of(lists, "list", (mover,)), Times(), None)
         rows, numbers = _first_rows(samples, length)
         sample = plan.read(source, rows, (seed, 0, -1), numbers)[0]
     for number, (function, steps) in enumerate(zip(functions, parts[1:], strict=True)):

@@ -110,7 +110,9 @@ class Albumentations(SampleLambda):
             compose.add_targets({key: kind for key, kind in self._targets.values() if key != kind})
         arguments = {key: sample[name] for name, (key, _) in self._targets.items()}
         name = next(iter(self._targets))
-        channels, boxes, points = sample[name].shape[-1], sample.get(BOXES), self._points(sample)
+        channels, boxes = sample[name].shape[-1], sample.get(BOXES)
+        followers = [other for other, field in self._fields.items() if field.follows in _POINTS]
+        points = {other: sample[other].reshape(-1, sample[other].shape[-1]) for other in followers}
         if boxes is not None:
             arguments["bboxes"] = np.column_stack([boxes[:, :4], np.arange(len(boxes))]).astype(np.float64)
             arguments |= {label: sample.get(label, boxes[:, -1]) for label in _labels(compose, "bboxes")}
@@ -135,11 +137,6 @@ class Albumentations(SampleLambda):
             rows = np.asarray(result["bboxes"], np.float64).reshape(-1, 5)
             made |= leave(sample, self._fields, rows, (0.0, 0.0, width, height), its, mirrored)
         return made
-
-    def _points(self, sample: Sample) -> dict[str, Array]:
-        """The points of keypoints and polygons, (n, ...) with x and y first, by field."""
-        names = [name for name, field in self._fields.items() if field.follows in _POINTS]
-        return {name: sample[name].reshape(-1, sample[name].shape[-1]) for name in names}
 
     def __getstate__(self) -> dict[str, Any]:
         import cloudpickle
