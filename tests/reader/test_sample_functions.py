@@ -441,6 +441,10 @@ def test_a_clip_is_one_sample(tmp_path: Path, workers: int) -> None:
         assert_array_equal(sample["image"], other["image"][::-1, :, ::-1])
         assert_array_equal(sample["mask"], other["mask"][:, :, ::-1])
     assert len({float(sample["drawn"]) for sample in samples}) == len(samples)
+    offsets = Reader(tmp_path / "s").clips(offsets={"image": [-0.04, 0.0]})
+    add = SampleLambda(lambda sample: {"frames": len(sample["image"]), "named": int(sample["caption"].split()[1])})
+    for i, sample in enumerate(read(offsets, add, fields=["image", "mask", "caption"], workers=workers)):
+        assert (sample["frames"], sample["named"], sample["mask"].shape) == (2, i, (40, 48, 1))
     with pytest.raises(UsageError, match="gets no ragged fields of clips: leave 'boxes' out"):
         read(clips, SampleLambda(draw), fields=["image", "boxes"])
 

@@ -184,7 +184,7 @@ def test_seeds_by_call() -> None:
             return data
 
     step, image = Albumentations(ByCall()), np.zeros((4, 4, 3), np.uint8)
-    own = step.for_fields({"image": Field(kind="image", dtype="uint8", shape=(4, 4, 3))}, clips=False)
+    own = step.for_fields({"image": Field(kind="image", dtype="uint8", shape=(4, 4, 3))}, framed=())
     for key in (7, 7, 8):
         own.call({"image": image}, Random(key))
     assert seeds[0] == seeds[1] != seeds[2]

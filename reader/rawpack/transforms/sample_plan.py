@@ -191,8 +191,8 @@ def plan_samples(
     library, (parts, functions) = samples.library, _split(transform)
     frames = {name: samples.frames(name, length) for name in chosen}
     lists = tuple(name for name in chosen if not library.fields[name].in_slot)
-    clips = any(length is not None for length in frames.values())
-    _check_lists(functions[0], lists, library.fields, chosen, clips)
+    framed = {name for name, length in frames.items() if length is not None}
+    _check_lists(functions[0], lists, library.fields, chosen, framed)
     first = plan_pipeline(parts[0], library.fields, chosen, before, frames, open_end=True, **context)
     mover = mover_for(parts[0], library.fields, chosen, before, context["sizes"])
     plan = SamplePlan(first, (), {}, {}, lists, mover, texts)
@@ -207,7 +207,7 @@ def plan_samples(
         sample = plan.read(source, rows, (seed, 0, -1), numbers)[0]
     for number, (function, steps) in enumerate(zip(functions, parts[1:], strict=True)):
         before_it = fields | {name: _field(library.fields.get(name), made[name], frames.get(name)) for name in made}
-        step = function.for_fields(before_it, clips)
+        step = function.for_fields(before_it, {name for name in made if frames.get(name)})
         random = randoms_of((seed, 0, -1), np.zeros(1, np.int64), f"sample {number}").each[0]
         key, declared = random.integer(_KEYS), dict(step.makes_of or {})
         if sample is not None:
@@ -245,11 +245,11 @@ def plan_samples(
 
 
 def _check_lists(
-    step: SampleLambda, lists: Sequence[str], fields: Mapping[str, Field], chosen: Sequence[str], clips: bool
+    step: SampleLambda, lists: Sequence[str], fields: Mapping[str, Field], chosen: Sequence[str], framed: set[str]
 ) -> None:
     """Raise UsageError for fields that a function cannot get here."""
     for name in lists:
-        if clips:
+        if name in framed or (framed and fields[name].moves):
             raise UsageError(f"{step!r} gets no {fields[name].kind} fields of clips: leave {name!r} out with fields=")
         if fields[name].moves and main_image(fields) not in chosen:
             raise UsageError(f"{step!r} needs the image of {name!r}: name {main_image(fields)!r} in fields= too")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter
 from typing import Any
 
@@ -55,9 +55,9 @@ class SampleLambda(Step):
         """Whether it gets random numbers, so that epochs differ."""
         return bool(self._takes)
 
-    def for_fields(self, fields: Mapping[str, Field], clips: bool) -> SampleLambda:
-        """The step to use on samples with these fields: itself, or a copy made for them. clips: whether images are
-        those of clips."""
+    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> SampleLambda:
+        """The step to use on samples with these fields: itself, or a copy made for them. framed: the fields of which a
+        sample has several frames."""
         return self
 
     def call(self, sample: Sample, random: Random) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ import inspect
 import os
 import random as python_random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn, Self
 
@@ -53,15 +53,15 @@ class Albumentations(SampleLambda):
         self._takes, self._targets, self._fields = "second", dict[str, tuple[str, str]](), dict[str, Field]()
         self._own = threading.local()
 
-    def for_fields(self, fields: Mapping[str, Field], clips: bool) -> Self:
+    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
         made = object.__new__(type(self))
         made.__dict__.update(
-            vars(self), _own=threading.local(), _fields=dict(fields), _targets=self._targets_of(fields, clips)
+            vars(self), _own=threading.local(), _fields=dict(fields), _targets=self._targets_of(fields, framed)
         )
         self._check_points(fields)
         return made
 
-    def _targets_of(self, fields: Mapping[str, Field], clips: bool) -> dict[str, tuple[str, str]]:
+    def _targets_of(self, fields: Mapping[str, Field], framed: Collection[str]) -> dict[str, tuple[str, str]]:
         """Field -> the keyword for it, and what kind of target it is."""
         main, targets = main_image(fields), dict[str, tuple[str, str]]()
         for name in sorted(fields, key=lambda name: name != main):
@@ -71,9 +71,9 @@ class Albumentations(SampleLambda):
             if field.displacement is not msgspec.UNSET:
                 self._refuse(f"cannot move {name!r}, whose values are distances: leave it out with fields=")
             kind = "image" if field.kind == IMAGE and not field.exact else "mask"
-            key = f"{kind}s" if clips else kind
+            key = f"{kind}s" if name in framed else kind
             again = sum(key == other for _, other in targets.values())
-            if clips and again:
+            if name in framed and again:
                 self._refuse(f"takes images and masks of clips of one field each: leave {name!r} out with fields=")
             targets[name] = f"{key}{again or ''}", key
         if not any(kind in ("image", "images") for _, kind in targets.values()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -32,7 +32,7 @@ class Torchvision(SampleLambda):
         super().__init__(transform, makes=makes)
         self._takes, self._fields = "second", dict[str, Field]()
 
-    def for_fields(self, fields: Mapping[str, Field], clips: bool) -> Self:
+    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
         for name, field in fields.items():
             if field.displacement is not UNSET or field.follows in ("keypoints", "polygons"):
                 raise UsageError(f"{self!r} cannot move {name!r}: leave it out with fields=, or use Albumentations")
