@@ -242,12 +242,12 @@ def test_shapes_come_from_one_trial_or_from_makes(reader: Reader) -> None:
     makes: Any = {"image": ((20, 24, 3), "float32"), "mean": ((), float)}
     declared = reader.batches(4, fields=fields, transform=[SampleLambda(shrink, makes=makes)], workers=0)
     assert len(calls) == 1
-    for one, other in zip(tried, declared, strict=True):
-        assert one["image"].shape[1:] == (20, 24, 3)
-        assert one["image"].dtype == np.float32
-        assert one.keys() == other.keys()
-        assert all(np.array_equal(one[name], other[name]) for name in one)
-        assert one["mean"].dtype == np.float64
+    for first, other in zip(tried, declared, strict=True):
+        assert first["image"].shape[1:] == (20, 24, 3)
+        assert first["image"].dtype == np.float32
+        assert first.keys() == other.keys()
+        assert all(np.array_equal(first[name], other[name]) for name in first)
+        assert first["mean"].dtype == np.float64
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -275,8 +275,8 @@ def test_samples_of_different_sizes(keep: Reader) -> None:
     brighter = SampleLambda(lambda sample: {"image": sample["image"] + 1})
     assert {sample["image"].shape for sample in read(keep, brighter, CenterCrop(24), fields=["image"])} == {(24, 24, 3)}
     declared = SampleLambda(brighter.function, makes={"image": ((None, None, 3), "uint8")})
-    tried, told = (read(keep, step, CenterCrop(24), fields=["image"]) for step in (brighter, declared))
-    check_alike(tried, told, ["image"])
+    tried, noted = (read(keep, step, CenterCrop(24), fields=["image"]) for step in (brighter, declared))
+    check_alike(tried, noted, ["image"])
     corner = SampleLambda(lambda sample: {"image": sample["image"][:8, :9], "mask": sample["mask"][:8, :9]})
     assert {sample["mask"].shape for sample in read(keep, corner, fields=["image", "mask"])} == {(8, 9, 1)}
     with pytest.raises(UsageError, match="cannot form a batch: end with a size"):
@@ -294,8 +294,8 @@ def test_what_differs_in_length_comes_in_the_form_that_was_asked_for(reader: Rea
         assert set(batch) == set(other)
         for name in batch:
             assert type(batch[name]) is type(other[name])
-            for one, two in zip(batch[name], other[name], strict=True):
-                assert_array_equal(one, two, strict=not isinstance(one, str))
+            for value, expected in zip(batch[name], other[name], strict=True):
+                assert_array_equal(value, expected, strict=not isinstance(value, str))
 
 
 def test_more_rows_than_there_is_room_for(reader: Reader) -> None:

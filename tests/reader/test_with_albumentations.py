@@ -128,8 +128,8 @@ def read(reader: Reader, *steps: Any, **options: Any) -> dict[str, Any]:
 
 def check_alike(batch: dict[str, Any], other: dict[str, Any], names: list[str] = FIELDS) -> None:
     for name in names:
-        for one, two in zip(batch[name], other[name], strict=True):
-            assert_allclose(one, two, atol=1e-3, err_msg=name)
+        for value, expected in zip(batch[name], other[name], strict=True):
+            assert_allclose(value, expected, atol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize("workers", [0, 2, Workers(2, backend="thread")])
