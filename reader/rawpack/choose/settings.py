@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from rawpack.workers.besides import Ragged
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
     from rawpack.transforms.pipeline import Pipeline
-    from rawpack.transforms.plan import Transform
     from rawpack.transforms.step import CropStep, Step
     from rawpack.transforms.texts import OneText
 
@@ -107,7 +107,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     crop = first_crop(options.transform, library, chosen, files) if files else (None, ())
     befores = [_fits(asked.resized(size, main, library.fields)) for size in asked.sizes]
     lengths = range(len(samples.lengths))
-    made = [_pipeline(samples, options.transform, chosen, one, files, n) for one in befores for n in lengths]
+    made = [_pipeline(samples, options, chosen, one, files, n, texts) for one in befores for n in lengths]
     pipelines, movers = zip(*made, strict=True)
     # Buckets decide more than sizes: which samples are in a batch.
     if not (any(pipelines) or any(movers) or files or found) and transformed:
@@ -238,18 +238,21 @@ def warn_of_workers(options: Options, settings: Settings) -> None:
 
 def _pipeline(
     samples: SampleSet,
-    transform: Transform | None,
+    options: Options,
     chosen: Sequence[str],
     before: Sequence[Step],
     files: Sequence[str],
     length: int,
+    texts: Mapping[str, OneText],
 ) -> tuple[Pipeline | None, BoxMover | None]:
     """before: steps that come first. files: the chosen fields that workers leave alone. length: which of the lengths of
-    clips."""
+    clips. texts: as of `Settings`."""
+    transform = options.transform
     if transform is None and not before:
         return None, None
     from rawpack.transforms.boxes import mover_for
     from rawpack.transforms.plan import look_alikes, plan_pipeline
+    from rawpack.transforms.samples import SampleLambda
     from rawpack.transforms.together import stored_ranges, stored_sizes
 
     library = samples.library
@@ -258,6 +261,16 @@ def _pipeline(
     alike = look_alikes(library, worked)
     sizes, ranges = stored_sizes(library, chosen), stored_ranges(library, worked, transform or [])
     frames = {name: samples.frames(name, length) for name in worked}
+    if any(isinstance(step, SampleLambda) for step in transform or []):
+        from rawpack.transforms.sample_plan import plan_samples
+        from rawpack.workers.besides import RaggedFields
+
+        reader_of = partial(RaggedFields, library, texts=texts, field_rows=samples.field_rows)
+        steps: Any = transform
+        return plan_samples(
+            samples, steps, chosen, before, length, options.ragged, options.seed, texts, reader_of, classes=classes,
+            alike=alike, sizes=sizes, ranges=ranges,
+        ), None  # fmt: skip
     pipeline = plan_pipeline(transform or [], library.fields, worked, before, frames, classes, alike, sizes, ranges)
     mover = mover_for(transform, library.fields, chosen, before, sizes)
     return pipeline if pipeline.plans or pipeline.batch_steps else None, mover

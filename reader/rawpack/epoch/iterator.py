@@ -97,6 +97,7 @@ class BatchIterator(Iterator[Batch]):
                     else:
                         self._from_pool(self._pool)
                 step, batch = self._made.popleft()
+                self._making.trim(batch)
                 if self._making.besides_slots is not None:
                     seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))

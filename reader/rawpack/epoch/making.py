@@ -19,7 +19,7 @@ from rawpack.choose.settings import Settings, copied, packed, sides
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX, VALID
+from rawpack.store.stores import CLIP, INDEX, LENGTH, VALID
 from rawpack.system.memory import free_large_block
 from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
@@ -102,7 +102,12 @@ class Making:
         self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
-        ragged_fields = [name for name in settings.fields if not library.fields[name].in_slot]
+        whole = None if settings.pipeline is None else settings.pipeline.samples
+        self._in_slots = () if whole is None else tuple(whole.ragged)
+        """Ragged fields that workers make."""
+        shown = shown if whole is None else list(whole.made)
+        outside = [name for name in settings.fields if not library.fields[name].in_slot]
+        ragged_fields = [name for name in outside if name not in self._in_slots]
         self._ragged_fields = RaggedFields(
             library, ragged_fields, settings.ragged, settings.movers, settings.texts, samples.field_rows
         )
@@ -146,6 +151,16 @@ class Making:
             )  # fmt: skip
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
+
+    def trim(self, batch: dict[str, Any]) -> None:
+        """Bring the ragged fields that workers made into the form that was asked for."""
+        for name in self._in_slots:
+            lengths, form = batch[LENGTH.format(name)], self.settings.ragged
+            if form == "list":
+                lengths = batch.pop(LENGTH.format(name))
+                batch[name] = [rows[:n].copy() for rows, n in zip(batch[name], lengths.tolist(), strict=True)]
+            elif form == "pad":
+                batch[name] = batch[name][:, : lengths.max(initial=0)].copy()
 
     def _is_decoded_by_the_core(self, name: str) -> bool:
         """Whether the native core takes part in reading a field as it is stored: it converts planes, undoes differences
@@ -200,8 +215,10 @@ class Making:
 
     def described(self) -> dict[str, BatchField]:
         """What a batch has, by name."""
-        described = {}
+        described, ragged = {}, (*self._ragged_fields.names, *self._in_slots)
         for field in self._spec.layout.fields:
+            if field.name.removesuffix(LENGTH.format("")) in self._in_slots:
+                continue
             stored = self._library.fields.get(field.name)
             kind, channels_last, shape = "number", False, self._spec.layout.shapes[field.name]
             if stored is not None:
@@ -215,7 +232,7 @@ class Making:
             described[name] = BatchField(self._library.fields[name].kind, None, False)
         if self.settings.crop[0] is not None:
             described[BOXES] = BatchField("number", "int64", False, (4,))
-        for name in self._ragged_fields.names:
+        for name in ragged:
             stored, length = self._library.fields[name], self.settings.ragged
             axes = self._axes(name, 0) if self._samples.clips is None else described[INDEX].axes
             assert axes is not None
@@ -236,10 +253,12 @@ class Making:
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.settings.fields}
         fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.settings.encoded}
         fields |= {name: Field(kind="text", dtype="str") for name in self.settings.texts}
-        fields |= {field.name: field for field in self._spec.layout.fields}
+        inner = [*self._in_slots, *map(LENGTH.format, self._in_slots)]
+        fields |= {field.name: field for field in self._spec.layout.fields if field.name not in inner}
         fields |= {VALID: SlotField(VALID, "bool", ())} if self.valid else {}
         fields |= {name: SlotField(name, "bool", axes) for name, axes in self._pads.items()}
-        shapes = {name: one.shape for name, one in fields.items()} | self._spec.layout.shapes
+        made = {name: shape for name, shape in self._spec.layout.shapes.items() if name not in inner}
+        shapes = {name: one.shape for name, one in fields.items()} | made
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
 
     def _read_together(self, fields: list[SlotField], repeats: bool) -> int:
@@ -261,12 +280,13 @@ class Making:
         return max(1, min(batches, most // (sum(field.bytes for field in fields) * settings.batch_size)))
 
     def _slot_field(self, name: str, bucket: int) -> SlotField:
-        field, pipeline = self._library.fields[name], self.settings.pipelines[bucket]
-        if name in self.settings.planes:
-            return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
+        pipeline = self.settings.pipelines[bucket]
         if pipeline is not None and name in pipeline.results:
             made = pipeline.results[name]
             return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
+        field = self._library.fields[name]
+        if name in self.settings.planes:
+            return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
         shape = (*self._axes(name, bucket), *(n for n in field.shape if n is not None))
         return SlotField(name, field.dtype, shape, _DECODED_SHIFT if field.codec.scales else 0)
 

@@ -32,6 +32,8 @@ INDEX = "index"
 CLIP = "clip"
 """The name of what every clip has besides the fields of its frames: its number."""
 
+LENGTH = "{}.length"
+"""The name of what a batch has next to a ragged field that is padded: the length of each sample."""
 VALID = "valid"
 """The name of what says of each sample of a batch whether it is no repetition that fills up a rank's last batch."""
 

@@ -18,12 +18,16 @@ from rawpack.transforms.mixup import CutMix, MixUp, OneHot
 from rawpack.transforms.randaugment import RandAugment
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.resizing import Fit, Resize
+from rawpack.transforms.samples import SampleLambda
 from rawpack.transforms.step import BatchStep, CropStep, Move, Spec, Step
 from rawpack.transforms.texts import OneText
 from rawpack.transforms.values import ConvertImageDtype, Normalize, ToCHW
 from rawpack.transforms.views import Views
+from rawpack.transforms.with_albumentations import Albumentations
+from rawpack.transforms.with_torchvision import Torchvision
 
 __all__ = [
+    "Albumentations",
     "BatchLambda",
     "BatchStep",
     "CenterCrop",
@@ -46,9 +50,11 @@ __all__ = [
     "RandomResizedCrop",
     "RandomVerticalFlip",
     "Resize",
+    "SampleLambda",
     "Spec",
     "Step",
     "ToCHW",
+    "Torchvision",
     "Views",
 ]
 

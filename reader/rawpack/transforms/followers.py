@@ -3,7 +3,7 @@ box. They are moved like their image, cut to it, and left out if nothing of them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -59,6 +59,34 @@ def follow(name: str, values: Array, field: Field, kept: NDArray[np.bool_], move
     if field.follows == "polygons":
         return _polygons(values, kept, move, window)
     return _keypoints(name, values[kept], field, move, window) if field.follows == "keypoints" else values[kept]
+
+
+def leave(
+    sample: Mapping[str, Array],
+    fields: Mapping[str, Field],
+    rows: Array,
+    window: Window,
+    points: Mapping[str, Array] = {},
+    mirrored: bool = False,
+) -> dict[str, Array]:
+    """The boxes of a sample that another library left, cut to the window, and what follows them.
+
+    rows: (m, 5), left, top, right, bottom, and the number of the box. points: by field, where the points of keypoints
+    and polygons are, (n, 2). mirrored: whether left and right changed places.
+    """
+    rows = rows[np.argsort(rows[:, 4], kind="stable")]
+    corners, visible = cut(rows[:, :4].astype(np.float64), window)
+    numbers = rows[visible, 4].astype(np.int64)
+    boxes = sample[BOXES][numbers]
+    boxes[:, :4] = corners[visible]
+    kept, made = np.isin(np.arange(len(sample[BOXES])), numbers), {BOXES: boxes}
+    for name, field in fields.items():
+        if field.moves and not field.is_boxes:
+            values = sample[name]
+            if name in points:
+                values.reshape(-1, values.shape[-1])[:, :2] = points[name] * ((-1, 1) if mirrored else (1, 1))
+            made[name] = follow(name, values, field, kept, Move(scale_x=-1.0 if mirrored else 1.0), window)
+    return made
 
 
 def outlines(polygons: Array) -> Iterator[tuple[int, int]]:

@@ -18,6 +18,7 @@ def refuse_misplaced(function: Any) -> None:
     """Raise UsageError for what can be called in place of a function of arrays, and would fail in a worker: a class of
     steps, or of objects that are functions; a module of torch, which is never imported. Who wraps one in a Lambda has
     said what it takes."""
+    refuse_albumentations(function)
     if isinstance(function, type) and (issubclass(function, Step | BatchStep) or "__call__" in dir(function)):
         raise UsageError(
             f"{function.__name__} in transform= is a class, not a step: write {made_as(function)}, with brackets"
@@ -27,6 +28,16 @@ def refuse_misplaced(function: Any) -> None:
         raise UsageError(
             f"{type(function).__name__} in transform= is a module of torch, for tensors: call it in the loop, as "
             'module(batch["image"]) for batch in batches.torch(); steps get numpy arrays'
+        )
+
+
+def refuse_albumentations(function: Any) -> None:
+    """Raise UsageError for an object of Albumentations, which takes keywords and draws random numbers of its own."""
+    if any(kind.__module__.partition(".")[0] == "albumentations" for kind in type(function).__mro__):
+        name = type(function).__name__
+        raise UsageError(
+            f"{name} of Albumentations does not take an array or a dict: write Albumentations({name}(...)), with "
+            "from rawpack.transforms import Albumentations"
         )
 
 
@@ -52,6 +63,7 @@ class Lambda(Step):
     ) -> None:
         """lambd: gets the array, may change it, and returns the result. field: the field; None for all
         images. shape, dtype: of the result, if they differ from those of the array."""
+        refuse_albumentations(lambd)
         if not callable(lambd):
             raise UsageError(f"Lambda({lambd!r}) needs a function of an array")
         self.lambd, self.field = lambd, field
@@ -60,7 +72,7 @@ class Lambda(Step):
 
     def makes(self, spec: Spec) -> Spec:
         shape = spec.shape if self.shape is None else self.shape
-        return Spec(shape, self.dtype or spec.dtype, _layout(spec, shape))
+        return Spec(shape, self.dtype or spec.dtype, layout_of(spec, shape))
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         # Memory of the store, and what others read too, is read-only.
@@ -90,13 +102,13 @@ class BatchLambda(BatchStep):
         self.made = {name: Spec(tuple(shape), np.dtype(dtype).name) for name, (shape, dtype) in (makes or {}).items()}
 
     def makes(self, specs: Mapping[str, Spec]) -> Mapping[str, Spec]:
-        return {name: replace(made, layout=_layout(specs.get(name), made.shape)) for name, made in self.made.items()}
+        return {name: replace(made, layout=layout_of(specs.get(name), made.shape)) for name, made in self.made.items()}
 
     def apply(self, batch: dict[str, Array], random: Random) -> Mapping[str, Array]:
         return (self.lambd(batch, random) if self.random else self.lambd(batch)) or {}
 
 
-def _layout(spec: Spec | None, shape: Shape) -> Literal["HWC", "CHW", ""]:
+def layout_of(spec: Spec | None, shape: Shape) -> Literal["HWC", "CHW", ""]:
     """Of an array that a function makes of one with `spec`: what has as many channels at its end is still an image."""
     if spec is None or shape == spec.shape:
         return "" if spec is None else spec.layout

@@ -190,7 +190,8 @@ def _drawn(plan: FieldPlan, k: int, sizes: NDArray[np.int32], randoms: Randoms) 
 
 def all_fused(pipeline: Pipeline) -> bool:
     """Whether the core, where it is in use, makes all images of a slice in one call."""
-    return len(pipeline.pixels) == 1 and pipeline.plans[pipeline.pixels[0]].fused is not None
+    alone = len(pipeline.pixels) == 1 and pipeline.samples is None
+    return alone and pipeline.plans[pipeline.pixels[0]].fused is not None
 
 
 def resizes(pipeline: Pipeline) -> bool:

@@ -344,7 +344,11 @@ def same_size(sizes: list[tuple[int, ...]], i: int, shape: tuple[int, ...], name
 
 
 def put(made: Array, out: Array, plan: FieldPlan | str, name: str) -> None:
-    """Copy a result into `out`. Raises UsageError if its shape or dtype is not the declared one."""
+    """Copy a result into `out`, or put a copy into an array of objects, where sizes differ. Raises UsageError if its
+    shape or dtype is not the declared one."""
+    if out.dtype == object:
+        out[()] = np.array(made)
+        return
     shape, dtype = np.shape(made), getattr(made, "dtype", None)
     if shape != out.shape or dtype != out.dtype:
         by = plan if isinstance(plan, str) else ", ".join(map(repr, plan.steps))

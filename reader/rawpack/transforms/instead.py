@@ -25,7 +25,10 @@ _NONE = frozenset({
     "RandomRotation", "RandomShortestSize", "RandomSolarize", "RandomZoomOut", "ScaleJitter", "TenCrop",
 })  # fmt: skip
 """Its names for which there is nothing here."""
-_OWN = "write a function of an array (Lambda), or a class derived from rawpack.transforms.Step if it draws at random"
+_OWN = (
+    "write a function of an array (Lambda), or a class derived from rawpack.transforms.Step if it draws at random; "
+    "or wrap torchvision's own, if it is of v2: Torchvision(...)"
+)
 
 
 def of_name(name: str) -> str | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -23,6 +23,9 @@ from rawpack.transforms.fused import Fused, fused
 from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws, guarded
+
+if TYPE_CHECKING:
+    from rawpack.transforms.sample_plan import SamplePlan
 
 _MANY_BYTES, _FEWEST = 1 << 19, 8
 """Of the samples that go through the last steps in one call: they stay in the processor's cache. Collecting fewer than
@@ -90,7 +93,7 @@ class FieldPlan:
     def fits(self) -> tuple[bool, ...]:
         """Of each step: whether it makes the shape and dtype of `result`, and may be handed the memory for that."""
         result = self.result.shape, self.result.dtype
-        return tuple((made.shape, made.dtype) == result for made in self.specs[1:])
+        return tuple(self.result.fixed and (made.shape, made.dtype) == result for made in self.specs[1:])
 
     @cached_property
     def alone(self) -> int:
@@ -127,6 +130,8 @@ class Pipeline:
     """What comes out in the end, for fields whose shape or dtype is not the store's."""
     pairs: tuple[tuple[str, str], ...] = ()
     """Images that change places where they are mirrored, as those of a stereo pair."""
+    samples: SamplePlan | None = None
+    """With functions of whole samples: what makes all fields, of which `plans` is only the beginning."""
 
     @cached_property
     def pixels(self) -> tuple[str, ...]:
@@ -137,24 +142,28 @@ class Pipeline:
     def steps(self) -> list[Step | BatchStep]:
         """All that it does, in the order of the fields."""
         drawing = [share.step for plan in self.plans.values() for share in plan.shares]
-        return [*(step for plan in self.plans.values() for step in plan.steps), *drawing, *self.batch_steps]
+        whole = [] if self.samples is None else self.samples.steps
+        return [*(step for plan in self.plans.values() for step in plan.steps), *drawing, *whole, *self.batch_steps]
 
     @property
     def random(self) -> bool:
         """Whether it uses random numbers, so that epochs differ."""
         steps = (step for plan in self.plans.values() for step in plan.steps)
+        if self.samples is not None and self.samples.random:
+            return True
         return any(step.random for step in self.batch_steps) or any(map(draws_at_random, steps))
 
     @property
     def takes_many(self) -> bool:
         """Whether every step takes several samples at a time, of whichever batches."""
-        return not self.batch_steps and all(plan.alone == 0 for plan in self.plans.values())
+        return not (self.batch_steps or self.samples) and all(plan.alone == 0 for plan in self.plans.values())
 
     def target(self, name: str, view: Array) -> Array:
         """Where the samples of a field are made: the slot's array, unless a batch step changes their shape or dtype."""
-        if not self.batch_steps or name not in self.plans:
+        made = self.plans if self.samples is None else self.samples.made
+        if not self.batch_steps or name not in made:
             return view
-        result = self.plans[name].sample_result
+        result = self.plans[name].sample_result if self.samples is None else self.samples.made[name]
         if view.shape[1:] == result.shape and view.dtype == result.dtype:
             return view
         return np.empty((len(view), *(n or 0 for n in result.shape)), result.dtype)

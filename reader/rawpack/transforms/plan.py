@@ -45,12 +45,15 @@ def plan_pipeline(
     alike: Mapping[str, Field] = {},
     sizes: Mapping[str, Sizes] = {},
     ranges: Mapping[str, Range] = {},
+    *,
+    open_end: bool = False,
 ) -> Pipeline:
     """Fit a transform to the chosen fields of a store.
 
     before: steps that come first. frames: how many a sample has, by field; None where it has one value. Steps work on
     frames, batch steps on whole clips. classes: how many the store names. alike: the chosen fields that look like
     images, see `look_alikes`. sizes: see `stored_sizes`. ranges: see `stored_ranges`.
+    open_end: a function of whole samples comes next, which gets all fields, in any size.
 
     Raises UsageError if steps and fields do not fit, or if samples of different shapes would come out.
     """
@@ -75,10 +78,10 @@ def plan_pipeline(
     def check(name: str, step: Step, spec: Spec, made: Spec) -> None:
         if exact and fields[name].kind == IMAGE and not fields[name].exact:
             _check_masks(step, spec, made)
-        if step.fields is not None and name in together and _moves(step, spec, made):
+        if step.fields is not None and name in together and moves_pixels(step, spec, made):
             _check_left(step, name, together)
         check_step(step, spec, made, name, alike)
-        if _moves(step, spec, made):
+        if moves_pixels(step, spec, made):
             displaced.see(name, step)
 
     made_of = field_plans(singles, fields, chosen, sizes, frames, check, ranges)
@@ -106,14 +109,14 @@ def plan_pipeline(
         specs.update(made)
         results.update(made)
     for name, spec in specs.items():
-        if not spec.fixed:
+        if not (spec.fixed or open_end):
             raise UsageError(
                 f"the samples of {name!r} come out of the transform in different sizes, {spec.shape}, so they cannot "
                 "form a batch: end with a size, as CenterCrop(224), Resize((224, 224)) or RandomResizedCrop(224) do"
             )
-    # What a batch step replaces is first made in memory of its own.
-    if batch_steps:
-        plans |= {name: whole[name] for name in results if name not in plans}
+    # What a batch step replaces, and what a function of whole samples gets, is first made in memory of its own.
+    if batch_steps or open_end:
+        plans |= {name: whole[name] for name in (specs if open_end else results) if name not in plans}
     return Pipeline(plans, tuple(batch_steps), results, pairs)
 
 
@@ -127,7 +130,7 @@ def cut_tails(pipeline: Pipeline) -> tuple[Pipeline | None, dict[str, Tail]]:
     plans, results, tails = dict(pipeline.plans), dict(pipeline.results), dict[str, Tail]()
     for name, plan in pipeline.plans.items():
         tail = tail_of(plan.steps[-1], plan.result) if plan.field.kind == "image" and plan.steps else None
-        if tail is None or pipeline.batch_steps:
+        if tail is None or pipeline.batch_steps or pipeline.samples is not None:
             continue
         plans[name] = cut = replace(
             plan,
@@ -246,11 +249,11 @@ def _one_size(library: Stores, name: str) -> set[Size]:
 def check_step(step: Step, spec: Spec, made: Spec, image: str, alike: Mapping[str, Field]) -> None:
     """Raise UsageError where a step leaves a field behind that looks like `image`. spec, made: images before and after
     it. alike: see `look_alikes`."""
-    if alike and _moves(step, spec, made):
+    if alike and moves_pixels(step, spec, made):
         refuse(step, image, alike)
 
 
-def _moves(step: Step, spec: Spec, made: Spec) -> bool:
+def moves_pixels(step: Step, spec: Spec, made: Spec) -> bool:
     """Whether a step moves pixels: it changes the size of images, or takes masks or boxes along, or cannot."""
     if spec.layout != "HWC" or made.layout == "CHW" or len(made.shape) != 3:
         return False

@@ -14,6 +14,7 @@ from rawpack.transforms.functions import Lambda, refuse_misplaced
 from rawpack.transforms.images import put, sides
 from rawpack.transforms.pipeline import FieldPlan
 from rawpack.transforms.randomness import Random
+from rawpack.transforms.samples import SampleLambda
 from rawpack.transforms.step import Array, BatchStep, Step, draws, read_only
 
 _KEYS = 1 << 53
@@ -40,6 +41,8 @@ class Views(Step):
         listed = isinstance(steps, Iterable) and not isinstance(steps, str) and not callable(steps)
         for one in steps if listed else ():
             refuse_misplaced(one)
+            if isinstance(one, SampleLambda):
+                raise UsageError(f"{one!r} works on whole samples: put it before Views, into the transform itself")
         if not listed or not all(map(callable_or_step, steps)):
             raise UsageError(
                 f"Views({n}, {steps!r}) needs a list of steps on samples, such as [RandomResizedCrop(224)]"
@@ -71,11 +74,8 @@ class FieldViews(Step):
         if out is None:
             out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
         for view in range(self._views.n):
-            made, memory = image, out[view]
-            for k in range(len(plan.steps)):
-                made = np.asarray(
-                    plan.applied(k)(made, self._drawn(drawn, view, k, made), memory if plan.fits[k] else None)
-                )
+            memory = out[view, ...]
+            made = made_by(plan, self._name, image, drawn, view, memory)
             if made is not memory:
                 put(made, memory, plan, self._name)
         return out
@@ -83,18 +83,28 @@ class FieldViews(Step):
     def apply_mask(self, mask: Array, drawn: int, out: Array | None = None) -> Array:
         return self.apply(mask, drawn, out)
 
-    def _drawn(self, key: int, view: int, k: int, image: Array) -> Any:
-        """What step k draws for a view, where it gets this image."""
-        share = self.plan.shares[k]
-        if not draws(share.step):
-            return None
-        given = self.plan.specs[k]
-        if share.checked and share.beside and given.fixed and image.shape != given.shape:
-            raise UsageError(
-                f"{self._name!r} is {image.shape} before {share.step!r}, where {given.shape} was expected: declare the "
-                "result of a function with shape=, so that other images of the sample can move with it"
-            )
-        height, width = sides(image.shape, given.layout)
-        random = Random(mix((mix(key) + (view << 32) + self.plan.numbers[k]) & WORD))
-        place = share.step.draw(random, height // share.times, width // share.times)
-        return place if share.times == 1 else share.step.magnified(place, share.times)
+
+def made_by(plan: FieldPlan, name: str, image: Array, key: int, view: int, out: Array | None = None) -> Array:
+    """What a plan makes of an array of the field `name` in memory. key: what its random numbers depend on, with the
+    number of the view. out: memory of the result's shape and dtype, or None; the result may be elsewhere."""
+    for k in range(len(plan.steps)):
+        drawn = _drawn(plan, name, key, view, k, image)
+        image = np.asarray(plan.applied(k)(image, drawn, out if plan.fits[k] else None))
+    return image
+
+
+def _drawn(plan: FieldPlan, name: str, key: int, view: int, k: int, image: Array) -> Any:
+    """What step k draws for a view, where it gets this image."""
+    share = plan.shares[k]
+    if not draws(share.step):
+        return None
+    given = plan.specs[k]
+    if share.checked and share.beside and given.fixed and image.shape != given.shape:
+        raise UsageError(
+            f"{name!r} is {image.shape} before {share.step!r}, where {given.shape} was expected: declare the "
+            "result of a function with shape=, so that other images of the sample can move with it"
+        )
+    height, width = sides(image.shape, given.layout)
+    random = Random(mix((mix(key) + (view << 32) + plan.numbers[k]) & WORD))
+    place = share.step.draw(random, height // share.times, width // share.times)
+    return place if share.times == 1 else share.step.magnified(place, share.times)

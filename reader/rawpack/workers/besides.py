@@ -19,10 +19,10 @@ from rawpack.errors import WorkerError
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.system.user import count
-from rawpack.workers.fill import Seeds
 
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
+    from rawpack.transforms.randomness import Seeds
     from rawpack.transforms.step import CropStep
     from rawpack.transforms.texts import OneText
 

@@ -25,6 +25,8 @@ from rawpack.workers.slots import SlotLayout
 if TYPE_CHECKING:
     from rawpack.system.channel import Channel, Heartbeat
     from rawpack.transforms.pipeline import Pipeline
+    from rawpack.transforms.sample_plan import SamplePlan
+    from rawpack.workers.besides import RaggedFields
 
 try:
     import resource
@@ -140,7 +142,7 @@ class BatchFiller:
         self._planes, self._field_rows = spec.planes, spec.field_rows
         self._of_clips = isinstance(spec.field_rows, ClipRows)
         given = (INDEX, CLIP) if self._of_clips else (INDEX,)
-        names = [field.name for field in spec.layout.fields if field.name not in given]
+        names = [field.name for field in spec.layout.fields if field.name not in given and field.name in library.fields]
         self._fields = [(name, library.fields[name]) for name in names]
         self._as_stored = [self._way(name, field) for name, field in self._fields]
         self.whole_batches = self._pipeline is not None and bool(self._pipeline.batch_steps)
@@ -168,11 +170,18 @@ class BatchFiller:
         samples = views[INDEX][start:stop]
         clips = views[CLIP][start:stop] if samples.ndim == 2 else None
         plans = () if self._pipeline is None else self._pipeline.plans
+        check = self._library.check if self._verify else None
+        seed, epoch, first = seeds
+        own = seed, epoch, first + start if first >= 0 else first
+        if self._pipeline is not None and self._pipeline.samples is not None:
+            from rawpack.transforms.sample_plan import SampleSource
+
+            whole, made = self._pipeline.samples, {name: view[start:stop] for name, view in views.items()}
+            source = SampleSource(self._library, self._field_rows, self._ragged(whole), times, check)
+            whole.fill(source, samples, made, own, clips)
+            return
         if self._pipeline is not None and plans:
             outs = {name: self._each(name, views[name][start:stop]) for name in plans}
-            check = self._library.check if self._verify else None
-            seed, epoch, first = seeds
-            own = seed, epoch, first + start if first >= 0 else first
             self._pipeline.fill(self._library, samples, outs, own, times, check, clips, self._field_rows)
         for way in self._as_stored:
             name = way.name
@@ -190,6 +199,12 @@ class BatchFiller:
                 times.reading += time.perf_counter() - began
             else:
                 times.decoding += time.perf_counter() - began
+
+    def _ragged(self, whole: SamplePlan) -> RaggedFields:
+        """What reads the texts and ragged fields that functions of whole samples get."""
+        from rawpack.workers.besides import RaggedFields
+
+        return RaggedFields(self._library, whole.lists, "list", (whole.mover,), whole.texts, self._field_rows)
 
     @property
     def uses_opencv(self) -> bool:

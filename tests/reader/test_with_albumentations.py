@@ -1,0 +1,302 @@
+"""Transforms of Albumentations and torchvision as steps: by objects with the same methods, and by the libraries where
+they are installed. Steps of rawpack that do the same are what they are compared with."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import threading
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import rawpack_packer
+from rawpack import Reader, UsageError, Workers
+from rawpack.disk.manifest import Field
+from rawpack.transforms import (
+    Albumentations,
+    CenterCrop,
+    Lambda,
+    Normalize,
+    Random,
+    RandomHorizontalFlip,
+    SampleLambda,
+    ToCHW,
+    Torchvision,
+    Views,
+)
+from rawpack_packer.sources.fields import FieldKind
+
+KINDS: dict[str, Any] = {
+    "boxes": "xyxy",
+    "number": FieldKind("int64", (None,), follows="rows"),
+    "polygons": FieldKind("float32", (None, 4), follows="polygons"),
+    "keypoints": FieldKind("float32", (None, 2, 3), follows="keypoints", mirror=(1, 0)),
+    "mask": "mask",
+    "depth": "image",
+}
+FIELDS = ["image", *KINDS]
+COUNT = 8
+installed = pytest.mark.skipif(find_spec("albumentations") is None, reason="Albumentations is not installed")
+
+
+class StandIn:
+    """What a Compose of Albumentations has, and does: a flip by chance, and a cut of 4 pixels at the left. Boxes that
+    are then outside are left out; points are counted from the center of the first pixel."""
+
+    __module__ = "albumentations.core.composition"
+
+    def __init__(self, p: float = 1.0, cut: int = 0, form: str = "pascal_voc", **points: Any) -> None:
+        self.p, self.cut, self.targets, self.threads = p, cut, dict[str, str](), set[int]()
+        points = {"format": "xy", "remove_invisible": False, "label_fields": None, **points}
+        self.processors = {
+            "bboxes": SimpleNamespace(params=SimpleNamespace(format=form, label_fields=["class_name"])),
+            "keypoints": SimpleNamespace(params=SimpleNamespace(**points)),
+        }
+
+    def add_targets(self, targets: dict[str, str]) -> None:
+        self.targets |= targets
+
+    def set_random_state(self, generator: np.random.Generator, python: random.Random) -> None:
+        self.generator, self.python = generator, python
+
+    def __call__(self, **data: Any) -> dict[str, Any]:
+        self.threads.add(threading.get_ident())
+        assert len(self.threads) == 1, "one copy for each thread"
+        flips, made = self.generator.random() < self.p / 2 + self.python.random() * self.p / 2, dict(data)
+        width = data.get("image", data.get("images")).shape[-2]
+        for name, value in data.items():
+            if {name, self.targets.get(name)} & {"image", "mask", "images", "masks"}:
+                made[name] = (value[..., ::-1, :] if flips else value)[..., self.cut :, :]
+        if "bboxes" in data:
+            assert len(data["class_name"]) == len(data["bboxes"])
+            boxes = data["bboxes"].copy()
+            boxes[:, [0, 2]] = width - boxes[:, [2, 0]] if flips else boxes[:, [0, 2]]
+            boxes[:, [0, 2]] = np.maximum(boxes[:, [0, 2]] - self.cut, 0)
+            made["bboxes"] = boxes[boxes[:, 2] > boxes[:, 0]][::-1]
+        if "keypoints" in data:
+            points = data["keypoints"].copy()
+            points[:, 0] = width - 1 - points[:, 0] if flips else points[:, 0]
+            made["keypoints"] = points - (self.cut, 0)
+        return made
+
+
+class Objects:
+    """Rectangles, and all that follows them."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        image, boxes = (
+            np.zeros((40, 48, 3), np.uint8),
+            [(2 + i, 2, 20, 9), (0, 12, 5, 19), (25, 22, 47 - i, 30)][: i % 4],
+        )
+        for left, top, right, bottom in boxes:
+            image[top:bottom, left:right] = 99
+        outlines = [[(x, y, k, 0) for x, y in ((le, t), (r, t), (r, b))] for k, (le, t, r, b) in enumerate(boxes)]
+        return {
+            "image": image,
+            "mask": image[..., :1] // 99,
+            "depth": image[..., :1] // 3,
+            "boxes": np.array([[*box, k] for k, box in enumerate(boxes)], np.float32).reshape(-1, 5),
+            "number": np.arange(len(boxes)),
+            "polygons": np.array(outlines, np.float32).reshape(-1, 4),
+            "keypoints": np.array([((*b[:2], 2), (*b[2:], 1)) for b in boxes], np.float32).reshape(-1, 2, 3),
+        }
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    path = tmp_path_factory.mktemp("objects") / "s"
+    rawpack_packer.pack(Objects(), path, fields=KINDS, format="memmap", workers=0)
+    return Reader(path)
+
+
+def read(reader: Reader, *steps: Any, **options: Any) -> dict[str, Any]:
+    """An epoch in one batch."""
+    options = {"workers": 0, "fields": FIELDS, "batch_size": COUNT, **options}
+    (batch,) = reader.batches(transform=list(steps), **options)
+    return batch
+
+
+def check_alike(batch: dict[str, Any], other: dict[str, Any], names: list[str] = FIELDS) -> None:
+    for name in names:
+        for value, expected in zip(batch[name], other[name], strict=True):
+            assert_allclose(value, expected, atol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("workers", [0, 2, Workers(2, backend="thread")])
+def test_everything_moves_by_the_role_that_the_store_knows(reader: Reader, workers: Any) -> None:
+    """Images, masks, boxes, keypoints with left and right swapped, and outlines, as by the step that does the same."""
+    made = read(reader, Albumentations(StandIn()), workers=workers)
+    check_alike(made, read(reader, RandomHorizontalFlip(1.0)))
+
+
+def test_what_belongs_to_a_box_leaves_with_it(reader: Reader) -> None:
+    """The second box is in the first five columns, of which six are cut away."""
+    made = read(reader, Albumentations(StandIn(p=0, cut=6)))
+    cut = read(reader, Lambda(lambda image: image, field="image"), SampleLambda(lambda s: None))
+    for i in range(COUNT):
+        numbers = [k for k in range(i % 4) if k != 1]
+        assert made["number"][i].tolist() == numbers
+        assert_allclose(made["boxes"][i][:, [0, 2]], np.maximum(cut["boxes"][i][numbers][:, [0, 2]] - 6, 0))
+        assert set(made["polygons"][i][:, 2]) == set(range(len(numbers)))
+        assert len(made["keypoints"][i]) == len(numbers)
+        assert_array_equal(made["image"][i], cut["image"][i][:, 6:])
+        assert_array_equal(made["mask"][i], cut["mask"][i][:, 6:])
+
+
+def test_its_numbers_depend_on_the_sample_alone(reader: Reader) -> None:
+    """Not on workers or batches; another epoch has others. The object itself stays as it was."""
+    compose = StandIn(p=0.5)
+    step = Albumentations(compose)
+    batches = [read(reader, step, workers=workers) for workers in (0, 2, Workers(2, backend="thread"))]
+    for batch in batches[1:]:
+        check_alike(batch, batches[0])
+    by_index = {}
+    for batch in reader.batches(3, shuffle=True, fields=FIELDS, transform=[step], workers=0):
+        by_index |= dict(zip(batch["index"].tolist(), batch["image"], strict=True))
+    assert_array_equal([by_index[i] for i in range(COUNT)], batches[0]["image"])
+    flipped = (batches[0]["image"] != read(reader, SampleLambda(lambda s: None))["image"]).any(axis=(1, 2, 3))
+    assert 0 < flipped.sum() < COUNT
+    assert not hasattr(compose, "generator")
+
+
+def test_seeds_by_call() -> None:
+    """AlbumentationsX takes the seed of each call."""
+    seeds = list[int]()
+
+    class ByCall:
+        def __init__(self) -> None:
+            self.processors = dict[str, Any]()
+
+        def add_targets(self, targets: dict[str, str]) -> None: ...
+
+        def __call__(self, *, invocation_seed: int | None = None, **data: Any) -> dict[str, Any]:
+            seeds.append(invocation_seed or 0)
+            return data
+
+    step, image = Albumentations(ByCall()), np.zeros((4, 4, 3), np.uint8)
+    own = step.for_fields({"image": Field(kind="image", dtype="uint8", shape=(4, 4, 3))}, framed=())
+    for key in (7, 7, 8):
+        own.call({"image": image}, Random(key))
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
+@pytest.mark.parametrize(
+    ("compose", "message"),
+    [
+        (StandIn(form="coco"), r"has to move 'boxes'.*BboxParams\(\"pascal_voc\"\)"),
+        (StandIn(format="yx"), r"has to move 'polygons'.*KeypointParams\(\"xy\", remove_invisible=False\)"),
+        (StandIn(remove_invisible=True), "remove_invisible=False"),
+    ],
+)
+def test_a_compose_that_cannot_move_what_the_batch_has(reader: Reader, compose: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(reader, Albumentations(compose))
+    compose.processors.clear()
+    with pytest.raises(UsageError, match="has to move"):
+        read(reader, Albumentations(compose))
+    read(reader, Albumentations(compose), fields=["image", "mask", "depth"])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda reader, compose: Lambda(compose),
+        lambda reader, compose: SampleLambda(compose),
+        lambda reader, compose: Views(2, [compose]),
+        lambda reader, compose: reader.batches(4, transform=[compose]),
+        lambda reader, compose: reader.batches(4, transform=compose),
+    ],
+)
+def test_an_object_of_albumentations_is_named(reader: Reader, write: Any) -> None:
+    """Wherever a function may stand."""
+    with pytest.raises(UsageError, match=r"write Albumentations\(StandIn\(...\)\)"):
+        write(reader, StandIn())
+
+
+def test_what_is_not_one_is_refused(reader: Reader) -> None:
+    for wrong in (3, StandIn, lambda image: image):
+        with pytest.raises(UsageError, match=r"needs an object of albumentations.Compose"):
+            Albumentations(wrong)
+    with pytest.raises(UsageError, match="needs an image"):
+        read(reader, ToCHW(), Albumentations(StandIn()), fields=["image"])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_clips_are_moved_as_a_whole(tmp_path: Path, workers: int) -> None:
+    """All frames alike."""
+    frames = [{**Objects()[i], "video": i // 4, "frame": i % 4, "pts_seconds": i / 25} for i in range(COUNT)]
+    rawpack_packer.pack(frames, tmp_path / "s", fields=KINDS, workers=0)
+    clips, fields = Reader(tmp_path / "s").clips(4), ["image", "mask"]
+    made = read(clips, Albumentations(StandIn()), Normalize(0.5, 0.5), fields=fields, workers=workers)
+    check_alike(made, read(clips, RandomHorizontalFlip(1.0), Normalize(0.5, 0.5), fields=fields), fields)
+
+
+class Watched(StandIn):
+    """Unpickled where Albumentations would be imported: it notes whether that would ask a server for news."""
+
+    asks: Any = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Watched.asks = os.environ.get("NO_ALBUMENTATIONS_UPDATE")
+        vars(self).update(state)
+
+
+def test_a_worker_that_imports_it_does_not_look_at_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the object is loaded, which imports the library; who has chosen keeps the choice."""
+    Watched.__module__ = __name__
+    data = pickle.dumps(Albumentations(Watched()))
+    for before, after in ((None, "1"), ("0", "0")):
+        monkeypatch.setenv("NO_ALBUMENTATIONS_UPDATE", before or "")
+        if before is None:
+            monkeypatch.delenv("NO_ALBUMENTATIONS_UPDATE")
+        pickle.loads(data)
+        assert Watched.asks == after
+
+
+# ---------------------------------------------------------------------------------------------- the libraries
+
+
+@installed
+@pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
+def test_albumentations_itself(reader: Reader, workers: Any) -> None:
+    """A flip and a crop of its own, and a chain with numbers that do not depend on workers."""
+    import albumentations
+
+    def composed(*steps: Any) -> Albumentations:
+        boxes = albumentations.BboxParams("pascal_voc", label_fields=["class_name"])
+        points = albumentations.KeypointParams("xy", remove_invisible=False)
+        return Albumentations(albumentations.Compose(steps, bbox_params=boxes, keypoint_params=points))
+
+    flip = composed(albumentations.HorizontalFlip(p=1))
+    check_alike(read(reader, flip, workers=workers), read(reader, RandomHorizontalFlip(1.0)))
+    others = [name for name in FIELDS if name != "polygons"]
+    check_alike(read(reader, composed(albumentations.CenterCrop(30, 30))), read(reader, CenterCrop(30)), others)
+    chain = composed(albumentations.RandomCrop(30, 30), albumentations.Affine(rotate=(-20, 20), p=1))
+    check_alike(read(reader, chain, workers=workers), read(reader, chain))
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed")
+@pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
+def test_torchvision_itself(reader: Reader, workers: Any) -> None:
+    """Its boxes leave with their numbers; a chain does not depend on workers."""
+    from torchvision.transforms import v2
+
+    fields = ["image", "mask", "depth", "boxes", "number"]
+    flip = Torchvision(v2.RandomHorizontalFlip(p=1))
+    check_alike(read(reader, flip, fields=fields), read(reader, RandomHorizontalFlip(1.0), fields=fields), fields)
+    chain = Torchvision(v2.Compose([v2.RandomCrop(30), v2.RandomHorizontalFlip(), v2.SanitizeBoundingBoxes()]))
+    made = read(reader, chain, fields=fields, workers=workers)
+    check_alike(made, read(reader, chain, fields=fields), fields)
+    assert made["image"].shape == (COUNT, 30, 30, 3)
+    with pytest.raises(UsageError, match="cannot move 'polygons'"):
+        read(reader, chain)
