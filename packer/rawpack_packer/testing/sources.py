@@ -232,6 +232,8 @@ class SourceConformance:
         order = np.random.default_rng(len(table)).permutation(len(table))
         ordered = table.ordered(order)
         _check_rows(ordered, order, whole, keys)
+        assert [ordered.path(i) for i in range(len(order))] == [table.path(row) for row in order.tolist()]
+        assert [ordered.group(i) for i in range(len(order))] == [table.group(row) for row in order.tolist()]
         _check_rows(ordered.take(np.arange(len(table))[1:]), order[1:], whole, keys)
 
     def test_columns_that_are_joined_take_the_place_of_others(self, tmp_path: Path) -> None:

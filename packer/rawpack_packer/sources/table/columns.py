@@ -260,10 +260,6 @@ class Repeated:
         key: str = self.column.key(int(self.at[i]))
         return key
 
-    def listed(self, i: int) -> str:
-        path: str = getattr(self.column, "listed", self.key)(int(self.at[i]))
-        return path
-
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         return image_file_of(self.column, int(self.at[i]))
 

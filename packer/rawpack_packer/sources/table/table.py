@@ -173,8 +173,11 @@ class Table:
 
     def path(self, i: int) -> str:
         """The path of the file that sample i is in, below the source or as it is listed; its key without one."""
-        listed = getattr(self.rows.images, "listed", None)
-        path: str = self.key(i) if listed is None else listed(i)
+        images, at = self.rows.images, i
+        if isinstance(images, Repeated):
+            images, at = images.column, int(images.at[i])
+        listed = getattr(images, "listed", None)
+        path: str = self.key(i) if listed is None else listed(at)
         return path
 
     def group(self, i: int) -> str:
