@@ -142,7 +142,7 @@ def test_any_order_gives_the_same_frames(name: str) -> None:
     for row in rows:
         np.testing.assert_array_equal(whole[row].image, images[row])  # type: ignore[arg-type]
     some = np.sort(np.array(rows[:9]))
-    picked = source.pick(some)  # type: ignore[attr-defined]
+    picked = source.take(some)  # type: ignore[attr-defined]
     for k, row in enumerate(some.tolist()):
         assert picked.key(k) == source.key(row)
         np.testing.assert_array_equal(picked[k].image, images[row])

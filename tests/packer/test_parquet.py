@@ -26,8 +26,7 @@ from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.parquet import tables
-from rawpack_packer.sources.parquet.source import ParquetSource
+from rawpack_packer.sources.parquet import open_parquet, tables
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.testing import SourceConformance
 
@@ -636,7 +635,7 @@ def test_broken_files_are_refused_or_rejected(name: str, tmp_path: Path) -> None
     for seed in range(60):
         file.write_bytes(mutated(data, seed))
         try:
-            source = ParquetSource(file)
+            source = open_parquet(file)
         except UsageError as error:
             refusals.append(str(error))
             continue

@@ -327,15 +327,16 @@ def _fields(
 ) -> _Fields:
     """timed: the columns that are no fields. arrays: fields that are no images. Raises UsageError."""
     (_, chosen), raw, declared = listing.choice, listing.rows.raw, listing.wanted.declared
-    objects, left_out = listing.rows.objects, listing.rows.left_out
+    objects = listing.rows.objects
     fields = {name: column for name, column in chosen.fields.items() if name not in timed}
     of_boxes = classes if chosen.label is None else None
     for name in [*fields]:
         kind = declared.get(name)
         if objects is None and (lists := object_lists(name, raw[name], kind, of_boxes, fields)):
-            (objects, left_out), _ = lists, fields.pop(name)
+            objects, _ = lists, fields.pop(name)
     names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), fields)
     kinds, columns, labels = _converted(raw, chosen.label, fields, declared, names, listing.file.root)
+    left_out = (*listing.rows.left_out, *(objects.left_out if objects else ()))
     problems = [*hints(kinds, declared), *left_out, *chosen.notes, *(labels.notes if labels else ())]
     if objects is not None:
         problems += two_classes(labels, objects.labels)

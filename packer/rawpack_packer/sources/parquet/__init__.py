@@ -21,14 +21,13 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reading
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
@@ -36,6 +35,9 @@ from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.table.choose import path_column
 from rawpack_packer.sources.table.named_files import check_whole, natural, source_name
 from rawpack_packer.text import listed, plain
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.table import Table
 
 PARQUET, ARROW = ".parquet", ".arrow"
 _STATE, _INFO, _DICT = "state.json", "dataset_info.json", "dataset_dict.json"
@@ -81,12 +83,12 @@ def tables_of_files(listing: Listing) -> list[Path]:
     return [one for one in tables if one.stem.isdigit() and (listing / one.stem).is_dir]
 
 
-def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """The source at a path: see `ParquetSource`. Raises MissingExtraError where pyarrow cannot be imported."""
+def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Table:
+    """The rows at a path, as of `open_rows`. Raises MissingExtraError where pyarrow cannot be imported."""
     need("pyarrow", "parquet", source_name(path))
-    from rawpack_packer.sources.parquet.source import ParquetSource
+    from rawpack_packer.sources.parquet.source import open_rows
 
-    return ParquetSource(path, **options)
+    return open_rows(path, **options)
 
 
 def is_table(listing: Listing) -> bool:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import FieldKind
+from rawpack_packer.sources.parquet.tables import flat
 from rawpack_packer.sources.table.choose import Labels
 from rawpack_packer.sources.table.columns import CLASS, class_position
 from rawpack_packer.sources.table.objects import BOXES, labels_of_boxes, lists_of_boxes
@@ -68,13 +69,6 @@ class BoxScan:
     def have_classes(self) -> bool:
         """Whether there are boxes with class numbers."""
         return bool(self._with_class)
-
-
-def flat(column: pa.Array) -> pa.Array:
-    """A column without dictionary or extension."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
 
 
 def _lengths(column: pa.Array) -> pa.Array:

@@ -67,15 +67,13 @@ def features_in(schema: pa.Schema, where: str) -> Features:
         raise UsageError(f"{where}: {what} ({error}): write it again without") from error
 
 
-def habits() -> Habits:
-    """What is said where no column holds images."""
-    return Habits(
-        no_image=(
-            ", which are binary, or structs of bytes and path; a file with a column of paths is packed by "
-            f"{opt.kind('listing')} {opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or "
-            f"{opt.kind('video')}"
-        )
+HABITS = Habits(
+    no_image=(
+        ", which are binary, or structs of bytes and path; a file with a column of paths is packed by "
+        f"{opt.kind('listing')} {opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or "
+        f"{opt.kind('video')}"
     )
+)
 
 
 def column_infos(
@@ -259,6 +257,13 @@ def storage(type_: pa.DataType) -> pa.DataType:
     return storage(type_.value_type) if pa.types.is_dictionary(type_) else type_
 
 
+def flat(column: pa.Array) -> pa.Array:
+    """A column without dictionary or extension."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+
+
 def _of(feature: Any) -> Any:
     return feature.get("_type") if isinstance(feature, dict) else None
 
@@ -388,11 +393,11 @@ class ArrowTable:
         return pa.ipc.read_record_batch(self._messages[i], self.schema)
 
 
-Table = ParquetTable | ArrowTable
+TableFile = ParquetTable | ArrowTable
 """An open file. pyarrow raises exceptions of many types where its bytes are broken."""
 
 
-def open_table(path: str) -> Table:
+def open_table(path: str) -> TableFile:
     """Open a file. Raises whatever pyarrow raises for bytes that are neither Parquet nor Arrow."""
     return ArrowTable(path) if path.lower().endswith(ARROW) else ParquetTable(path)
 
@@ -402,7 +407,7 @@ class Cursor:
 
     def __init__(self, files: NamedFiles, k: int, leaves: tuple[Leaf, ...]) -> None:
         self._files, self._k, self._leaves = files, k, leaves
-        self._table: Table | None = None
+        self._table: TableFile | None = None
         self._batch: pa.RecordBatch | None = None
         self._start = self._stop = 0
         """The rows of the batch."""
