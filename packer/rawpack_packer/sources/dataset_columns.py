@@ -132,7 +132,8 @@ def with_objects(
         values = {name: _ColumnValues(column, len(table)) for name, column in columns.items()}
         dataset = ColumnDataset({**{name: table.columns[name] for name in others}, **values})
     kinds: dict[str, Declared] = {**fields, **{name: kind for name, kind in declared.items() if name != column}}
-    return ColumnFields(dataset, kinds, objects.left_out, True, (objects.labels.names if objects.labels else None) or None)
+    names_of_classes = objects.labels.names if objects.labels else None
+    return ColumnFields(dataset, kinds, objects.left_out, True, names_of_classes or None)
 
 
 def _is_objects(dataset: Any, features: Any, name: str) -> bool:

@@ -25,7 +25,6 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import features_beside, files_of
 from rawpack_packer.sources.parquet.boxes import BoxScan
 from rawpack_packer.sources.parquet.tables import (
-    HABITS,
     Features,
     Leaf,
     TableFile,
@@ -33,6 +32,7 @@ from rawpack_packer.sources.parquet.tables import (
     cursor_of,
     features_in,
     flat,
+    habits,
     image_entries,
     is_text,
     name_of,
@@ -124,7 +124,8 @@ class ArrowColumn:
         if not files.remotes:  # otherwise its name in the spool says which version it is
             check_path(files.paths[k], files.state(k), name_of(files, k))
         batch, at, place = self.rows.batch(i)
-        image, path = python_value(batch.column(self.name), at, place), None
+        image: Any = python_value(batch.column(self.name), at, place)
+        path = None
         if isinstance(image, dict):
             image, path = image.get("bytes"), image.get("path")
         if image is None and isinstance(path, str):
@@ -316,7 +317,7 @@ class _Scan:
             if self._classes is None and BOXES in note.kinds:
                 self._classes = note.classes
         infos = {info.name: info for info in column_infos(schema, features, self.wanted.declared, where)}
-        chosen, objects = choose([*infos.values()], self.wanted, where, HABITS), objects_column(schema)
+        chosen, objects = choose([*infos.values()], self.wanted, where, habits()), objects_column(schema)
         # What is chosen can be a field.
         kinds = {name: cast(FieldKind | None, infos[column].field) for name, column in chosen.fields.items()}
         if not any(chosen.fields[name] == objects for name, kind in kinds.items() if kind is not None and kind.boxes):
@@ -401,8 +402,8 @@ class _Scan:
             for block in range(len(table.ends)) if states else ():  # it is rare that images have paths of files here
                 for batch in table.read([(column, "bytes")], block):
                     missing = pc.is_null(pc.struct_field(batch.column(column), "bytes")).to_pylist()
-                    files_of_rows = {self.rows + i: states[i] for i, no in enumerate(missing, row) if no and i in states}
-                    self.outside.setdefault(column, {}).update(files_of_rows)
+                    rows_of_files = (i for i, is_missing in enumerate(missing, row) if is_missing and i in states)
+                    self.outside.setdefault(column, {}).update((self.rows + i, states[i]) for i in rows_of_files)
                     row += batch.num_rows
 
     # ------------------------------------------------------------------------------------------ what was read

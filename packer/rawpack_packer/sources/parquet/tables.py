@@ -67,13 +67,15 @@ def features_in(schema: pa.Schema, where: str) -> Features:
         raise UsageError(f"{where}: {what} ({error}): write it again without") from error
 
 
-HABITS = Habits(
-    no_image=(
-        ", which are binary, or structs of bytes and path; a file with a column of paths is packed by "
-        f"{opt.kind('listing')} {opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or "
-        f"{opt.kind('video')}"
+def habits() -> Habits:
+    """What is said where no column holds images."""
+    return Habits(
+        no_image=(
+            ", which are binary, or structs of bytes and path; a file with a column of paths is packed by "
+            f"{opt.kind('listing')} {opt.path_column('COLUMN')}, and files next to a table by {opt.kind('folder')} or "
+            f"{opt.kind('video')}"
+        )
     )
-)
 
 
 def column_infos(
