@@ -29,12 +29,13 @@ from rawpack_packer.sources.lerobot.meta import (
     RobotFolder,
     RobotInfo,
     place_of,
+    read_columns,
     read_episodes,
     read_info,
     read_tasks,
 )
 from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowRows
-from rawpack_packer.sources.parquet.tables import check_column, image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.parquet.tables import Holds, image_entries, leaf_dtype, open_table
 from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Repeated, texts_of
@@ -50,7 +51,11 @@ from rawpack_packer.text import listed, plain
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
-_EPISODE, _FRAME, _TIME, _TASK = "episode_index", "frame_index", "timestamp", "task_index"
+_EPISODE, _FRAME = "episode_index", "frame_index"
+_HOLDS: dict[str, Holds] = {
+    _EPISODE: "whole numbers", _FRAME: "whole numbers", "timestamp": "numbers", "task_index": "whole numbers"
+}  # fmt: skip
+"""What each row has."""
 _TEXT = "task"
 """What LeRobot adds to each row: the text of its task."""
 _LONGEST_NAME = 60
@@ -257,36 +262,31 @@ class _EpisodeRows:
 
     def __init__(self, files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str]) -> None:
         """columns: must be there. Raises UsageError where the rows are not those of the episodes."""
-        wanted = np.sort(np.array([one.number for one in episodes], np.int64))
-        names = (_EPISODE, _FRAME, _TIME, _TASK)
-        found: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *names)}
+        wanted = np.sort(np.array([episode.number for episode in episodes], np.int64))
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *_HOLDS)}
         starts, count, schema = dict[int, int](), 0, None
         with files.looked_through():
             for k in range(len(files)):
                 where = files.name(k)
                 with files.opened(k, keep=False), parsing(where, files.paths[k], "Parquet"):
                     table = open_table(files.paths[k])
-                    for name in (*names, *columns):
+                    schema = schema or table.schema
+                    for name in (*_HOLDS, *columns):
                         if name not in table.schema.names:
                             raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
-                        if name in names:
-                            check_column(table.schema, name, "numbers" if name == _TIME else "whole numbers", where)
-                        if schema is not None and table.schema.field(name).type != schema.field(name).type:
+                        if table.schema.field(name).type != schema.field(name).type:
                             raise UsageError(
                                 f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
                             )
-                    schema = table.schema if schema is None else schema
                     first = count
-                    for batch in table.scan([(name, None) for name in names]):
-                        of_batch = {name: _whole(batch.column(name), name, where) for name in names}
-                        mine = np.isin(of_batch[_EPISODE], wanted)
-                        found[_ROW].append(np.flatnonzero(mine) + count)
-                        for name, values in of_batch.items():
-                            found[name].append(values[mine])
-                        count += batch.num_rows
+                    for batch in read_columns(table, _HOLDS, where):
+                        mine = np.isin(batch[_EPISODE], wanted)
+                        for name, values in {_ROW: np.arange(count, count + len(mine)), **batch}.items():
+                            parts[name].append(values[mine])
+                        count += len(mine)
                     if count > first:
                         starts[k] = first
-        self.row, self.episode, self.frame, seconds, self.task = (np.concatenate(some) for some in found.values())
+        self.row, self.episode, self.frame, seconds, self.task = map(np.concatenate, parts.values())
         """(n,): the number of each row among those of all files, ascending; its episode, frame and task."""
         self.seconds: NDArray[np.float64] = seconds.astype(np.float64)
         """(n,): since its episode began."""
@@ -333,18 +333,6 @@ def _field_names(names: Sequence[str]) -> dict[str, str]:
         taken.add(field.lower())
         found[name] = field
     return found
-
-
-def _whole(column: pa.Array, name: str, where: str) -> NDArray[Any]:
-    """The values of a column of numbers. Raises UsageError."""
-    if column.null_count:
-        raise UsageError(f"{where}: column {name!r} has no value in some row")
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    if name == _TIME:
-        return values
-    if len(values) and not 0 <= int(values.min()) <= int(values.max()) < 1 << 63:
-        raise UsageError(f"{where}: column {name!r} has a number that is negative or beyond 64 bits")
-    return values.astype(np.int64)
 
 
 def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: NamedFiles) -> None:
