@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from rawpack_packer.sources.files import is_below, parsing
 from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Int64, Length, is_far
-from rawpack_packer.sources.parquet.tables import Holds, TableFile, check_column, is_text, open_table
+from rawpack_packer.sources.parquet.tables import TableFile, is_text, leaf_dtype, open_table, shown_type
 from rawpack_packer.sources.table.named_files import NamedFiles, contents, decoded, files_at, source_name
 from rawpack_packer.text import listed, plain
 
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 T = TypeVar("T")
+Holds = Literal["whole numbers", "numbers", "texts"]
+"""What a column has in each row."""
+_DTYPES: dict[Holds, tuple[str, ...]] = {
+    "whole numbers": ("int", "uint"), "numbers": ("int", "uint", "float"), "texts": ("str",)
+}  # fmt: skip
 VIDEO, IMAGE = "video", "image"
 _EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
@@ -157,18 +162,16 @@ class RobotFolder:
         return decoded(data, kind, where, "LeRobot", lines=name.endswith(".jsonl"))
 
     def rows(self, name: str, wanted: Mapping[str, Holds]) -> list[tuple[Any, ...]]:
-        """The rows of some columns of a Parquet file; "" stands for the first one of texts. wanted: what each must hold.
-        Raises UsageError."""
+        """The rows of some columns of a Parquet file; "" stands for the first one of texts. wanted: what each must
+        hold. Raises UsageError."""
         where, files = self.named(name), self._file(name)
         with files.opened(0), parsing(where, files.paths[0], "Parquet"):
             table = open_table(files.paths[0])
             names = table.schema.names
             texts = next((column for column in names if is_text(table.schema.field(column).type)), "of texts")
             columns = {column or texts: holds for column, holds in wanted.items()}
-            batches = read_columns(table, columns, where)
-            rows = [
-                row for batch in batches for row in zip(*(values.tolist() for values in batch.values()), strict=True)
-            ]
+            batches = ([*map(np.ndarray.tolist, batch.values())] for batch in read_columns(table, columns, where))
+            rows = [row for values in batches for row in zip(*values, strict=True)]
         for k, (column, holds) in enumerate(columns.items()):
             if holds == "numbers" and (wrong := next((row[k] for row in rows if is_far(row[k])), None)) is not None:
                 raise UsageError(f"{where}: column {plain(column)!r} has {wrong}, which is not what LeRobot writes")
@@ -181,8 +184,12 @@ def read_columns(table: TableFile, wanted: Mapping[str, Holds], where: str) -> I
     for name, holds in wanted.items():
         if name not in table.schema.names:
             raise UsageError(f"{where} has no column {plain(name)!r}: it is not what LeRobot writes")
-        check_column(table.schema, name, holds, where)
-    for batch in table.scan([(name, None) for name in wanted]):
+        type_ = table.schema.field(name).type
+        dtype, is_list = leaf_dtype(type_)
+        if is_list or not dtype.startswith(_DTYPES[holds]):
+            what = f"has {shown_type(type_)}, where {holds} belong"
+            raise UsageError(f"{where}: column {plain(name)!r} {what}: write it again")
+    for batch in table.read([(name, None) for name in wanted]):
         columns: dict[str, NDArray[Any]] = {}
         for name, holds in wanted.items():
             if batch.column(name).null_count:

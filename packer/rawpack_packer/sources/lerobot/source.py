@@ -26,6 +26,7 @@ from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.lerobot.meta import (
     IMAGE,
     Episode,
+    Holds,
     RobotFolder,
     RobotInfo,
     place_of,
@@ -35,7 +36,7 @@ from rawpack_packer.sources.lerobot.meta import (
     read_tasks,
 )
 from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowRows
-from rawpack_packer.sources.parquet.tables import Holds, image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, open_table
 from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import named_columns
 from rawpack_packer.sources.table.columns import Numbers, Repeated, texts_of

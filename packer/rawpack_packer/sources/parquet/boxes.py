@@ -21,7 +21,7 @@ from rawpack_packer.text import plain
 
 
 class BoxScan:
-    """See above."""
+    """What is read of these columns."""
 
     def __init__(self, kinds: Mapping[str, FieldKind | None], columns: Mapping[str, str]) -> None:
         """kinds: of fields, None for images and masks. columns: those of the same fields."""
@@ -31,6 +31,8 @@ class BoxScan:
             for name, kind in known.items()
             if kind.boxes and (kind.shape[1] or 0) > CLASS
         }
+        self.have_classes = bool(self._with_class)
+        """Whether there are boxes with class numbers."""
         self._first_of: dict[str, dict[float, int]] = {column: {} for column in self._with_class}
         """Column -> the first row of each class number."""
         self.lists = {name: columns[name] for name in lists_of_boxes(known)}
@@ -64,11 +66,6 @@ class BoxScan:
 
         found = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
         return labels_of_boxes(names, found)
-
-    @property
-    def have_classes(self) -> bool:
-        """Whether there are boxes with class numbers."""
-        return bool(self._with_class)
 
 
 def _lengths(column: pa.Array) -> pa.Array:

@@ -59,7 +59,7 @@ from rawpack_packer.sources.table.keys import numbered_since, unique_keys
 from rawpack_packer.sources.table.named_files import NamedFiles, files_at, named_files, source_name
 from rawpack_packer.sources.table.objects import BOXES, ObjectLists, Objects
 from rawpack_packer.sources.table.options import TableOptions
-from rawpack_packer.sources.table.table import Table
+from rawpack_packer.sources.table.table import NO_ROWS, Table
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -195,10 +195,8 @@ def open_rows(
         files, folders = files_at([str(file.path.absolute()) for file in inside]), [file.above for file in inside]
     scan = _Scan(table_options, files, source_name(path))
     scan.look(folders, progress)
-    if not scan.count:
-        raise UsageError(f"{scan.root} has no rows{' with an image' if scan.rows else ''}")
-    keys, rows, chosen = scan.keys(), scan.arrow_rows(), scan.columns.chosen
-    fields, columns = scan.fields(rows)
+    keys, chosen = scan.keys(), scan.columns.chosen
+    fields, columns = scan.fields()
     labels = scan.labels()
     objects = scan.finished_objects(labels, fields)
     counts = {**NO_COUNTS, "columns_left_out": len(chosen.left_out)}
@@ -208,19 +206,19 @@ def open_rows(
         root=scan.root,
         paths=() if files.remotes else tuple(dict.fromkeys([str(listing.path.absolute()), *files.paths])),
         chosen=chosen,
-        images=ArrowColumn(rows, chosen.image, None, scan.outside.get(chosen.image, {})),
+        images=scan.images(chosen.image),
         fields=fields,
         columns=columns,
-        count=scan.count,
+        count=len(scan.arrow.rows),
         options=table_options.given(objects.shown if objects else ()),
         keys=keys,
-        counts=counts if scan.kept is None else {**counts, NO_FILE: scan.rows - scan.count},
+        counts=counts if scan.kept is None else {**counts, NO_FILE: scan.rows - len(scan.arrow.rows)},
         notes=scan.notes,
         declared=scan.wanted.declared,
         arrays=table_options.arrays,
         states=np.array(further, np.int64).reshape(-1, 2),
         labels=labels,
-        of_boxes=scan.box_labels() if labels is None and (objects is None or objects.labels is None) else None,
+        of_boxes=None if labels or (objects and objects.labels) else scan.box_labels(),
         objects=objects,
         follow=[name for name in scan.boxes.lists if name not in scan.apart],
         find_column=partial(_alone, columns),
@@ -261,6 +259,8 @@ class _Scan:
 
     columns: _ReadColumns
     """Those of the first file."""
+    arrow: ArrowRows
+    """All rows that have images."""
 
     def __init__(self, options: TableOptions, files: NamedFiles, root: str) -> None:
         """Raises UsageError."""
@@ -304,6 +304,11 @@ class _Scan:
                     self._starts[k] = self.rows
                 self.rows += rows
                 progress(self.rows)
+        with_images = range(self.rows) if self.kept is None else np.concatenate([NO_ROWS, *self.kept])
+        if not len(with_images):
+            raise UsageError(f"{self.root} has no rows{' with an image' if self.rows else ''}")
+        files, starts = self._files.pick([*self._starts]), tuple(self._starts.values())
+        self.arrow = ArrowRows(files, starts, with_images, self.columns.leaves)
 
     def _choose(self, schema: pa.Schema, features: Features, where: str) -> None:
         """Choose the columns of the first file, which all others must have. Raises UsageError."""
@@ -365,7 +370,7 @@ class _Scan:
         beside = {os.fsencode(name) for name, _ in folder.all_names()} if columns.with_paths else set()
         files: dict[str, States] = {column: {} for column in columns.with_paths}
         row = 0
-        for all_rows in table.scan(leaves) if leaves else ():
+        for all_rows in table.read(leaves) if leaves else ():
             batch = all_rows
             rows = self.rows + row + np.arange(all_rows.num_rows)
             if self.kept is not None:
@@ -408,11 +413,6 @@ class _Scan:
 
     # ------------------------------------------------------------------------------------------ what was read
 
-    @property
-    def count(self) -> int:
-        """How many rows have images."""
-        return self.rows if self.kept is None else sum(map(len, self.kept))
-
     def keys(self) -> Texts | None:
         """The keys; None where samples are numbered. Raises UsageError where --key-column names one without keys."""
         if not self._keys:
@@ -434,12 +434,11 @@ class _Scan:
             return None
         return unique_keys([value or "" for value in values], self.root, named, self.notes, called)
 
-    def arrow_rows(self) -> ArrowRows:
-        """All rows that have images."""
-        rows = range(self.rows) if self.kept is None else np.concatenate(self.kept)
-        return ArrowRows(self._files.pick([*self._starts]), (*self._starts.values(),), rows, self.columns.leaves)
+    def images(self, column: str) -> ArrowColumn:
+        """The images or masks of a column."""
+        return ArrowColumn(self.arrow, column, None, self.outside.get(column, {}))
 
-    def fields(self, rows: ArrowRows) -> tuple[dict[str, FieldKind], dict[str, Column]]:
+    def fields(self) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """The fields other than those of objects. Raises UsageError."""
         kinds, columns = dict[str, FieldKind](), dict[str, Column]()
         for name, column in self.columns.chosen.fields.items():
@@ -447,12 +446,11 @@ class _Scan:
             if column == self.columns.objects:
                 continue
             if kind is not None and not kind.is_pixels:
-                kinds[name], columns[name] = kind, ArrowColumn(rows, column, kind)
+                kinds[name], columns[name] = kind, ArrowColumn(self.arrow, column, kind)
                 continue
-            columns[name] = files = ArrowColumn(rows, column, None, self.outside.get(column, {}))
-            kinds[name] = kind or first_pixels(
-                word if isinstance(word, str) else "mask", name, files.value, range(self.count)
-            )
+            columns[name] = files = self.images(column)
+            shown = word if isinstance(word, str) else "mask"
+            kinds[name] = kind or first_pixels(shown, name, files.value, range(len(self.arrow.rows)))
         return kinds, columns
 
     def labels(self) -> Labels | None:

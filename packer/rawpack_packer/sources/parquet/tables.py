@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -91,7 +91,7 @@ def column_infos(
         found.append(
             ColumnInfo(
                 name=name,
-                type=_shown(type_),
+                type=shown_type(type_),
                 field=OBJECTS if name == objects and name not in declared else _kind(name, type_, feature, declared),
                 is_image=holds_image(type_) and not other,
                 is_label=pa.types.is_integer(type_) or is_text(type_),
@@ -169,11 +169,11 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
     if name in declared:
         kind = declared[name]
         if are_pixels(kind) and not holds_image(type_):
-            return f"it contains {_shown(type_)}; images and masks are files"
+            return f"it contains {shown_type(type_)}; images and masks are files"
         if isinstance(kind, str):
             return None
         if kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
-            return f"it contains {_shown(type_)}, and bytes cannot be stored as text"
+            return f"it contains {shown_type(type_)}, and bytes cannot be stored as text"
         return kind
     if holds_image(type_):
         return (
@@ -184,9 +184,9 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
         if isinstance(feature, dict) and str(_of(feature)).startswith("Array") and feature.get("shape") is not None:
             noted = msgspec.convert(feature, _ArrayFeature)
             return FieldKind(noted.dtype, tuple(noted.shape))
-        return _kind_of(type_) or f"no field can store {_shown(type_)}{_hint(name, type_)}"
+        return _kind_of(type_) or f"no field can store {shown_type(type_)}{_hint(name, type_)}"
     except (UsageError, msgspec.ValidationError):
-        return f"no field can store {_shown(type_)}"
+        return f"no field can store {shown_type(type_)}"
 
 
 def _kind_of(type_: pa.DataType) -> FieldKind | None:
@@ -216,19 +216,6 @@ def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
     if _is_list(type_):
         return leaf_dtype(type_.value_type)[0], True
     return _number_dtype(type_) or ("str" if is_text(type_) else ""), False
-
-
-Holds = Literal["whole numbers", "numbers", "texts"]
-"""What a column has in each row."""
-
-
-def check_column(schema: pa.Schema, name: str, holds: Holds, where: str) -> None:
-    """Raise UsageError where the type of a column is not one of what it must hold. where: the file, printable."""
-    type_ = schema.field(name).type
-    dtype, in_lists = leaf_dtype(type_)
-    starts = {"whole numbers": ("int", "uint"), "numbers": ("int", "uint", "float"), "texts": ("str",)}[holds]
-    if in_lists or not dtype.startswith(starts):
-        raise UsageError(f"{where}: column {plain(name)!r} has {_shown(type_)}, where {holds} belong: write it again")
 
 
 def _hint(name: str, type_: pa.DataType) -> str:
@@ -291,7 +278,7 @@ def _is_binary(type_: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_))
 
 
-def _shown(type_: pa.DataType) -> str:
+def shown_type(type_: pa.DataType) -> str:
     text = plain(str(type_))
     return text if len(text) <= 60 else f"{text[:60]}..."
 
@@ -351,20 +338,15 @@ class ParquetTable:
         self.ends = list(accumulate(self._about.row_group(i).num_rows for i in range(self._about.num_row_groups)))
         check_rows(self.ends, self._size)
 
-    def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a block in batches, with the columns that these leaves are in. Raises ValueError where they stand
-        for more than the file can hold."""
-        # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
-        group = self._about.row_group(block)
-        rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
-        return self._batches(leaves, [block], max(1, min(rows, _BATCH_ROWS)))
-
-    def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        """All rows in batches. Raises as `read`."""
-        return self._batches(leaves, list(range(len(self.ends))), _SCANNED_ROWS)
-
-    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], most: int) -> Iterator[pa.RecordBatch]:
-        """most: rows of a batch."""
+    def read(self, leaves: Sequence[Leaf], block: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a block in batches, or of all blocks, with the columns that these leaves are in. Raises
+        ValueError where they stand for more than the file can hold."""
+        blocks, most = [*range(len(self.ends))], _SCANNED_ROWS
+        if block is not None:
+            # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
+            group = self._about.row_group(block)
+            rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+            blocks, most = [block], max(1, min(rows, _BATCH_ROWS))
         names = [column if child is None else f"{column}.{child}" for column, child in leaves]
         return parquet_batches(self._file, self._size, most, row_groups=blocks, columns=names, use_threads=False)
 
@@ -381,15 +363,12 @@ class ArrowTable:
         self.ends = list(accumulate(self._batch(i).num_rows for i in range(len(self._messages))))
         check_rows(self.ends, os.path.getsize(path))  # noqa: PTH202
 
-    def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        batch = self._batch(block).select(list(dict.fromkeys(column for column, _ in leaves)))
-        # Offsets that point anywhere would crash this process.
-        batch.validate(full=True)
-        yield batch
-
-    def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        for block in range(len(self._messages)):
-            yield from self.read(leaves, block)
+    def read(self, leaves: Sequence[Leaf], block: int | None = None) -> Iterator[pa.RecordBatch]:
+        for k in range(len(self._messages)) if block is None else [block]:
+            batch = self._batch(k).select(list(dict.fromkeys(column for column, _ in leaves)))
+            # Offsets that point anywhere would crash this process.
+            batch.validate(full=True)
+            yield batch
 
     def _batch(self, i: int) -> pa.RecordBatch:
         return pa.ipc.read_record_batch(self._messages[i], self.schema)
