@@ -22,19 +22,8 @@ from rawpack_packer.sources.base import Column, Item, Rows, Scanning, SourceInfo
 from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
-from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.lerobot.meta import (
-    IMAGE,
-    Episode,
-    Holds,
-    RobotFolder,
-    RobotInfo,
-    place_of,
-    read_columns,
-    read_episodes,
-    read_info,
-    read_tasks,
-)
+from rawpack_packer.sources.lerobot import INFO, meta
+from rawpack_packer.sources.lerobot.meta import IMAGE, Episode, RobotFolder, RobotInfo
 from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowRows
 from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, open_table
 from rawpack_packer.sources.table.assemble import table_of
@@ -53,7 +42,7 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 _EPISODE, _FRAME = "episode_index", "frame_index"
-_HOLDS: dict[str, Holds] = {
+_HOLDS: dict[str, meta.Holds] = {
     _EPISODE: "whole numbers", _FRAME: "whole numbers", "timestamp": "numbers", "task_index": "whole numbers"
 }  # fmt: skip
 """What each row has."""
@@ -109,8 +98,8 @@ def open_episodes(
     Raises UsageError where a file of `meta/` cannot be read, names a file that is not there, or does not fit the rows;
     MissingExtraError without PyAV.
     """
-    place, root = place_of(path, spool), source_name(path)
-    info = read_info(place)
+    place, root = meta.place_of(path, spool), source_name(path)
+    info = meta.read_info(place)
     image, others = _choose(info, named_columns(columns), image_column, root)
     read = _ReadEpisodes(place, info, (image, *others), episodes, root, progress)
     rows, names = read.rows, _field_names(others)
@@ -178,14 +167,16 @@ class _ReadEpisodes:
         filmed = [name for name in names if info.is_video(name)]
         if filmed:
             need("av", "lerobot", root)
-        chosen = read_episodes(place, info, filmed, episodes)
+        chosen = meta.read_episodes(place, info, filmed, episodes)
         if not chosen:
             raise UsageError(f"{root} has no frame: its episodes are empty")
         cure = f"leave out its episodes by {opt.episodes}"
         self.data = place.files([episode.data for episode in chosen], cure)[1]
         inside = [name for name in names if name not in filmed and name in info.features]
         self.rows = _EpisodeRows(self.data, chosen, inside)
-        leaves = [(name, part) for name in inside for part in image_entries(self.rows.schema, name)[:1] or (None,)]
+        leaves = [
+            (name, part) for name in inside for part in image_entries(self.rows.schema.field(name).type)[:1] or (None,)
+        ]
         self.arrow = ArrowRows(self.rows.files, self.rows.starts, self.rows.row, tuple(leaves))
         """What workers read of the rows."""
         paths, files = place.files(
@@ -222,13 +213,10 @@ class _ReadEpisodes:
             taken.append(TakenFrames(file, episode.number, index, rows.frame[some]))
         return Frames(taken, camera)
 
-    def camera(self, name: str) -> Frames | ArrowColumn:
-        return self.frames[name] if name in self.frames else ArrowColumn(self.arrow, name)
-
     def images(self, name: str) -> WithBytes:
         """The first camera's pictures."""
         files = int(self.data.states[:, 0].sum() + self.videos[:, 0].sum())
-        return WithBytes(self.camera(name), files // len(self.rows.row))
+        return WithBytes(self.frames.get(name) or ArrowColumn(self.arrow, name), files // len(self.rows.row))
 
     def field(self, name: str) -> tuple[FieldKind, Any] | None:
         """A feature as a field, and its column; None for what no field can store. Raises UsageError."""
@@ -240,7 +228,7 @@ class _ReadEpisodes:
             pixels = first_pixels("image", name, images.value, range(len(rows.row)))
             return replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2])), images
         if name not in self.info.features:
-            return FieldKind("str"), rows.texts(read_tasks(self.place, self.info), self.place.named("meta"))
+            return FieldKind("str"), rows.texts(meta.read_tasks(self.place, self.info), self.place.named("meta"))
         dtype, is_list = leaf_dtype(rows.schema.field(name).type)  # by the type in the file, and the shape in `INFO`
         try:
             kind = FieldKind(dtype, tuple(feature.shape) if is_list else ())
@@ -280,7 +268,7 @@ class _EpisodeRows:
                                 f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
                             )
                     first = count
-                    for batch in read_columns(table, _HOLDS, where):
+                    for batch in meta.read_columns(table, _HOLDS, where):
                         mine = np.isin(batch[_EPISODE], wanted)
                         for name, values in {_ROW: np.arange(count, count + len(mine)), **batch}.items():
                             parts[name].append(values[mine])

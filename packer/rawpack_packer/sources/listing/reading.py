@@ -60,7 +60,6 @@ from rawpack_packer.sources.table.choose import (
     Habits,
     Labels,
     choose,
-    classes_from_0,
     classes_of,
     named_file,
     number_labels,
@@ -361,7 +360,7 @@ def _labels(
     raw = listing.rows.raw  # without the boxes that are objects, which have no classes here
     columns = {name: one for name, one in made.columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
     if boxes := [(one.classes(), partial(_of_box, raw[name], one)) for name, one in columns.items() if name in raw]:
-        return None, labels_of_boxes(names if classes is None else classes_from_0(classes), boxes)
+        return None, labels_of_boxes(classes, names, boxes)
     return _labels_of_folders(paths, names, place, listing.rows.lines), None
 
 

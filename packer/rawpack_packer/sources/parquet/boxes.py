@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.parquet.tables import flat
-from rawpack_packer.sources.table.choose import Labels
+from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import CLASS, class_position
 from rawpack_packer.sources.table.objects import BOXES, labels_of_boxes, lists_of_boxes
 from rawpack_packer.text import plain
@@ -58,14 +58,14 @@ class BoxScan:
             lengths = _lengths(batch.column(self._boxes))
             self.lists = {name: one for name, one in self.lists.items() if _lengths(batch.column(one)).equals(lengths)}
 
-    def labels(self, names: Sequence[str], where: str) -> Labels:
-        """Those that occur. Raises UsageError for a box of no class."""
+    def labels(self, classes: Classes | None, known: Sequence[str], where: str) -> Labels:
+        """Those that occur. classes, known: see `labels_of_boxes`. Raises UsageError for a box of no class."""
 
         def fault(column: str, i: int, what: str) -> UsageError:
             return UsageError(f"{where}: column {plain(column)}, row {[*self._first_of[column].values()][i]}: {what}")
 
         found = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
-        return labels_of_boxes(names, found)
+        return labels_of_boxes(classes, known, found)
 
 
 def _lengths(column: pa.Array) -> pa.Array:

@@ -22,27 +22,9 @@ from rawpack_packer.sources.fields import FieldKind, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, missing_value
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.parquet import features_beside, files_of
+from rawpack_packer.sources.parquet import features_beside, files_of, tables
 from rawpack_packer.sources.parquet.boxes import BoxScan
-from rawpack_packer.sources.parquet.tables import (
-    Features,
-    Leaf,
-    TableFile,
-    column_infos,
-    cursor_of,
-    features_in,
-    flat,
-    habits,
-    image_entries,
-    is_text,
-    name_of,
-    object_classes,
-    object_leaves,
-    objects_column,
-    open_table,
-    python_value,
-    value_of,
-)
+from rawpack_packer.sources.parquet.tables import Leaf, cursor_of, flat, image_entries, name_of, python_value, value_of
 from rawpack_packer.sources.table.assemble import assemble
 from rawpack_packer.sources.table.choose import (
     KEY,
@@ -50,7 +32,6 @@ from rawpack_packer.sources.table.choose import (
     ChosenColumns,
     Labels,
     choose,
-    classes_from_0,
     classes_of,
     labels_of_column,
 )
@@ -290,10 +271,10 @@ class _Scan:
             for k, folder in enumerate(folders):
                 path, where = self._files.paths[k], self._files.name(k)
                 with self._files.opened(k, keep=False), parsing(where, path, Path(path).suffix[1:]):
-                    table = open_table(path)
+                    table = tables.open_table(path)
                     rows = table.ends[-1] if len(table.ends) else 0
                     try:
-                        features = features_beside(Path(path)) or features_in(table.schema, where)
+                        features = features_beside(Path(path)) or tables.features_in(table.schema, where)
                         self._choose(table.schema, features, where)
                     except UsageError:
                         if rows:
@@ -310,7 +291,7 @@ class _Scan:
         files, starts = self._files.pick([*self._starts]), tuple(self._starts.values())
         self.arrow = ArrowRows(files, starts, with_images, self.columns.leaves)
 
-    def _choose(self, schema: pa.Schema, features: Features, where: str) -> None:
+    def _choose(self, schema: pa.Schema, features: tables.Features, where: str) -> None:
         """Choose the columns of the first file, which all others must have. Raises UsageError."""
         is_first = not hasattr(self, "columns")
         if is_first:
@@ -321,28 +302,28 @@ class _Scan:
             self.apart = note.apart
             if self._classes is None and BOXES in note.kinds:
                 self._classes = note.classes
-        infos = {info.name: info for info in column_infos(schema, features, self.wanted.declared, where)}
-        chosen, objects = choose([*infos.values()], self.wanted, where, habits()), objects_column(schema)
+        infos = {info.name: info for info in tables.column_infos(schema, features, self.wanted.declared, where)}
+        chosen, objects = choose([*infos.values()], self.wanted, where, tables.habits()), tables.objects_column(schema)
         # What is chosen can be a field.
         kinds = {name: cast(FieldKind | None, infos[column].field) for name, column in chosen.fields.items()}
         if not any(chosen.fields[name] == objects for name, kind in kinds.items() if kind is not None and kind.boxes):
             objects = None
         label = None if chosen.label is None else infos[chosen.label]
         further = [column for name, column in chosen.fields.items() if are_pixels(self.wanted.declared.get(name))]
-        lists, _, unread = ([], [], []) if objects is None else object_leaves(schema, objects)
+        lists, _, unread = ([], [], []) if objects is None else tables.object_leaves(schema, objects)
         columns = _ReadColumns(
             chosen,
             kinds,
             (
-                *((chosen.image, part) for part in image_entries(schema, chosen.image) or (None,)),
+                *((chosen.image, part) for part in image_entries(schema.field(chosen.image).type) or (None,)),
                 *((column, None) for column in chosen.fields.values() if column != objects),
             ),
-            tuple(name for name in (chosen.image, *further) if "path" in image_entries(schema, name)),
+            tuple(name for name in (chosen.image, *further) if "path" in image_entries(schema.field(name).type)),
             None if label is None else label.classes,
             label is not None and label.is_whole,
             objects,
             tuple(lists),
-            None if objects is None else object_classes(features.get(objects), where),
+            None if objects is None else tables.object_classes(features.get(objects), where),
         )
         if is_first:
             self.columns = columns
@@ -358,7 +339,7 @@ class _Scan:
                 f"types, or choose common ones by {opt.columns}"
             )
 
-    def _read(self, table: TableFile, count: int, path: Path, folder: Listing) -> None:
+    def _read(self, table: tables.TableFile, count: int, path: Path, folder: Listing) -> None:
         """Read what has to be known of the rows of a file, which is in a folder. count: how many its metadata has."""
         columns, chosen = self.columns, self.columns.chosen
         names = (chosen.key, chosen.label, *columns.present, *self.boxes.columns)
@@ -475,8 +456,7 @@ class _Scan:
         """The classes of boxes, if they have some and the user or the file names them. Raises UsageError."""
         if self._classes is None or not self.boxes.have_classes:
             return None
-        classes = self._options.classes
-        return self.boxes.labels(self._classes if classes is None else classes_from_0(classes), self.root)
+        return self.boxes.labels(self._options.classes, self._classes, self.root)
 
 
 def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
@@ -493,6 +473,6 @@ def _bytes(column: pa.Array) -> pa.Array:
     """Texts, or numbers as they are written, as UTF-8 that is not checked."""
     if pa.types.is_integer(column.type):
         column = column.cast(pa.string())
-    elif not is_text(column.type):
+    elif not tables.is_text(column.type):
         raise UsageError(f"keys are texts or whole numbers, not {column.type}: name another column by {opt.key_column}")
     return column.cast(pa.large_binary())

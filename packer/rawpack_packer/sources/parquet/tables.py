@@ -150,11 +150,6 @@ def _is_list(type_: pa.DataType) -> bool:
     return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
 
 
-def image_entries(schema: pa.Schema, name: str) -> tuple[str, ...]:
-    """Which of "bytes" and "path" the images of a column are structs of; empty where they are the bytes themselves."""
-    return _entries(storage(schema.field(name).type))
-
-
 def _class_names(feature: Any, name: str, where: str) -> tuple[str, ...]:
     classes = feature.get("names")
     if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes) or not classes:
@@ -257,17 +252,16 @@ def _of(feature: Any) -> Any:
     return feature.get("_type") if isinstance(feature, dict) else None
 
 
-def _entries(type_: pa.DataType) -> tuple[str, ...]:
-    """Which of "bytes" and "path" a struct has."""
-    if not pa.types.is_struct(type_):
-        return ()
-    there = {type_.field(i).name: type_.field(i).type for i in range(type_.num_fields)}
-    found = [name for name, fits in (("bytes", _is_binary), ("path", is_text)) if name in there and fits(there[name])]
-    return tuple(found) if "bytes" in found else ()
+def image_entries(type_: pa.DataType) -> tuple[str, ...]:
+    """Which of "bytes" and "path" images are structs of; empty for the bytes themselves, and for all else."""
+    type_ = storage(type_)
+    parts = {part.name: part.type for part in type_} if pa.types.is_struct(type_) else {}
+    entries = [name for name, fits in (("bytes", _is_binary), ("path", is_text)) if name in parts and fits(parts[name])]
+    return tuple(entries) if "bytes" in entries else ()
 
 
 def holds_image(type_: pa.DataType) -> bool:
-    return _is_binary(type_) or bool(_entries(type_))
+    return _is_binary(type_) or bool(image_entries(type_))
 
 
 def is_text(type_: pa.DataType) -> bool:

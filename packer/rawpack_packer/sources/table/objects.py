@@ -17,7 +17,7 @@ from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.fields import RESERVED, BoxForm, FieldKind, check_names
 from rawpack_packer.sources.numbers import is_far
-from rawpack_packer.sources.table.choose import Classes, Labels, no_classes, number_labels
+from rawpack_packer.sources.table.choose import Classes, Labels, classes_from_0, no_classes, number_labels
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Rows, ends_of
 from rawpack_packer.text import count, listed, plain
 
@@ -242,10 +242,14 @@ def with_followers(kinds: Mapping[str, FieldKind], names: Iterable[str]) -> dict
 
 
 def labels_of_boxes(
-    names: Sequence[str], boxes: Sequence[tuple[NDArray[Any], Callable[[int, str], UsageError]]]
+    classes: Classes | None,
+    known: Sequence[str],
+    boxes: Sequence[tuple[NDArray[Any], Callable[[int, str], UsageError]]],
 ) -> Labels:
-    """The classes of boxes. boxes: the class numbers of each field of boxes, and what makes the error for one by its
-    position, which is raised for a number that is no class."""
+    """The classes of boxes. classes: as the user names them. known: those without these. boxes: the class numbers of
+    each field of boxes, and what makes the error for one by its position, which is raised for a number that is not a
+    class."""
+    names = known if classes is None else classes_from_0(classes)
     for numbers, fault in boxes:
         for i in np.flatnonzero(no_classes(numbers, len(names)))[:1]:
             what = f"{numbers[i]:.15g} is the class of a box; there are {len(names)} classes, counted from 0"
