@@ -174,11 +174,6 @@ class _ReadEpisodes:
         self.data = place.files([episode.data for episode in chosen], cure)[1]
         inside = [name for name in names if name not in filmed and name in info.features]
         self.rows = _EpisodeRows(self.data, chosen, inside)
-        leaves = [
-            (name, part) for name in inside for part in image_entries(self.rows.schema.field(name).type)[:1] or (None,)
-        ]
-        self.arrow = ArrowRows(self.rows.files, self.rows.starts, self.rows.row, tuple(leaves))
-        """What workers read of the rows."""
         paths, files = place.files(
             [episode.videos[name][0] for name in filmed for episode in chosen],
             f"{cure}, or its camera by {opt.columns}",
@@ -190,7 +185,8 @@ class _ReadEpisodes:
                 for k, name in enumerate(paths)
             ]
             indexes = make_indexes(films, progress)
-        self.videos, self.off = files.states, 0
+        self.videos = files.states
+        self.off = 0
         """Frames that are not at the times of their rows."""
         of_path = dict(zip(paths, zip(films, indexes, strict=True), strict=True))
         self.frames = {name: self._film(name, chosen, of_path) for name in filmed}
@@ -216,7 +212,7 @@ class _ReadEpisodes:
     def images(self, name: str) -> WithBytes:
         """The first camera's pictures."""
         files = int(self.data.states[:, 0].sum() + self.videos[:, 0].sum())
-        return WithBytes(self.frames.get(name) or ArrowColumn(self.arrow, name), files // len(self.rows.row))
+        return WithBytes(self.frames.get(name) or ArrowColumn(self.rows.arrow, name), files // len(self.rows.row))
 
     def field(self, name: str) -> tuple[FieldKind, Any] | None:
         """A feature as a field, and its column; None for what no field can store. Raises UsageError."""
@@ -224,7 +220,7 @@ class _ReadEpisodes:
         if name in self.frames:
             return FieldKind("uint8", feature.pixels, image="picture"), self.frames[name]
         if feature.dtype == IMAGE:
-            images = ArrowColumn(self.arrow, name)
+            images = ArrowColumn(self.rows.arrow, name)
             pixels = first_pixels("image", name, images.value, range(len(rows.row)))
             return replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2])), images
         if name not in self.info.features:
@@ -234,7 +230,7 @@ class _ReadEpisodes:
             kind = FieldKind(dtype, tuple(feature.shape) if is_list else ())
         except UsageError:
             return None
-        return kind, ArrowColumn(self.arrow, name, kind)
+        return kind, ArrowColumn(self.rows.arrow, name, kind)
 
     def states(self) -> Rows:
         """(n, 2): of the files with rows, of the videos, and of what says where they are: after all fields were
@@ -242,7 +238,9 @@ class _ReadEpisodes:
         rows, data = self.rows, self.data.states
         states = np.concatenate([data, self.videos, [*self.place.read.values()]])
         # Where there are as many as samples, the first are taken for those of their images.
-        of_rows = data[np.searchsorted(rows.starts, rows.row, "right") - 1 if len(states) >= len(rows.row) else []]
+        of_rows = data[
+            np.searchsorted(rows.arrow.starts, rows.row, "right") - 1 if len(states) >= len(rows.row) else []
+        ]
         return np.concatenate([of_rows, states])
 
 
@@ -281,8 +279,9 @@ class _EpisodeRows:
         """(n,): since its episode began."""
         assert schema is not None
         self.schema: pa.Schema = schema
-        self.files, self.starts = files.pick([*starts]), tuple(starts.values())
-        """Those with such rows, and the number of the first row of each."""
+        leaves = [(name, part) for name in columns for part in image_entries(schema.field(name).type)[:1] or (None,)]
+        self.arrow = ArrowRows(files.pick([*starts]), tuple(starts.values()), self.row, tuple(leaves))
+        """What workers read, of the files with such rows."""
         _check(self.episode, self.frame, episodes, files)
 
     def texts(self, tasks: Mapping[int, str], where: str) -> Column:
