@@ -25,17 +25,17 @@ class BoxScan:
 
     def __init__(self, kinds: Mapping[str, FieldKind | None], columns: Mapping[str, str]) -> None:
         """kinds: of fields, None for images and masks. columns: those of the same fields."""
-        known = {name: kind for name, kind in kinds.items() if kind is not None and name in columns}
+        of_rows = {name: kind for name, kind in kinds.items() if kind is not None and name in columns}
         self._with_class = {
             columns[name]: (kind.shape[1] or 0, class_position(kind.boxes))
-            for name, kind in known.items()
+            for name, kind in of_rows.items()
             if kind.boxes and (kind.shape[1] or 0) > CLASS
         }
         self.have_classes = bool(self._with_class)
         """Whether there are boxes with class numbers."""
         self._first_of: dict[str, dict[float, int]] = {column: {} for column in self._with_class}
         """Column -> the first row of each class number."""
-        self.lists = {name: columns[name] for name in lists_of_boxes(known)}
+        self.lists = {name: columns[name] for name in lists_of_boxes(of_rows)}
         """Fields with a value for each box, as far as rows were looked at -> their columns."""
         self._boxes = columns[BOXES] if self.lists else ""
 
@@ -64,8 +64,8 @@ class BoxScan:
         def fault(column: str, i: int, what: str) -> UsageError:
             return UsageError(f"{where}: column {plain(column)}, row {[*self._first_of[column].values()][i]}: {what}")
 
-        found = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
-        return labels_of_boxes(classes, known, found)
+        boxes = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
+        return labels_of_boxes(classes, known, boxes)
 
 
 def _lengths(column: pa.Array) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -91,16 +92,12 @@ class ArrowColumn:
     name: str
     kind: FieldKind | None = None
     """That of the field; None for images and masks."""
-    outside: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """See `States`."""
+    outside: States = field(default_factory=dict)
 
     def value(self, i: int, /) -> Any:
-        if self.kind is None:
-            return self._image(i)
-        batch, at, place = self.rows.batch(i)
-        return value_of(batch.column(self.name), at, self.kind, f"{place}, column {plain(self.name)}")
-
-    def _image(self, i: int) -> bytes:
+        if self.kind is not None:
+            batch, at, place = self.rows.batch(i)
+            return value_of(batch.column(self.name), at, self.kind, f"{place}, column {plain(self.name)}")
         files, k = self.rows.files, self.rows.at(i)[0]
         if not files.remotes:  # otherwise its name in the spool says which version it is
             check_path(files.paths[k], files.state(k), name_of(files, k))
@@ -129,9 +126,9 @@ class ArrowColumn:
         return column_of_values([column.value(i) for i in range(len(self.rows.rows))])
 
     def pick(self, rows: Rows, /) -> ArrowColumn:
-        found = self.rows.pick(rows)
-        outside = {row: self.outside[row] for row in found.rows if row in self.outside} if self.outside else {}
-        return replace(self, rows=found, outside=outside)
+        picked = self.rows.pick(rows)
+        outside = {row: self.outside[row] for row in picked.rows if row in self.outside} if self.outside else {}
+        return replace(self, rows=picked, outside=outside)
 
     def states_apart(self) -> tuple[Rows | None, Rows]:
         """The state of each sample's table, or of its own image, if any image is a file; and those of the tables: see
@@ -327,7 +324,7 @@ class _Scan:
         )
         if is_first:
             self.columns = columns
-            self.boxes = BoxScan(kinds, {name: one for name, one in chosen.fields.items() if one != objects})
+            self.boxes = BoxScan(kinds, {name: column for name, column in chosen.fields.items() if column != objects})
             if objects is not None:
                 self._objects = ObjectLists(objects, where, lambda row: f"row {row}", unread)
         elif columns != self.columns:
@@ -462,11 +459,11 @@ class _Scan:
 def _state_beside(table: Path, path: bytes) -> tuple[int, int]:
     """The state of an image that is a file in the folder of a table."""
     text = path.decode("utf-8", "replace")
-    try:
-        found = (table.parent / text).stat() if is_below(text) else None
-    except (OSError, ValueError):
-        found = None
-    return UNKNOWN if found is None else (found.st_size, found.st_mtime_ns)
+    with suppress(OSError, ValueError):
+        if is_below(text):
+            state = (table.parent / text).stat()
+            return state.st_size, state.st_mtime_ns
+    return UNKNOWN
 
 
 def _bytes(column: pa.Array) -> pa.Array:
