@@ -23,7 +23,7 @@ OTHERS = {
     "InterpolationMode",  # torchvision
     "TensorDict", "NonTensorStack", "jax.Device", "jax.sharding.Sharding", "model.forward", "tf.string",
     "tf.data.Dataset", "Module.fit", 'last_batch_handle="pad"',  # MXNet
-    "tf.train.Example", "Array2D", "save_to_disk",  # TensorFlow, datasets
+    "tf.train.Example", "Array2D",  # TensorFlow, datasets
     "mpi4py.futures", "fcntl.h",
     "serve_forever", "skip_file_prefixes", "tmp_path",  # socketserver's, of warnings.warn, pytest's
     "flock", "ulimit", "posix_fallocate", "cp", "rotate", "Authorization",  # the system's, JPEG's, HTTP's

@@ -26,8 +26,7 @@ from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.parquet import tables
-from rawpack_packer.sources.parquet.source import ParquetSource
+from rawpack_packer.sources.parquet import open_parquet, tables
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.testing import SourceConformance
 
@@ -401,6 +400,15 @@ def test_parts_of_a_listing_that_do_not_fit(tmp_path: Path) -> None:
         open_source(tmp_path / "two", "listing")
 
 
+def test_what_is_declared_as_no_image_gets_no_hint(tmp_path: Path) -> None:
+    """Numbers that look like images are named in a line of the summary, unless the user says what they are."""
+    arrays = pa.array([np.zeros((3, 32, 32), np.uint8).tolist()])
+    feature = {"_type": "Array3D", "dtype": "uint8", "shape": [3, 32, 32]}
+    file = write(tmp_path / "a.parquet", {"image": images(1), "x": arrays}, x=feature)
+    assert "'x', uint8 (3, 32, 32), looks like images" in open_source(file).info.problems[0]
+    assert not open_source(file, fields={"x": "array"}).info.problems
+
+
 def test_which_column_is_the_label(tmp_path: Path) -> None:
     """The only column of classes is the label; of several, the user names one; texts are names of classes."""
     fine = {"names": ["x", "y"], "_type": "ClassLabel"}
@@ -636,7 +644,7 @@ def test_broken_files_are_refused_or_rejected(name: str, tmp_path: Path) -> None
     for seed in range(60):
         file.write_bytes(mutated(data, seed))
         try:
-            source = ParquetSource(file)
+            source = open_parquet(file)
         except UsageError as error:
             refusals.append(str(error))
             continue

@@ -237,12 +237,15 @@ class SourceConformance:
         _check_rows(ordered.take(np.arange(len(table))[1:]), order[1:], whole, keys)
 
     def test_columns_that_are_joined_take_the_place_of_others(self, tmp_path: Path) -> None:
-        """A further column has its value in each sample, whether the source has a field of that name or not; all else
-        stays."""
+        """A further column has its value in each sample, and is known before samples are read, whether the source has a
+        field of that name or not; all else stays."""
         table = as_table(self.open(tmp_path))
         whole = _all(table)
         for name in ("joined", *([*table.info.fields][:1] if table.rows.classes is None else ())):
             joined = table.joined({name: Numbers(np.arange(len(table)))})
+            column = joined.column(name)
+            assert column is not None, f"the values of {name} are not known"
+            assert int(np.asarray(column.value(len(table) - 1))) == len(table) - 1, f"{name} has other values"
             for i, item in enumerate(_all(joined)):
                 if isinstance(item, Item):
                     before = whole[i]

@@ -3,8 +3,7 @@
 | file | holds |
 |---|---|
 | `meta.py` | what `meta/` says: features, episodes and where they are, tasks |
-| `frames.py` | the frames of a camera as a column, found by their times |
-| `source.py` | the rows of all episodes as a source |
+| `source.py` | the rows of all episodes as a source, and the frames of each camera, found by their times |
 
 Here: what shows that a folder is such a dataset, and its splits. Only this is loaded without pyarrow.
 
@@ -16,15 +15,17 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rawpack_packer.errors import need
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.folder import split_order
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.named_files import source_name
+
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.table import Table
 
 INFO = "meta/info.json"
 
@@ -46,12 +47,12 @@ def is_lerobot(listing: Listing) -> bool:
     return above is not None and listing.path.name in above.splits
 
 
-def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Source:
+def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Table:
     """Open the dataset. Raises MissingExtraError where pyarrow cannot be imported."""
     need("pyarrow", "lerobot", source_name(path))
-    from rawpack_packer.sources.lerobot.source import LeRobotSource
+    from rawpack_packer.sources.lerobot.source import open_episodes
 
-    return LeRobotSource(path, **options)
+    return open_episodes(path, **options)
 
 
 def splits_of(listing: Listing) -> list[str]:

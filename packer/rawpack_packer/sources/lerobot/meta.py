@@ -10,9 +10,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url
@@ -22,7 +24,7 @@ from rawpack_packer.sources.files import is_below, parsing
 from rawpack_packer.sources.lerobot import INFO
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.numbers import Int64, Length, is_far
-from rawpack_packer.sources.parquet.tables import Holds, check_column, is_text, open_table
+from rawpack_packer.sources.parquet.tables import TableFile, is_text, leaf_dtype, open_table, shown_type
 from rawpack_packer.sources.table.named_files import NamedFiles, contents, decoded, files_at, source_name
 from rawpack_packer.text import listed, plain
 
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
 T = TypeVar("T")
+Holds = Literal["whole numbers", "numbers", "texts"]
+"""What a column has in each row."""
+_DTYPES: dict[Holds, tuple[str, ...]] = {
+    "whole numbers": ("int", "uint"), "numbers": ("int", "uint", "float"), "texts": ("str",)
+}  # fmt: skip
 VIDEO, IMAGE = "video", "image"
 _EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0(\d)d)?\}")
@@ -154,33 +161,45 @@ class RobotFolder:
             data = contents(self.listing / name, files)
         return decoded(data, kind, where, "LeRobot", lines=name.endswith(".jsonl"))
 
-    def columns(self, name: str, wanted: Mapping[str, Holds]) -> dict[str, list[Any]]:
-        """Columns of a Parquet file, and what each must hold; "" stands for the first column of texts. Raises
-        UsageError."""
+    def rows(self, name: str, wanted: Mapping[str, Holds]) -> list[tuple[Any, ...]]:
+        """The rows of some columns of a Parquet file; "" stands for the first one of texts. wanted: what each must
+        hold. Raises UsageError."""
         where, files = self.named(name), self._file(name)
         with files.opened(0), parsing(where, files.paths[0], "Parquet"):
             table = open_table(files.paths[0])
-            texts = next((name for name in table.schema.names if is_text(table.schema.field(name).type)), "")
-            names = [one or texts for one in wanted]
-            if missing := [one for one in names if one not in table.schema.names]:
-                raise UsageError(
-                    f"{where} has no column {plain(missing[0] or 'of texts')!r}: it is not what LeRobot writes"
-                )
-            for one, column in zip(wanted, names, strict=True):
-                check_column(table.schema, column, wanted[one], where)
-            found: dict[str, list[Any]] = {one: [] for one in wanted}
-            for batch in table.scan([(one, None) for one in names]):
-                for one, column in zip(wanted, names, strict=True):
-                    found[one] += batch.column(column).to_pylist()
-        for one, values in found.items():
-            if any(value is None or value != value for value in values):
-                raise UsageError(
-                    f"{where} has no value of {plain(one or 'the task')!r} in some row: it was not finished"
-                )
-            is_wrong = {"whole numbers": lambda value: not 0 <= value < 1 << 63, "numbers": is_far}.get(wanted[one])
-            if (wrong := next(filter(is_wrong, values), None) if is_wrong else None) is not None:
-                raise UsageError(f"{where}: column {plain(one)!r} has {wrong}, which is not what LeRobot writes")
-        return found
+            names = table.schema.names
+            texts = next((column for column in names if is_text(table.schema.field(column).type)), "of texts")
+            columns = {column or texts: holds for column, holds in wanted.items()}
+            batches = ([*map(np.ndarray.tolist, batch.values())] for batch in read_columns(table, columns, where))
+            rows = [row for values in batches for row in zip(*values, strict=True)]
+        for k, (column, holds) in enumerate(columns.items()):
+            if holds == "numbers" and (wrong := next((row[k] for row in rows if is_far(row[k])), None)) is not None:
+                raise UsageError(f"{where}: column {plain(column)!r} has {wrong}, which is not what LeRobot writes")
+        return rows
+
+
+def read_columns(table: TableFile, wanted: Mapping[str, Holds], where: str) -> Iterator[dict[str, NDArray[Any]]]:
+    """The values of some columns, a batch of rows at a time. wanted: what each must hold. where: the file, printable.
+    Raises UsageError, also for whole numbers that are negative."""
+    for name, holds in wanted.items():
+        if name not in table.schema.names:
+            raise UsageError(f"{where} has no column {plain(name)!r}: it is not what LeRobot writes")
+        type_ = table.schema.field(name).type
+        dtype, is_list = leaf_dtype(type_)
+        if is_list or not dtype.startswith(_DTYPES[holds]):
+            what = f"has {shown_type(type_)}, where {holds} belong"
+            raise UsageError(f"{where}: column {plain(name)!r} {what}: write it again")
+    for batch in table.read([(name, None) for name in wanted]):
+        columns: dict[str, NDArray[Any]] = {}
+        for name, holds in wanted.items():
+            if batch.column(name).null_count:
+                raise UsageError(f"{where}: column {plain(name)!r} has no value in some row: it was not finished")
+            columns[name] = values = batch.column(name).to_numpy(zero_copy_only=False)
+            if holds == "whole numbers":
+                if len(values) and not 0 <= int(values.min()) <= int(values.max()) < 1 << 63:
+                    raise UsageError(f"{where}: column {plain(name)!r} has a number that is negative or beyond 64 bits")
+                columns[name] = values.astype(np.int64)
+        yield columns
 
 
 def place_of(path: str | os.PathLike[str], spool: Spool | None) -> RobotFolder:
@@ -244,8 +263,7 @@ def read_tasks(place: RobotFolder, info: RobotInfo) -> dict[int, str]:
     """The text of each number of a task. Raises UsageError."""
     if info.major == 2:
         return {one.task_index: one.task for one in place.decoded("meta/tasks.jsonl", _TaskLine)}  # type: ignore[attr-defined]
-    found = place.columns("meta/tasks.parquet", {"task_index": "whole numbers", "": "texts"})
-    return dict(zip(found["task_index"], found[""], strict=True))
+    return dict(place.rows("meta/tasks.parquet", {"task_index": "whole numbers", "": "texts"}))
 
 
 def _of_v2(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
@@ -256,29 +274,26 @@ def _of_v2(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Itera
 
 
 def _of_v3(place: RobotFolder, info: RobotInfo, cameras: Sequence[str]) -> Iterator[Episode]:
-    of_rows = ("episode_index", "length", "data/chunk_index", "data/file_index")
-    of_videos: dict[str, Holds] = {
-        "chunk_index": "whole numbers", "file_index": "whole numbers", "from_timestamp": "numbers"
-    }  # fmt: skip
-    wanted: dict[str, Holds] = dict.fromkeys(of_rows, "whole numbers")
-    wanted |= {f"videos/{name}/{one}": holds for name in cameras for one, holds in of_videos.items()}
-    seen, number = 0, 0
-    while seen < info.total_episodes or not number:
-        at = {"chunk_index": number // info.chunks_size, "file_index": number % info.chunks_size}
-        columns = place.columns(name := _filled(place, _EPISODES, at), wanted)
-        if not columns["length"] and seen < info.total_episodes:  # a server may have any number of such files
+    wanted: dict[str, Holds] = {}
+    for begin in ("data", *(f"videos/{name}" for name in cameras)):
+        wanted |= {f"{begin}/chunk_index": "whole numbers", f"{begin}/file_index": "whole numbers"}
+        wanted |= {f"{begin}/from_timestamp": "numbers"} if begin != "data" else {}
+    wanted = {"episode_index": "whole numbers", "length": "whole numbers", **wanted}
+    seen, file = 0, 0
+    while seen < info.total_episodes or not file:
+        at = {"chunk_index": file // info.chunks_size, "file_index": file % info.chunks_size}
+        rows = place.rows(name := _filled(place, _EPISODES, at), wanted)
+        if not rows and seen < info.total_episodes:  # a server may have any number of such files
             raise UsageError(f"{place.named(name)} has no episodes, and {INFO} says that there are more: copy it again")
-        for row in zip(*columns.values(), strict=True):
-            one = dict(zip(wanted, row, strict=True))
-            data = {"chunk_index": row[2], "file_index": row[3]}
+        for number, length, chunk, of_chunk, *places in rows:
             videos = dict[str, tuple[str, float]]()
-            for name in cameras:
-                chunk, file, begin = (one[f"videos/{name}/{part}"] for part in of_videos)
-                values = {"video_key": name, "chunk_index": chunk, "file_index": file}
-                videos[name] = _filled(place, info.video_path, values), float(begin)
-            yield Episode(row[0], row[1], _filled(place, info.data_path, data), videos)
-        seen += len(columns["length"])
-        number += 1
+            for k, name in enumerate(cameras):
+                at = {"chunk_index": places[3 * k], "file_index": places[3 * k + 1]}
+                path = _filled(place, info.video_path, {**at, "video_key": name})
+                videos[name] = path, float(places[3 * k + 2])
+            data = _filled(place, info.data_path, {"chunk_index": chunk, "file_index": of_chunk})
+            yield Episode(number, length, data, videos)
+        seen, file = seen + len(rows), file + 1
 
 
 def _filled(place: RobotFolder, pattern: str | None, values: Mapping[str, Any]) -> str:

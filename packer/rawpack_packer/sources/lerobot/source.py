@@ -18,49 +18,71 @@ from rawpack.remote.url import is_url
 from rawpack_packer.counts import OF_VIDEOS
 from rawpack_packer.errors import need
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Column, Rows, Scanning, SourceInfo, given_options, unseen
+from rawpack_packer.sources.base import Column, Item, Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import RESERVED, FieldKind, ImageKind
 from rawpack_packer.sources.files import parsing
 from rawpack_packer.sources.inferred import first_pixels
-from rawpack_packer.sources.lerobot import INFO
-from rawpack_packer.sources.lerobot.frames import TOLERANCE_S, CameraFrames, WithBytes, frames_at
-from rawpack_packer.sources.lerobot.meta import (
-    IMAGE,
-    Episode,
-    Feature,
-    RobotFolder,
-    RobotInfo,
-    place_of,
-    read_episodes,
-    read_info,
-    read_tasks,
-)
-from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowImages, ArrowRows
-from rawpack_packer.sources.parquet.tables import check_column, image_entries, leaf_dtype, open_table
-from rawpack_packer.sources.table.assemble import TableSource
+from rawpack_packer.sources.lerobot import INFO, meta
+from rawpack_packer.sources.lerobot.meta import IMAGE, Episode, RobotFolder, RobotInfo
+from rawpack_packer.sources.parquet.source import ArrowColumn, ArrowRows
+from rawpack_packer.sources.parquet.tables import image_entries, leaf_dtype, open_table
+from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import named_columns
-from rawpack_packer.sources.table.columns import Numbers, Texts, texts_of
+from rawpack_packer.sources.table.columns import Numbers, Repeated, texts_of
 from rawpack_packer.sources.table.named_files import NamedFiles, source_name
+from rawpack_packer.sources.table.table import ImageColumn, Table
 from rawpack_packer.sources.video import DTYPES, Videos, frame_key
 from rawpack_packer.sources.video.container import VideoFile
-from rawpack_packer.sources.video.index import READ_AGAIN, VideoIndex
+from rawpack_packer.sources.video.index import LOST, READ_AGAIN, VideoIndex
 from rawpack_packer.sources.video.scan import make_indexes
-from rawpack_packer.sources.video.source import TakenFrames
+from rawpack_packer.sources.video.source import Frames, TakenFrames
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
 
-_EPISODE, _FRAME, _TIME, _TASK = "episode_index", "frame_index", "timestamp", "task_index"
+_EPISODE, _FRAME = "episode_index", "frame_index"
+_HOLDS: dict[str, meta.Holds] = {
+    _EPISODE: "whole numbers", _FRAME: "whole numbers", "timestamp": "numbers", "task_index": "whole numbers"
+}  # fmt: skip
+"""What each row has."""
 _TEXT = "task"
 """What LeRobot adds to each row: the text of its task."""
 _LONGEST_NAME = 60
 _ROW = "index"
 """The number of a row, which every sample of a store has anyway."""
+_TOLERANCE_S = 1e-4
+"""By which LeRobot lets times differ, unless it is told otherwise."""
+_LONGEST_S = 1e6
+"""Of times in messages."""
 
 
-class LeRobotSource(TableSource):
-    """The frames of all episodes, in the order of their files, as a `Source`.
+@dataclass(frozen=True)
+class WithBytes:
+    """The first camera's pictures, and the bytes of all files that a frame accounts for."""
+
+    images: ImageColumn
+    share: int
+
+    def value(self, i: int, /) -> Item:
+        image: Any = self.images.value(i)
+        return Item("", image, {}, file_bytes=self.share)
+
+    def pick(self, rows: Rows, /) -> WithBytes:
+        return WithBytes(self.images.pick(rows), self.share)
+
+
+def open_episodes(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    image_column: str | None = None,
+    columns: str | Sequence[str] | None = None,
+    episodes: str | Sequence[int] | None = None,
+    spool: Spool | None = None,
+    progress: Scanning = unseen,
+) -> Table:
+    """The frames of all episodes, in the order of their files: all rows are looked at, and all packets of the videos.
 
     A sample is a row: a picture of each camera, the first one as `image`, and the other features by their names, with
     `_` for what the name of a field cannot have. Three fields are those of videos, so that clips are made of episodes:
@@ -68,70 +90,64 @@ class LeRobotSource(TableSource):
     `episode_000003#000012`, and the frames of an episode go into one split.
 
     `info.counts`: columns_left_out, and those of `counts.OF_VIDEOS`.
+
+    image_column: the camera that is `image`; None for the first one of `columns`. columns: the features that become
+    fields, cameras included; None for all. episodes: numbers and ranges, "0:50"; None for all. spool: for files behind
+    URLs. progress: called with the number of videos that are done.
+
+    Raises UsageError where a file of `meta/` cannot be read, names a file that is not there, or does not fit the rows;
+    MissingExtraError without PyAV.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        image_column: str | None = None,
-        columns: str | Sequence[str] | None = None,
-        episodes: str | Sequence[int] | None = None,
-        spool: Spool | None = None,
-        progress: Scanning = unseen,
-    ) -> None:
-        """image_column: the camera that is `image`; None for the first one of `columns`. columns: the features that
-        become fields, cameras included; None for all. episodes: numbers and ranges, "0:50"; None for all. spool: for
-        files behind URLs. progress: called with the number of videos that are done.
-
-        All rows are looked at, and all packets of the videos. Raises UsageError where a file of `meta/` cannot be read,
-        names a file that is not there, or does not fit the rows; MissingExtraError without PyAV.
-        """
-        place, root = place_of(path, spool), source_name(path)
-        info = read_info(place)
-        image, others = _choose(info, named_columns(columns), image_column, root)
-        read = _ReadEpisodes(place, info, (image, *others), episodes, root, progress)
-        rows, names = read.rows, _field_names(others)
-        found = {name: read.field(name) for name in others}
-        stored = {names[name]: one for name, one in found.items() if one is not None}
-        becomes = {image: "image"} | {name: names[name] for name, one in found.items() if one is not None}
-        features = {
-            name: f"{info.feature(name)}, {becomes.get(name, 'left out')}"
-            for name in dict.fromkeys([*info.features, *others])
-        }
-        """Each feature of the dataset -> what it is, and the field that it becomes."""
-        left_out = [
-            f"feature {plain(name)} is left out: no field can store {info.feature(name)}"
-            for name, one in found.items()
-            if one is None
-        ]
-        strayed = [] if not read.off else [
-            f"{read.off:,} frames are shown more than {TOLERANCE_S:g} s before or after the timestamps of their rows: "
+    place, root = meta.place_of(path, spool), source_name(path)
+    info = meta.read_info(place)
+    image, others = _choose(info, named_columns(columns), image_column, root)
+    read = _ReadEpisodes(place, info, (image, *others), episodes, root, progress)
+    rows, names = read.rows, _field_names(others)
+    stored = {name: field for name in others if (field := read.field(name)) is not None}
+    becomes = {image: "image"} | {name: names[name] for name in stored}
+    problems = [
+        f"feature {plain(name)} is left out: no field can store {info.feature(name)}"
+        for name in others
+        if name not in stored
+    ]
+    left_out = len(problems)
+    if read.off:
+        problems.append(
+            f"{read.off:,} frames are shown more than {_TOLERANCE_S:g} s before or after the timestamps of their rows: "
             "the closest were taken, where LeRobot refuses them without tolerance_s="
-        ]  # fmt: skip
-        about = SourceInfo(
-            kind="lerobot",
-            root=root,
-            paths=() if is_url(place.path) else (place.path,),
-            fields={name: FieldKind(dtype) for name, dtype in DTYPES.items()}
-            | {name: kind for name, (kind, _) in stored.items()},
-            image=ImageKind("uint8", info.features[image].pixels, pictures=True),
-            noun="frame",
-            video=bool(read.frames),
-            options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
-            counts={"columns_left_out": len(left_out), **{name: read.counts[name] for name in OF_VIDEOS}},
-            problems=(*left_out, *strayed),
-            read_again=read.counts[READ_AGAIN],
         )
-        keys = [frame_key(_name(n), k) for n, k in zip(rows.episode.tolist(), rows.frame.tolist(), strict=True)]
-        times = zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
-        columns_of = {**dict(times), **{name: column for name, (_, column) in stored.items()}}
-        episodes_of = [*map(_name, rows.episode.tolist())]
-        groups, videos = texts_of(episodes_of), Videos(rows.episode, episodes_of)
-        more: dict[str, Any] = {"details": {"features": features}, "groups": groups, "find_videos": lambda: videos}
-        super().__init__(about, texts_of(keys), read.images(image), columns_of, **more)
-        self.row_states, self.file_states = None, read.states()
+    about = SourceInfo(
+        kind="lerobot",
+        root=root,
+        paths=() if is_url(place.path) else (place.path,),
+        fields={name: FieldKind(dtype) for name, dtype in DTYPES.items()}
+        | {names[name]: kind for name, (kind, _) in stored.items()},
+        image=ImageKind("uint8", info.features[image].pixels, pictures=True),
+        noun="frame",
+        video=bool(read.frames),
+        options=given_options(image_column=image, columns=",".join(others), episodes=episodes),
+        counts={"columns_left_out": left_out, **{name: read.counts[name] for name in OF_VIDEOS}},
+        problems=tuple(problems),
+        read_again=read.counts[READ_AGAIN],
+    )
+    called = [f"episode_{number:06d}" for number in rows.episode.tolist()]
+    videos = Videos(rows.episode, called)
+    times = zip(DTYPES, map(Numbers, (rows.episode, rows.frame, rows.seconds)), strict=True)
+    return table_of(
+        about,
+        texts_of([frame_key(name, k) for name, k in zip(called, rows.frame.tolist(), strict=True)]),
+        read.images(image),
+        {**dict(times), **{names[name]: column for name, (_, column) in stored.items()}},
+        read.states(),
+        groups=texts_of(called),
+        find_videos=lambda: videos,
+        details={
+            "features": {
+                name: f"{info.feature(name)}, {becomes.get(name, 'left out')}"
+                for name in dict.fromkeys([*info.features, *others])
+            }
+        },
+    )
 
 
 class _ReadEpisodes:
@@ -151,142 +167,122 @@ class _ReadEpisodes:
         filmed = [name for name in names if info.is_video(name)]
         if filmed:
             need("av", "lerobot", root)
-        chosen = read_episodes(place, info, filmed, episodes)
+        chosen = meta.read_episodes(place, info, filmed, episodes)
         if not chosen:
             raise UsageError(f"{root} has no frame: its episodes are empty")
         cure = f"leave out its episodes by {opt.episodes}"
         self.data = place.files([episode.data for episode in chosen], cure)[1]
         inside = [name for name in names if name not in filmed and name in info.features]
-        self.rows = rows = _EpisodeRows(self.data, chosen, inside, progress)
-        self.arrow = rows.arrow(inside)
-        """What workers read of the rows."""
-        paths, self.videos = place.files(
+        self.rows = _EpisodeRows(self.data, chosen, inside)
+        paths, files = place.files(
             [episode.videos[name][0] for name in filmed for episode in chosen],
             f"{cure}, or its camera by {opt.columns}",
         )
-        with self.videos.looked_through():
-            films = [*map(self._video, paths, range(len(paths)))]
+        remotes = [(files.spool, remote) if files.spool else None for remote in files.remotes] or [None] * len(files)
+        with files.looked_through():
+            films = [
+                VideoFile(files.paths[k], name, files.state(k), os.fsencode(name), remotes[k])
+                for k, name in enumerate(paths)
+            ]
             indexes = make_indexes(films, progress)
+        self.videos = files.states
         self.off = 0
         """Frames that are not at the times of their rows."""
         of_path = dict(zip(paths, zip(films, indexes, strict=True), strict=True))
         self.frames = {name: self._film(name, chosen, of_path) for name in filmed}
-        """Of the cameras that are in videos."""
-        self.counts = Counter(note for one in indexes if isinstance(one, VideoIndex) for note in one.notes)
-
-    def _video(self, name: str, k: int) -> VideoFile:
-        files = self.videos
-        remote = None if files.spool is None else (files.spool, files.remotes[k])
-        return VideoFile(files.paths[k], name, files.state(k), os.fsencode(name), remote)
+        """Those of the cameras that are in videos."""
+        self.counts = Counter(note for index in indexes if isinstance(index, VideoIndex) for note in index.notes)
 
     def _film(
         self, camera: str, episodes: Sequence[Episode], videos: Mapping[str, tuple[VideoFile, VideoIndex | DecodeError]]
-    ) -> CameraFrames:
+    ) -> Frames:
         """The frames of a camera in the order of the rows. videos: by their paths."""
         taken, rows = list[TakenFrames](), self.rows
         first_rows = dict(zip(*(some.tolist() for some in np.unique(rows.episode, return_index=True)), strict=True))
-        for one in sorted(episodes, key=lambda one: first_rows[one.number]):
-            name, begins = one.videos[camera]
-            (file, index), first = videos[name], first_rows[one.number]
-            some = slice(first, first + one.length)
+        for episode in sorted(episodes, key=lambda episode: first_rows[episode.number]):
+            name, begins = episode.videos[camera]
+            (file, index), first = videos[name], first_rows[episode.number]
+            some = slice(first, first + episode.length)
             if not isinstance(index, DecodeError):
-                index, strayed = frames_at(index, begins + rows.seconds[some], 1 / self.info.fps)
+                index, strayed = _frames_at(index, begins + rows.seconds[some], 1 / self.info.fps)
                 self.off += strayed
-            taken.append(TakenFrames(file, one.number, index, rows.frame[some]))
-        return CameraFrames(taken, camera)
-
-    def camera(self, name: str) -> CameraFrames | ArrowImages:
-        return self.frames[name] if name in self.frames else ArrowImages(self.arrow, name, {})
+            taken.append(TakenFrames(file, episode.number, index, rows.frame[some]))
+        return Frames(taken, camera)
 
     def images(self, name: str) -> WithBytes:
         """The first camera's pictures."""
-        files = int(self.data.states[:, 0].sum() + self.videos.states[:, 0].sum())
-        return WithBytes(self.camera(name), files // len(self.rows.row))
+        files = int(self.data.states[:, 0].sum() + self.videos[:, 0].sum())
+        return WithBytes(self.frames.get(name) or ArrowColumn(self.rows.arrow, name), files // len(self.rows.row))
 
-    def field(self, name: str) -> tuple[FieldKind, Column] | None:
-        """A feature as a field; None for what no field can store. Raises UsageError."""
-        feature = self.info.feature(name)
+    def field(self, name: str) -> tuple[FieldKind, Any] | None:
+        """A feature as a field, and its column; None for what no field can store. Raises UsageError."""
+        feature, rows = self.info.feature(name), self.rows
         if name in self.frames:
             return FieldKind("uint8", feature.pixels, image="picture"), self.frames[name]
         if feature.dtype == IMAGE:
-            images = self.camera(name)
-            pixels = first_pixels("image", name, images.value, range(len(self.rows.row)))
+            images = ArrowColumn(self.rows.arrow, name)
+            pixels = first_pixels("image", name, images.value, range(len(rows.row)))
             return replace(pixels, shape=(*feature.pixels[:2], pixels.shape[2])), images
         if name not in self.info.features:
-            return FieldKind("str"), self.rows.texts(read_tasks(self.place, self.info), self.place.named("meta"))
-        kind = self.rows.kind(name, feature)
-        return None if kind is None else (kind, ArrowColumn(self.arrow, name, kind))
+            return FieldKind("str"), rows.texts(meta.read_tasks(self.place, self.info), self.place.named("meta"))
+        dtype, is_list = leaf_dtype(rows.schema.field(name).type)  # by the type in the file, and the shape in `INFO`
+        try:
+            kind = FieldKind(dtype, tuple(feature.shape) if is_list else ())
+        except UsageError:
+            return None
+        return kind, ArrowColumn(self.rows.arrow, name, kind)
 
     def states(self) -> Rows:
         """(n, 2): of the files with rows, of the videos, and of what says where they are: after all fields were
         made."""
         rows, data = self.rows, self.data.states
-        states = np.concatenate([data, self.videos.states, [*self.place.read.values()]])
+        states = np.concatenate([data, self.videos, [*self.place.read.values()]])
         # Where there are as many as samples, the first are taken for those of their images.
-        of_rows = data[np.searchsorted(rows.starts, rows.row, "right") - 1 if len(states) >= len(rows.row) else []]
-        found: Rows = np.concatenate([of_rows, states])
-        found.flags.writeable = False
-        return found
+        of_rows = data[
+            np.searchsorted(rows.arrow.starts, rows.row, "right") - 1 if len(states) >= len(rows.row) else []
+        ]
+        return np.concatenate([of_rows, states])
 
 
 class _EpisodeRows:
     """The rows of the chosen episodes, each with its values that are needed before it is packed."""
 
-    def __init__(
-        self, files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str], progress: Scanning
-    ) -> None:
+    def __init__(self, files: NamedFiles, episodes: Sequence[Episode], columns: Sequence[str]) -> None:
         """columns: must be there. Raises UsageError where the rows are not those of the episodes."""
-        wanted = np.sort(np.array([one.number for one in episodes], np.int64))
-        names = (_EPISODE, _FRAME, _TIME, _TASK)
-        found: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *names)}
+        wanted = np.sort(np.array([episode.number for episode in episodes], np.int64))
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (_ROW, *_HOLDS)}
         starts, count, schema = dict[int, int](), 0, None
         with files.looked_through():
             for k in range(len(files)):
                 where = files.name(k)
                 with files.opened(k, keep=False), parsing(where, files.paths[k], "Parquet"):
                     table = open_table(files.paths[k])
-                    for name in (*names, *columns):
+                    schema = schema or table.schema
+                    for name in (*_HOLDS, *columns):
                         if name not in table.schema.names:
                             raise UsageError(f"{where} has no column {plain(name)!r}, which {INFO} says it has")
-                        if name in names:
-                            check_column(table.schema, name, "numbers" if name == _TIME else "whole numbers", where)
-                        if schema is not None and table.schema.field(name).type != schema.field(name).type:
+                        if table.schema.field(name).type != schema.field(name).type:
                             raise UsageError(
                                 f"{where}: column {plain(name)!r} is not of the type that it has in {files.name(0)}"
                             )
-                    schema = table.schema if schema is None else schema
                     first = count
-                    for batch in table.scan([(name, None) for name in names]):
-                        of_batch = {name: _whole(batch.column(name), name, where) for name in names}
-                        mine = np.isin(of_batch[_EPISODE], wanted)
-                        found[_ROW].append(np.flatnonzero(mine) + count)
-                        for name, values in of_batch.items():
-                            found[name].append(values[mine])
-                        count += batch.num_rows
+                    for batch in meta.read_columns(table, _HOLDS, where):
+                        mine = np.isin(batch[_EPISODE], wanted)
+                        for name, values in {_ROW: np.arange(count, count + len(mine)), **batch}.items():
+                            parts[name].append(values[mine])
+                        count += len(mine)
                     if count > first:
                         starts[k] = first
-        self.row, self.episode, self.frame, seconds, self.task = (np.concatenate(some) for some in found.values())
+        self.row, self.episode, self.frame, seconds, self.task = map(np.concatenate, parts.values())
         """(n,): the number of each row among those of all files, ascending; its episode, frame and task."""
         self.seconds: NDArray[np.float64] = seconds.astype(np.float64)
         """(n,): since its episode began."""
         assert schema is not None
         self.schema: pa.Schema = schema
-        self.files, self.starts = files.pick([*starts]), tuple(starts.values())
-        """Those with such rows, and the number of the first row of each."""
+        leaves = [(name, part) for name in columns for part in image_entries(schema.field(name).type)[:1] or (None,)]
+        self.arrow = ArrowRows(files.pick([*starts]), tuple(starts.values()), self.row, tuple(leaves))
+        """What workers read, of the files with such rows."""
         _check(self.episode, self.frame, episodes, files)
-
-    def arrow(self, names: Sequence[str]) -> ArrowRows:
-        """What workers read of the rows."""
-        leaves = [(name, part) for name in names for part in image_entries(self.schema, name)[:1] or (None,)]
-        return ArrowRows(self.files, self.starts, self.row, tuple(leaves))
-
-    def kind(self, name: str, feature: Feature) -> FieldKind | None:
-        """What a column is as a field, by the type in the file and the shape that `INFO` says; None for no field."""
-        dtype, is_list = leaf_dtype(self.schema.field(name).type)
-        try:
-            return FieldKind(dtype, tuple(feature.shape) if is_list else ())
-        except UsageError:
-            return None
 
     def texts(self, tasks: Mapping[int, str], where: str) -> Column:
         """The text of each row's task. Raises UsageError where one has none."""
@@ -295,21 +291,7 @@ class _EpisodeRows:
             if number not in tasks:
                 raise UsageError(f"{where} has no text for task_index {number}: copy it again, or leave out {_TEXT} by "
                                  f"{opt.columns}")  # fmt: skip
-        return _TaskTexts(texts_of([tasks[number] for number in used.tolist()], where), of_row)
-
-
-@dataclass(frozen=True, eq=False)
-class _TaskTexts:
-    """A column of texts, of which there are few."""
-
-    texts: Texts
-    numbers: Rows
-
-    def value(self, i: int, /) -> str:
-        return self.texts.value(int(self.numbers[i]))
-
-    def pick(self, rows: Rows, /) -> _TaskTexts:
-        return _TaskTexts(self.texts, self.numbers[rows])
+        return Repeated(texts_of([tasks[number] for number in used.tolist()], where), of_row)
 
 
 def _choose(info: RobotInfo, wanted: Mapping[str, str] | None, image: str | None, root: str) -> tuple[str, list[str]]:
@@ -341,18 +323,6 @@ def _field_names(names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _whole(column: pa.Array, name: str, where: str) -> NDArray[Any]:
-    """The values of a column of numbers. Raises UsageError."""
-    if column.null_count:
-        raise UsageError(f"{where}: column {name!r} has no value in some row")
-    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    if name == _TIME:
-        return values
-    if len(values) and not 0 <= int(values.min()) <= int(values.max()) < 1 << 63:
-        raise UsageError(f"{where}: column {name!r} has a number that is negative or beyond 64 bits")
-    return values.astype(np.int64)
-
-
 def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: NamedFiles) -> None:
     """Raise UsageError where rows are not those of the episodes, each in one piece and in order."""
     begins = np.flatnonzero(np.diff(episode, prepend=-1))
@@ -373,6 +343,27 @@ def _check(episode: Rows, frame: Rows, episodes: Sequence[Episode], files: Named
         )
 
 
-def _name(episode: int) -> str:
-    """What an episode is called in keys."""
-    return f"episode_{episode:06d}"
+def _frames_at(index: VideoIndex, seconds: NDArray[np.float64], period: float) -> tuple[VideoIndex, int]:
+    """The frames of a video that are shown at these times, LOST where none is close or times go back; and
+    how many are further from their times than LeRobot allows."""
+    times = index.times * float(index.time_base)
+    after = np.searchsorted(times, seconds).clip(max=len(times) - 1)
+    before = (after - 1).clip(min=0)
+    nearest = np.where(seconds - times[before] <= times[after] - seconds, before, after)
+    off = np.abs(times[nearest] - seconds)
+    missing = ~(off <= period / 2)  # not a number is missing too
+    ascending = np.maximum.accumulate(np.where(missing, 0, nearest))
+    missing |= ascending != nearest
+    found = index.only(ascending)
+    if missing.any():
+        asked = np.nan_to_num(seconds).clip(-_LONGEST_S, _LONGEST_S)
+        why = f"the last one of {len(times):,} is at {times[-1]:.3f} s"
+        if not (asked[missing] > times[-1]).all():
+            why = f"none of {len(times):,} is within {period / 2:.3f} s of it, or the row is out of order"
+        found = replace(
+            found,
+            packet=np.where(missing, LOST, found.packet).astype(np.int32),
+            times=np.where(missing, np.rint(asked / float(index.time_base)), found.times).astype(np.int64),
+            lost=("truncated", f"the video has no frame for its row: {why}"),
+        )
+    return found, int(((off > _TOLERANCE_S) & ~missing).sum())

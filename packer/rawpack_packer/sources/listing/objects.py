@@ -269,9 +269,9 @@ def image_path(found: BoxColumns, raw: Mapping[str, RawColumn], root: str) -> st
 
 def object_lists(
     name: str, column: RawColumn, kind: DeclaredKind | None, classes: Classes | None, taken: Iterable[str]
-) -> tuple[Objects, list[str]] | None:
-    """The objects in a column of JSON, and what is left out of them; None where it has none. kind: as it is declared.
-    taken: names of other fields. Raises UsageError."""
+) -> Objects | None:
+    """The objects in a column of JSON; None where it has none. kind: as it is declared. taken: names of other fields.
+    Raises UsageError."""
     first = next((value for block in column for value in block if value), None)
     some = first[0] if isinstance(first, list) else first
     declared = kind.boxes if isinstance(kind, FieldKind) else None

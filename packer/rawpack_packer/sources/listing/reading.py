@@ -61,7 +61,6 @@ from rawpack_packer.sources.table.choose import (
     Habits,
     Labels,
     choose,
-    classes_from_0,
     classes_of,
     named_file,
     number_labels,
@@ -352,15 +351,16 @@ def _fields(
 ) -> _Fields:
     """timed: the columns that are no fields. arrays: fields that are no images. Raises UsageError."""
     (_, chosen), raw, declared = listing.choice, listing.rows.raw, listing.wanted.declared
-    objects, left_out = listing.rows.objects, listing.rows.left_out
+    objects = listing.rows.objects
     fields = {name: column for name, column in chosen.fields.items() if name not in timed}
     of_boxes = classes if chosen.label is None else None
     for name in [*fields]:
         kind = declared.get(name)
         if objects is None and (lists := object_lists(name, raw[name], kind, of_boxes, fields)):
-            (objects, left_out), _ = lists, fields.pop(name)
+            objects, _ = lists, fields.pop(name)
     names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), fields)
     kinds, columns, labels = _converted(raw, chosen.label, fields, declared, names, listing.file.root)
+    left_out = (*listing.rows.left_out, *(objects.left_out if objects else ()))
     problems = [*hints(kinds, declared), *left_out, *chosen.notes, *(labels.notes if labels else ())]
     if objects is not None:
         problems += two_classes(labels, objects.labels)
@@ -385,7 +385,7 @@ def _labels(
     raw = listing.rows.raw  # without the boxes that are objects, which have no classes here
     columns = {name: one for name, one in made.columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
     if boxes := [(one.classes(), partial(_of_box, raw[name], one)) for name, one in columns.items() if name in raw]:
-        return None, labels_of_boxes(names if classes is None else classes_from_0(classes), boxes)
+        return None, labels_of_boxes(classes, names, boxes)
     return _labels_of_folders(paths, names, place, listing.rows.lines), None
 
 

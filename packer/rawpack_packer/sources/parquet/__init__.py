@@ -16,27 +16,28 @@ from __future__ import annotations
 
 import os
 import re
-from codecs import BOM_UTF8
-from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reading
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.table.choose import path_column
-from rawpack_packer.sources.table.named_files import check_whole, natural, source_name
+from rawpack_packer.sources.table.named_files import check_whole, decoded, natural, source_name
 from rawpack_packer.text import listed, plain
 
+if TYPE_CHECKING:
+    from rawpack_packer.sources.table.table import Table
+
+T = TypeVar("T")
 PARQUET, ARROW = ".parquet", ".arrow"
 _STATE, _INFO, _DICT = "state.json", "dataset_info.json", "dataset_dict.json"
 _METADATA = "metadata.parquet"
@@ -81,12 +82,12 @@ def tables_of_files(listing: Listing) -> list[Path]:
     return [one for one in tables if one.stem.isdigit() and (listing / one.stem).is_dir]
 
 
-def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """The source at a path: see `ParquetSource`. Raises MissingExtraError where pyarrow cannot be imported."""
+def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Table:
+    """The rows at a path, as of `open_rows`. Raises MissingExtraError where pyarrow cannot be imported."""
     need("pyarrow", "parquet", source_name(path))
-    from rawpack_packer.sources.parquet.source import ParquetSource
+    from rawpack_packer.sources.parquet.source import open_rows
 
-    return ParquetSource(path, **options)
+    return open_rows(path, **options)
 
 
 def is_table(listing: Listing) -> bool:
@@ -199,8 +200,7 @@ def features_beside(file: Path) -> dict[str, Any] | None:
     info = file.parent / _INFO
     if file.suffix.lower() != ARROW or not info.is_file():
         return None
-    features: dict[str, Any] | None = _read(info, _Info).features
-    return features
+    return _read(info, _Info).features
 
 
 @kept
@@ -303,11 +303,8 @@ def _configuration(file: Path, root: Path) -> str:
     return "/".join(name for name in folders if name != "data" and not is_split(name))
 
 
-def _read(file: Path, kind: Callable[..., Any]) -> Any:
+def _read(file: Path, kind: type[T]) -> T:
     where = plain(os.fsencode(file))
     with reading(where):
         data = file.read_bytes()
-    try:
-        return msgspec.json.decode(data.removeprefix(BOM_UTF8), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{where} is not what save_to_disk writes: {error}") from error
+    return decoded(data, kind, where, "save_to_disk")

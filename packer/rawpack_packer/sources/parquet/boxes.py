@@ -13,26 +13,29 @@ import pyarrow.compute as pc
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.fields import FieldKind
-from rawpack_packer.sources.table.choose import Labels
+from rawpack_packer.sources.parquet.tables import flat
+from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import CLASS, class_position
 from rawpack_packer.sources.table.objects import BOXES, labels_of_boxes, lists_of_boxes
 from rawpack_packer.text import plain
 
 
 class BoxScan:
-    """See above."""
+    """What is read of these columns."""
 
     def __init__(self, kinds: Mapping[str, FieldKind | None], columns: Mapping[str, str]) -> None:
         """kinds: of fields, None for images and masks. columns: those of the same fields."""
-        known = {name: kind for name, kind in kinds.items() if kind is not None and name in columns}
+        of_rows = {name: kind for name, kind in kinds.items() if kind is not None and name in columns}
         self._with_class = {
             columns[name]: (kind.shape[1] or 0, class_position(kind.boxes))
-            for name, kind in known.items()
+            for name, kind in of_rows.items()
             if kind.boxes and (kind.shape[1] or 0) > CLASS
         }
+        self.have_classes = bool(self._with_class)
+        """Whether there are boxes with class numbers."""
         self._first_of: dict[str, dict[float, int]] = {column: {} for column in self._with_class}
         """Column -> the first row of each class number."""
-        self.lists = {name: columns[name] for name in lists_of_boxes(known)}
+        self.lists = {name: columns[name] for name in lists_of_boxes(of_rows)}
         """Fields with a value for each box, as far as rows were looked at -> their columns."""
         self._boxes = columns[BOXES] if self.lists else ""
 
@@ -55,26 +58,14 @@ class BoxScan:
             lengths = _lengths(batch.column(self._boxes))
             self.lists = {name: one for name, one in self.lists.items() if _lengths(batch.column(one)).equals(lengths)}
 
-    def labels(self, names: Sequence[str], where: str) -> Labels:
-        """Those that occur. Raises UsageError for a box of no class."""
+    def labels(self, classes: Classes | None, known: Sequence[str], where: str) -> Labels:
+        """Those that occur. classes, known: see `labels_of_boxes`. Raises UsageError for a box of no class."""
 
         def fault(column: str, i: int, what: str) -> UsageError:
             return UsageError(f"{where}: column {plain(column)}, row {[*self._first_of[column].values()][i]}: {what}")
 
-        found = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
-        return labels_of_boxes(names, found)
-
-    @property
-    def have_classes(self) -> bool:
-        """Whether there are boxes with class numbers."""
-        return bool(self._with_class)
-
-
-def flat(column: pa.Array) -> pa.Array:
-    """A column without dictionary or extension."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+        boxes = [(np.array([*firsts]), partial(fault, column)) for column, firsts in self._first_of.items()]
+        return labels_of_boxes(classes, known, boxes)
 
 
 def _lengths(column: pa.Array) -> pa.Array:

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, islice
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -82,7 +82,11 @@ def habits() -> Habits:
 
 
 def column_infos(
-    schema: pa.Schema, features: Features, declared: Mapping[str, DeclaredKind], where: str, table: Table | None = None
+    schema: pa.Schema,
+    features: Features,
+    declared: Mapping[str, DeclaredKind],
+    where: str,
+    table: TableFile | None = None,
 ) -> list[ColumnInfo]:
     """The columns of a table. declared: see `ColumnChoice`. table: of which values may be read. Raises UsageError where
     names of classes are none."""
@@ -95,7 +99,7 @@ def column_infos(
         found.append(
             ColumnInfo(
                 name=name,
-                type=_shown(type_),
+                type=shown_type(type_),
                 field=OBJECTS if name == objects and name not in declared else _kind(name, type_, feature, declared),
                 is_image=holds_image(type_) and not other,
                 is_label=pa.types.is_integer(type_) or is_text(type_),
@@ -109,8 +113,8 @@ def column_infos(
     return found
 
 
-def _first_values(table: Table, name: str) -> list[Any]:
-    batches = table.scan([(name, None)])
+def _first_values(table: TableFile, name: str) -> list[Any]:
+    batches = table.read([(name, None)])
     values = (python_value(batch.column(0), i, name) for batch in batches for i in range(batch.num_rows))
     return [*islice(values, _FIRST)]
 
@@ -161,11 +165,6 @@ def _is_list(type_: pa.DataType) -> bool:
     return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_))
 
 
-def image_entries(schema: pa.Schema, name: str) -> tuple[str, ...]:
-    """Which of "bytes" and "path" the images of a column are structs of; empty where they are the bytes themselves."""
-    return _entries(storage(schema.field(name).type))
-
-
 def _class_names(feature: Any, name: str, where: str) -> tuple[str, ...]:
     classes = feature.get("names")
     if not isinstance(classes, list) or not all(isinstance(one, str) for one in classes) or not classes:
@@ -180,11 +179,11 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
     if name in declared:
         kind = declared[name]
         if are_pixels(kind) and not holds_image(type_):
-            return f"it contains {_shown(type_)}; images and masks are files"
+            return f"it contains {shown_type(type_)}; images and masks are files"
         if isinstance(kind, str):
             return None
         if kind.dtype == "str" and not _is_binary(type_) and _has_bytes(type_):
-            return f"it contains {_shown(type_)}, and bytes cannot be stored as text"
+            return f"it contains {shown_type(type_)}, and bytes cannot be stored as text"
         return kind
     if holds_image(type_):
         return (
@@ -195,9 +194,9 @@ def _kind(name: str, type_: pa.DataType, feature: Any, declared: Mapping[str, De
         if isinstance(feature, dict) and str(_of(feature)).startswith("Array") and feature.get("shape") is not None:
             noted = msgspec.convert(feature, _ArrayFeature)
             return FieldKind(noted.dtype, tuple(noted.shape))
-        return _kind_of(type_) or f"no field can store {_shown(type_)}{_hint(name, type_)}"
+        return _kind_of(type_) or f"no field can store {shown_type(type_)}{_hint(name, type_)}"
     except (UsageError, msgspec.ValidationError):
-        return f"no field can store {_shown(type_)}"
+        return f"no field can store {shown_type(type_)}"
 
 
 def _kind_of(type_: pa.DataType) -> FieldKind | None:
@@ -229,19 +228,6 @@ def leaf_dtype(type_: pa.DataType) -> tuple[str, bool]:
     return _number_dtype(type_) or ("str" if is_text(type_) else ""), False
 
 
-Holds = Literal["whole numbers", "numbers", "texts"]
-"""What a column has in each row."""
-
-
-def check_column(schema: pa.Schema, name: str, holds: Holds, where: str) -> None:
-    """Raise UsageError where the type of a column is not one of what it must hold. where: the file, printable."""
-    type_ = schema.field(name).type
-    dtype, in_lists = leaf_dtype(type_)
-    starts = {"whole numbers": ("int", "uint"), "numbers": ("int", "uint", "float"), "texts": ("str",)}[holds]
-    if in_lists or not dtype.startswith(starts):
-        raise UsageError(f"{where}: column {plain(name)!r} has {_shown(type_)}, where {holds} belong: write it again")
-
-
 def _hint(name: str, type_: pa.DataType) -> str:
     """What the user can do about a column of arrays whose shape its type does not tell."""
     if pa.types.is_temporal(type_) or pa.types.is_decimal(type_):
@@ -270,21 +256,27 @@ def storage(type_: pa.DataType) -> pa.DataType:
     return storage(type_.value_type) if pa.types.is_dictionary(type_) else type_
 
 
+def flat(column: pa.Array) -> pa.Array:
+    """A column without dictionary or extension."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+
+
 def _of(feature: Any) -> Any:
     return feature.get("_type") if isinstance(feature, dict) else None
 
 
-def _entries(type_: pa.DataType) -> tuple[str, ...]:
-    """Which of "bytes" and "path" a struct has."""
-    if not pa.types.is_struct(type_):
-        return ()
-    there = {type_.field(i).name: type_.field(i).type for i in range(type_.num_fields)}
-    found = [name for name, fits in (("bytes", _is_binary), ("path", is_text)) if name in there and fits(there[name])]
-    return tuple(found) if "bytes" in found else ()
+def image_entries(type_: pa.DataType) -> tuple[str, ...]:
+    """Which of "bytes" and "path" images are structs of; empty for the bytes themselves, and for all else."""
+    type_ = storage(type_)
+    parts = {part.name: part.type for part in type_} if pa.types.is_struct(type_) else {}
+    entries = [name for name, fits in (("bytes", _is_binary), ("path", is_text)) if name in parts and fits(parts[name])]
+    return tuple(entries) if "bytes" in entries else ()
 
 
 def holds_image(type_: pa.DataType) -> bool:
-    return _is_binary(type_) or bool(_entries(type_))
+    return _is_binary(type_) or bool(image_entries(type_))
 
 
 def is_text(type_: pa.DataType) -> bool:
@@ -295,7 +287,7 @@ def _is_binary(type_: pa.DataType) -> bool:
     return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_))
 
 
-def _shown(type_: pa.DataType) -> str:
+def shown_type(type_: pa.DataType) -> str:
     text = plain(str(type_))
     return text if len(text) <= 60 else f"{text[:60]}..."
 
@@ -355,20 +347,15 @@ class ParquetTable:
         self.ends = list(accumulate(self._about.row_group(i).num_rows for i in range(self._about.num_row_groups)))
         check_rows(self.ends, self._size)
 
-    def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a block in batches, with the columns that these leaves are in. Raises ValueError where they stand
-        for more than the file can hold."""
-        # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
-        group = self._about.row_group(block)
-        rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
-        return self._batches(leaves, [block], max(1, min(rows, _BATCH_ROWS)))
-
-    def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        """All rows in batches. Raises as `read`."""
-        return self._batches(leaves, list(range(len(self.ends))), _SCANNED_ROWS)
-
-    def _batches(self, leaves: Sequence[Leaf], blocks: list[int], most: int) -> Iterator[pa.RecordBatch]:
-        """most: rows of a batch."""
+    def read(self, leaves: Sequence[Leaf], block: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of a block in batches, or of all blocks, with the columns that these leaves are in. Raises
+        ValueError where they stand for more than the file can hold."""
+        blocks, most = [*range(len(self.ends))], _SCANNED_ROWS
+        if block is not None:
+            # Not from group.column(), which ends the process where a footer is broken (pyarrow 26).
+            group = self._about.row_group(block)
+            rows = _BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)
+            blocks, most = [block], max(1, min(rows, _BATCH_ROWS))
         names = [column if child is None else f"{column}.{child}" for column, child in leaves]
         return parquet_batches(self._file, self._size, most, row_groups=blocks, columns=names, use_threads=False)
 
@@ -385,25 +372,22 @@ class ArrowTable:
         self.ends = list(accumulate(self._batch(i).num_rows for i in range(len(self._messages))))
         check_rows(self.ends, os.path.getsize(path))  # noqa: PTH202
 
-    def read(self, leaves: Sequence[Leaf], block: int) -> Iterator[pa.RecordBatch]:
-        batch = self._batch(block).select(list(dict.fromkeys(column for column, _ in leaves)))
-        # Offsets that point anywhere would crash this process.
-        batch.validate(full=True)
-        yield batch
-
-    def scan(self, leaves: Sequence[Leaf]) -> Iterator[pa.RecordBatch]:
-        for block in range(len(self._messages)):
-            yield from self.read(leaves, block)
+    def read(self, leaves: Sequence[Leaf], block: int | None = None) -> Iterator[pa.RecordBatch]:
+        for k in range(len(self._messages)) if block is None else [block]:
+            batch = self._batch(k).select(list(dict.fromkeys(column for column, _ in leaves)))
+            # Offsets that point anywhere would crash this process.
+            batch.validate(full=True)
+            yield batch
 
     def _batch(self, i: int) -> pa.RecordBatch:
         return pa.ipc.read_record_batch(self._messages[i], self.schema)
 
 
-Table = ParquetTable | ArrowTable
+TableFile = ParquetTable | ArrowTable
 """An open file. pyarrow raises exceptions of many types where its bytes are broken."""
 
 
-def open_table(path: str) -> Table:
+def open_table(path: str) -> TableFile:
     """Open a file. Raises whatever pyarrow raises for bytes that are neither Parquet nor Arrow."""
     return ArrowTable(path) if path.lower().endswith(ARROW) else ParquetTable(path)
 
@@ -413,7 +397,7 @@ class Cursor:
 
     def __init__(self, files: NamedFiles, k: int, leaves: tuple[Leaf, ...]) -> None:
         self._files, self._k, self._leaves = files, k, leaves
-        self._table: Table | None = None
+        self._table: TableFile | None = None
         self._batch: pa.RecordBatch | None = None
         self._start = self._stop = 0
         """The rows of the batch."""

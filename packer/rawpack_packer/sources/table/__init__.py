@@ -19,10 +19,10 @@ A column reads its values in one of seven ways:
 | what is read | by |
 |---|---|
 | a file for each row | `Files`; of a folder, `folder_files.FolderFiles` |
-| a span of a file | `Spans`; where the file is compressed, `archives.opened.CompressedSpans` and `archives.zip.ZipSpans` |
-| a row of Arrow data | `parquet.source.ArrowRows` |
+| a span of a file | `Spans`; of compressed ones, `archives.opened.CompressedSpans` and `archives.zip.ZipSpans` |
+| a row of Arrow data | `parquet.source.ArrowColumn` |
 | a row of an HDF5 data set | `hdf5.source.Hdf5Column` |
 | a row of an array, in memory or mapped | `Numbers`, `Mapped` |
 | a frame of a video | `video.source.Frames` |
-| a Python object | `dataset.DatasetRows`; of a source of another package, `foreign.SourceRows`; of stores, `store.StoreRows` |
+| a Python object | `dataset.DatasetRows`; of other packages, `foreign.SourceRows`; of stores, `store.StoreRows` |
 """

@@ -112,8 +112,8 @@ class TakenFrames:
 
 
 class Frames:
-    """Frames of some videos, in order, which name their samples: a column of images. Plain data, except for the video
-    that is open while frames are read."""
+    """Frames of some videos, in order, which name their samples: a column of images; or those of a camera, pixels
+    alone. Plain data, except for the video that is open while frames are read."""
 
     _open: tuple[int, Decoding] | None = None
     """The number here of the video that is open."""
@@ -129,9 +129,11 @@ class Frames:
     def __len__(self) -> int:
         return int(self.ends[-1])
 
-    def value(self, i: int, /) -> Item:
-        """Frame i. The video stays open until a frame of another one is read: ascending numbers are decoded in one
-        pass."""
+    def value(self, i: int, /) -> Any:
+        """Frame i, as an item or the pixels of a camera. The video stays open until a frame of another one is read:
+        ascending numbers are decoded in one pass."""
+        if self._camera:
+            return self.image(i)
         number, k = self._find(i)
         taken, image = self.videos[number], self.image(i)
         assert isinstance(taken.found, VideoIndex)
