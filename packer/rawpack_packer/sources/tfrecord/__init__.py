@@ -27,7 +27,6 @@ import msgspec
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reading
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing
@@ -46,6 +45,7 @@ from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
+    from rawpack_packer.sources.table.table import Table
 
 T = TypeVar("T")
 NOT_READ = "docs/how-to/what-is-not-read.md#tfrecord"
@@ -62,12 +62,12 @@ _LENGTH, _LEAST = 8, 16
 """Bytes of the length of a record, with which it begins; and of a record without data."""
 
 
-def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """The source at a path: see `TfrecordSource`. Raises MissingExtraError where google-crc32c cannot be imported."""
+def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Table:
+    """As `open_examples`. Raises MissingExtraError where google-crc32c cannot be imported."""
     need("google_crc32c", "tfrecord", source_name(path))
-    from rawpack_packer.sources.tfrecord.source import TfrecordSource
+    from rawpack_packer.sources.tfrecord.source import open_examples
 
-    return TfrecordSource(path, **options)
+    return open_examples(path, **options)
 
 
 def is_tfrecord(listing: Listing) -> bool:
