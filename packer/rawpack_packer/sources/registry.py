@@ -159,7 +159,7 @@ _ROWS = (
         splits="parquet:splits_of", remote=True, extra="parquet",
     ),
     SourceKind(
-        name="recordio", open="archives.recordio:RecordIOSource",
+        name="recordio", open="archives.recordio:open_recordio",
         reads="RecordIO files of MXNet and InsightFace: .rec",
         options=("classes",),
         signs=[
