@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -56,6 +56,12 @@ class Coded:
     encoding: Encoding
     at: int
     """Its position among the values of a sample."""
+
+    def image(self, k: int) -> Coded:
+        """Image k of a column of several."""
+        each = FILE if self.encoding.holds == "files" else PICTURE
+        take = partial(_image, before=self.encoding.before, k=k, read=each.read)
+        return replace(self, name=f"{self.name}_{k}", encoding=replace(each, read=take))
 
 
 @dataclass(frozen=True)
@@ -156,6 +162,9 @@ def picture(data: bytes, *, exact: bool = False) -> NDArray[Any] | bytes:
     return pixels_of(image) if file is None else file
 
 
+PICTURE = Encoding("picture", picture)
+
+
 def compact_json(data: bytes) -> Any:
     """What JSON could hold, as litdata writes it; older versions wrote JSON itself."""
     if not data or data[0] > _NO_TAG:
@@ -224,23 +233,12 @@ def images_in(data: bytes, before: int) -> int:
     return int(count)
 
 
-def one_of(several: Encoding, k: int) -> Encoding:
-    """Image k of several."""
-    take = partial(_image, before=several.before, k=k)
-    if several.holds == "files":
-        return Encoding("file", take)
-    return Encoding("picture", partial(_picture, take=take))
-
-
-def _image(data: bytes, before: int, k: int) -> bytes:
+def _image(data: bytes, before: int, k: int, read: Callable[..., Any], **options: bool) -> Any:
+    """Image k of several, as `read` takes it."""
     count = images_in(data, before)
     sizes = struct.unpack_from(f"<{count}I", data, before + 4)
     start = before + 4 + 4 * count
     if k >= count or start + sum(sizes) != len(data):
         raise ValueError(f"a list of {count} images in {len(data)} bytes has no image {k}")
     start += sum(sizes[:k])
-    return bytes(data[start : start + sizes[k]])
-
-
-def _picture(data: bytes, take: partial[bytes], *, exact: bool = False) -> NDArray[Any] | bytes:
-    return picture(take(data), exact=exact)
+    return read(bytes(data[start : start + sizes[k]]), **options)

@@ -44,7 +44,7 @@ _ENCODINGS: dict[str, Encoding] = {
     "image": coded.FILE,
     "jpeg": coded.FILE,
     "tifffile": coded.FILE,
-    "pil": Encoding("picture", coded.picture),
+    "pil": coded.PICTURE,
     "jpeg_array": Encoding("files"),
     "numpy": coded.array(partial(coded.head_of_words, order="<", dtypes=_NUMPY)),
     "tensor": coded.array(partial(coded.head_of_words, order=">", dtypes=_TORCH)),

@@ -30,7 +30,7 @@ _ENCODINGS: dict[str, Encoding] = {
     "json": coded.JSON,
     "jpeg": coded.FILE,
     "png": coded.FILE,
-    "pil": Encoding("picture", coded.picture),
+    "pil": coded.PICTURE,
     "jpeg_array": Encoding("files"),
     "jpegarray": Encoding("files"),
     "list[jpeg]": Encoding("files", before=4),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
@@ -49,21 +50,23 @@ Read = Callable[[int, int], bytes]
 """`read(offset, size)`. Raises DecodeError where the shard ends before that."""
 
 
-class Found(NamedTuple):
+class FoundSamples(NamedTuple):
     """What is known of the samples of a shard."""
 
-    offsets: bytes
-    """int64, (columns, samples): where each value begins."""
-    sizes: bytes
-    """int64, (columns, samples)."""
+    places: bytes
+    """int64, (2, columns, samples): where each value begins, and its bytes."""
     values: dict[int, list[bytes]]
     """The values of columns that are read at once."""
     alike: list[int]
     """The columns of arrays that have one dtype and shape in this shard."""
     heads: dict[int, bytes]
     """What is before the values of the first array, of each column of arrays."""
-    in_arrow: bool = False
+    in_arrow: bool
     """Whether samples are rows of Arrow."""
+
+    def places_of(self, columns: int) -> NDArray[np.int64]:
+        """`places`, of so many columns."""
+        return np.frombuffer(self.places, np.int64).reshape(2, columns, -1)
 
 
 class SoughtColumns(NamedTuple):
@@ -105,27 +108,6 @@ class ShardSpans(Spans):
 def with_rows(shard: ShardFile) -> ShardFile:
     """A shard whose samples are rows of Arrow."""
     return replace(shard, codec=ARROW, most=_MOST_SHARD)
-
-
-def as_written(fd: int, size: int, shard: ShardFile) -> ShardFile:
-    """An open shard of `size` bytes, with its codec, which the index may not say."""
-    if shard.codec or not shard.leaves or size < _END.size:
-        return shard
-    return with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
-
-
-def read_of(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> Read:
-    """What reads an open shard, which is decompressed if need be."""
-    if not shard.codec:
-        return partial(read_range, fd)
-    data = decompressed(fd, files, k, shard)
-
-    def read(offset: int, size: int) -> bytes:
-        if offset + size > len(data):
-            raise DecodeError("truncated", f"it ends after {len(data):,} bytes")
-        return data[offset : offset + size]
-
-    return read
 
 
 def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
@@ -259,8 +241,9 @@ def _head(lengths: Rows) -> bytes:
     return len(lengths).to_bytes(4, "little") + starts.astype("<u4").tobytes()
 
 
-def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
-    """Raise UsageError where a file is not the one that the index lists, by its size and its hashes."""
+def check_file(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> None:
+    """Raise UsageError where file k is not the one that the index lists, by its size and its hashes."""
+    size, where = files.state(k)[0], files.name(k)
     if shard.bytes is not None and shard.bytes != size:
         raise UsageError(f"{where} has {size:,} bytes, and its index says {shard.bytes:,}; {_COPY}")
     for algorithm, digest in shard.hashes.items():
@@ -278,10 +261,17 @@ def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
             raise UsageError(f"{where} is damaged: its {plain(algorithm)} is not that of its index; {_COPY}")
 
 
-def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, wanted: SoughtColumns, where: str) -> Found:
-    """The samples of a shard. size: its bytes, if it is not compressed. Raises UsageError where it is damaged or not
-    what the index says, and DecodeError where it ends early."""
-    starts = _starts(read, size, shard, where)
+def find(
+    fd: int, files: NamedFiles, k: int, shard: ShardFile, index: ShardIndex, sought: SoughtColumns, whole: bool = False
+) -> tuple[FoundSamples, Read]:
+    """The samples of shard k, which is open, and what reads it, decompressed if need be. whole: whether it has to end
+    with the last sample. Raises UsageError where it is damaged or not what the index says, and DecodeError where it
+    ends early."""
+    size, where = files.state(k)[0], files.name(k)
+    if not shard.codec and shard.leaves and size >= _END.size:  # which the index may not say
+        shard = with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
+    read = partial(_part, decompressed(fd, files, k, shard)) if shard.codec else partial(read_range, fd)
+    starts = _starts(read, size if whole and not shard.codec else None, shard, where)
     free = [at for at, one in enumerate(index.sizes) if one is None]
     # Every value takes bytes, so that these tables are not larger than the shard allows.
     least = 4 * len(free) + sum(one or 0 for one in index.sizes)
@@ -304,12 +294,16 @@ def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, want
             f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its values "
             f"{int(ends[i] - starts[i]):,}; {_COPY}"
         )
-    return Found(
-        np.ascontiguousarray(offsets[[*wanted.columns]]).tobytes(),
-        np.ascontiguousarray(lengths[[*wanted.columns]]).tobytes(),
-        {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in wanted.values},
-        *_heads(read, offsets, lengths, wanted.heads),
-    )
+    columns, alike = [*sought.columns], _heads(read, offsets, lengths, sought.heads)
+    places = np.stack([offsets[columns], lengths[columns]]).tobytes()
+    values = {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in sought.values}
+    return FoundSamples(places, values, *alike, shard.codec == ARROW), read
+
+
+def _part(data: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(data):
+        raise DecodeError("truncated", f"it ends after {len(data):,} bytes")
+    return data[offset : offset + size]
 
 
 def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
@@ -326,7 +320,7 @@ def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
 
 
 def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> tuple[list[int], dict[int, bytes]]:
-    """See `Found`: the columns whose arrays are alike, and the head of the first array of each."""
+    """See `FoundSamples`: the columns whose arrays are alike, and the head of the first array of each."""
     alike, first = list[int](), dict[int, bytes]()
     for at, head in heads.items():
         if not offsets.shape[1]:
@@ -342,9 +336,9 @@ def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) 
     return alike, first
 
 
-def arrays_alike(found: Sequence[Found], at: int) -> bool:
+def arrays_alike(found: Sequence[FoundSamples], at: int) -> bool:
     """Whether all arrays of a column have one dtype and shape."""
-    some = [one for one in found if one.offsets]
+    some = [one for one in found if one.places]
     return all(at in one.alike for one in some) and len({one.heads.get(at) for one in some}) == 1
 
 
