@@ -43,16 +43,16 @@ open_mds, open_litdata = partial(_open, kind="mds"), partial(_open, kind="litdat
 
 def splits_of(listing: Listing) -> list[str]:
     """The splits that a folder is divided into, train first; empty where there are fewer than two."""
-    found = folders_of(listing)
-    return found if len(found) > 1 else []
+    return folders if len(folders := folders_of(listing)) > 1 else []
 
 
 def folders_of(listing: Listing) -> list[str]:
     """The folders with an index in a folder that has none itself, if they have names of splits; train first."""
     if (listing / INDEX).is_file:
         return []
-    found = [name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file]
-    return sorted(found, key=split_order)
+    return sorted(
+        (name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file), key=split_order
+    )
 
 
 def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
@@ -60,21 +60,15 @@ def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
     return contents(path, named_files(path, spool))
 
 
-def kind_of_index(data: bytes) -> str:
-    """ "mds" or "litdata", or "" for a file of anything else."""
-    try:
-        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return next((kind for kind, names in _SIGNS.items() if all(name in found for name in names)), "")
-
-
 def _holds(listing: Listing, kind: str) -> bool:
     own = listing if listing.path.name == INDEX else listing / INDEX
-    for index in [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]:
-        if index.is_file or index.is_url:
-            return kind_of_index(index.contents()) == kind
-    return False
+    indexes = [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]
+    index = next((index for index in indexes if index.is_file or index.is_url), None)
+    try:
+        members = {} if index is None else msgspec.json.decode(index.contents(), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return next((sign for sign, names in _SIGNS.items() if {*names} <= {*members}), "") == kind
 
 
 is_mds, is_litdata = partial(_holds, kind="mds"), partial(_holds, kind="litdata")

@@ -169,14 +169,13 @@ def compact_json(data: bytes) -> Any:
     """What JSON could hold, as litdata writes it; older versions wrote JSON itself."""
     if not data or data[0] > _NO_TAG:
         return json.loads(data)
-    found = _Compact(data)
-    value = found.value()
-    if found.at != len(data):
-        raise ValueError(f"{len(data) - found.at} bytes follow the value")
+    value = (reader := _CompactReader(data)).value()
+    if reader.at != len(data):
+        raise ValueError(f"{len(data) - reader.at} bytes follow the value")
     return value
 
 
-class _Compact:
+class _CompactReader:
     """Reads values one after another, each after a byte that says what it is."""
 
     def __init__(self, data: bytes) -> None:
@@ -203,7 +202,7 @@ class _Compact:
             case 2 | 3 as kind:
                 return np.frombuffer(self.take(8 * self.count()), "<i8" if kind == 2 else "<f8").tolist()
             case 4:
-                return [one != 0 for one in self.take(self.count())]
+                return [byte != 0 for byte in self.take(self.count())]
             case 5:
                 return {self.text(): self.value() for _ in range(self.count())}
             case 6:  # dicts of the same keys, which come first

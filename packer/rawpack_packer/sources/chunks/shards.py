@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -57,10 +57,8 @@ class FoundSamples(NamedTuple):
     """int64, (2, columns, samples): where each value begins, and its bytes."""
     values: dict[int, list[bytes]]
     """The values of columns that are read at once."""
-    alike: list[int]
-    """The columns of arrays that have one dtype and shape in this shard."""
     heads: dict[int, bytes]
-    """What is before the values of the first array, of each column of arrays."""
+    """Column whose arrays have one dtype and shape in this shard -> what is before the values of each, and the size."""
     in_arrow: bool
     """Whether samples are rows of Arrow."""
 
@@ -87,11 +85,8 @@ class ShardSpans(Spans):
     """Of each of `archives`."""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        k = int(self.archive[i])
-        if not self.shards[k].codec:
-            return super()._reader(i, most)
-        size = int(self.states[i, 0]) if most is None else min(int(self.states[i, 0]), most)
-        return partial(self._read_decompressed, k=k, offset=int(self.offset[i]), size=size)
+        k, reader = int(self.archive[i]), super()._reader(i, most)
+        return partial(self._read_decompressed, k=k, **reader.keywords) if self.shards[k].codec else reader
 
     def _read_decompressed(self, fd: int, k: int, offset: int, size: int) -> bytes:
         return decompressed(fd, self.archives, k, self.shards[k])[offset : offset + size]
@@ -121,12 +116,12 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
     data, where = read_range(fd, 0, files.state(k)[0]), files.name(k)
     codec, _, by = shard.codec.partition("/")
     most = most_of(len(data), min(shard.most, _MOST_SHARD))
+    what, cure = "is compressed", "decompress it first"
     if codec == ARROW:
-        need("pyarrow", "parquet", f"{where} has rows of Arrow, which", "write it again without pyarrow")
+        what, cure = "has rows of Arrow", "write it again without pyarrow"
     elif codec not in _CODECS:
-        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: decompress it first")
-    else:
-        need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
+        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: {cure}")
+    need("pyarrow", "parquet", f"{where} {what}, which", cure)
     try:
         if codec == ARROW:
             data = _as_chunk(data, shard.leaves, most)
@@ -137,10 +132,8 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
             whole.add(data)
             data = whole.finish()
     except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
-        raise DecodeError(
-            "corrupt",
-            f"its {'rows are' if codec == ARROW else 'compressed data is'} damaged ({plain(str(error))[:100]})",
-        ) from error
+        what = "its rows are" if codec == ARROW else "its compressed data is"
+        raise DecodeError("corrupt", f"{what} damaged ({plain(str(error))[:100]})") from error
     _last.shard = known, data
     return data
 
@@ -169,8 +162,7 @@ def _as_chunk(data: bytes, leaves: Sequence[Leaf], most: int) -> bytes:
             for row in batch.to_pylist():
                 values = [_encoded(_value_at(row, path), encoding) for path, encoding in leaves]
                 samples.append(struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values))
-    starts = accumulate(map(len, samples), initial=4 * (len(samples) + 2))
-    return b"".join([struct.pack(f"<{len(samples) + 2}I", len(samples), *starts), *samples])
+    return b"".join([_head(np.array([*map(len, samples)], np.int64)), *samples])
 
 
 def _value_at(row: Any, path: Sequence[str]) -> Any:
@@ -252,9 +244,8 @@ def check_file(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> None:
         elif algorithm in hashlib.algorithms_available and not algorithm.startswith("shake"):
             made = hashlib.new(algorithm, usedforsecurity=False)
         else:
-            raise UsageError(
-                f"{where} has a hash by {plain(algorithm)!r}, which is not known: take it out of the index"
-            )
+            what = f"a hash by {plain(algorithm)!r}, which is not known"
+            raise UsageError(f"{where} has {what}: take it out of the index")
         for start in range(0, size, _PIECE):
             made.update(read_range(fd, start, min(_PIECE, size - start)))
         if made.hexdigest() != digest:
@@ -272,32 +263,28 @@ def find(
         shard = with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
     read = partial(_part, decompressed(fd, files, k, shard)) if shard.codec else partial(read_range, fd)
     starts = _starts(read, size if whole and not shard.codec else None, shard, where)
-    free = [at for at, one in enumerate(index.sizes) if one is None]
+    free = [at for at, size in enumerate(index.sizes) if size is None]
     # Every value takes bytes, so that these tables are not larger than the shard allows.
-    least = 4 * len(free) + sum(one or 0 for one in index.sizes)
+    least = 4 * len(free) + sum(size or 0 for size in index.sizes)
     if len(wrong := np.flatnonzero(np.diff(starts) < least)):
         i = int(wrong[0])
-        raise UsageError(
-            f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its {len(index.sizes)} "
-            f"values at least {least:,}; {_COPY}"
+        what = (
+            f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its {len(index.sizes)} values at least {least:,}"
         )
-    lengths = np.zeros((len(index.sizes), shard.samples), np.int64)
-    for at, one in enumerate(index.sizes):
-        lengths[at] = one or 0
-    heads = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
-    lengths[free] = np.frombuffer(heads, "<u4").reshape(shard.samples, len(free)).T
+        raise UsageError(f"{where} is damaged: {what}; {_COPY}")
+    lengths = np.repeat([[size or 0] for size in index.sizes], shard.samples, axis=1)
+    sizes = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
+    lengths[free] = np.frombuffer(sizes, "<u4").reshape(shard.samples, len(free)).T
     offsets = starts[:-1] + 4 * len(free) + np.cumsum(lengths, axis=0) - lengths
     ends = offsets[-1] + lengths[-1]
     if len(wrong := np.flatnonzero(ends != starts[1:])):
         i = int(wrong[0])
-        raise UsageError(
-            f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its values "
-            f"{int(ends[i] - starts[i]):,}; {_COPY}"
-        )
-    columns, alike = [*sought.columns], _heads(read, offsets, lengths, sought.heads)
+        what = f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its values {ends[i] - starts[i]:,}"
+        raise UsageError(f"{where} is damaged: {what}; {_COPY}")
+    columns, heads = [*sought.columns], _heads(read, offsets, lengths, sought.heads)
     places = np.stack([offsets[columns], lengths[columns]]).tobytes()
     values = {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in sought.values}
-    return FoundSamples(places, values, *alike, shard.codec == ARROW), read
+    return FoundSamples(places, values, heads, shard.codec == ARROW), read
 
 
 def _part(data: bytes, offset: int, size: int) -> bytes:
@@ -319,27 +306,25 @@ def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
     return starts
 
 
-def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> tuple[list[int], dict[int, bytes]]:
-    """See `FoundSamples`: the columns whose arrays are alike, and the head of the first array of each."""
-    alike, first = list[int](), dict[int, bytes]()
-    for at, head in heads.items():
-        if not offsets.shape[1]:
-            continue
+def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> dict[int, bytes]:
+    """See `FoundSamples.heads`."""
+    alike = dict[int, bytes]()
+    for at, head in heads.items() if offsets.shape[1] else ():
+        first, size = int(offsets[at, 0]), int(lengths[at, 0])
         try:
-            before = head(read(int(offsets[at, 0]), int(lengths[at, 0])))[2]
+            before = head(read(first, size))[2]
         except (ValueError, IndexError, ArithmeticError, struct.error):
             continue  # it is rejected when it is read
-        some = (read(start, before) for start in offsets[at].tolist())
-        first[at] = read(int(offsets[at, 0]), before) + int(lengths[at, 0]).to_bytes(8, "little")
-        if (lengths[at] == lengths[at, 0]).all() and all(one == two for one, two in pairwise(some)):
-            alike.append(at)
-    return alike, first
+        same = read(first, before)
+        if (lengths[at] == size).all() and all(read(start, before) == same for start in offsets[at].tolist()):
+            alike[at] = same + size.to_bytes(8, "little")
+    return alike
 
 
 def arrays_alike(found: Sequence[FoundSamples], at: int) -> bool:
     """Whether all arrays of a column have one dtype and shape."""
-    some = [one for one in found if one.places]
-    return all(at in one.alike for one in some) and len({one.heads.get(at) for one in some}) == 1
+    heads = {samples.heads.get(at) for samples in found if samples.places}
+    return len(heads) == 1 and None not in heads
 
 
 def columns_read(columns: Sequence[Coded]) -> tuple[int, ...]:
