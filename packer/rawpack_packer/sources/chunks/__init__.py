@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,19 +26,9 @@ from rawpack_packer.sources.table.named_files import contents, named_files
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
-    from rawpack_packer.sources.table.table import Table
 
 INDEX = "index.json"
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
-
-
-def _open(path: str | os.PathLike[str], /, *, kind: str, **options: Any) -> Table:
-    from rawpack_packer.sources.chunks.source import open_shards
-
-    return open_shards(path, kind=kind, **options)
-
-
-open_mds, open_litdata = partial(_open, kind="mds"), partial(_open, kind="litdata")
 
 
 def splits_of(listing: Listing) -> list[str]:

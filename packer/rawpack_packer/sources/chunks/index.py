@@ -53,9 +53,11 @@ class Coded:
     name: str
     type: str
     """Its encoding, as the index names it."""
-    encoding: Encoding
+    encoding: Encoding = field(compare=False)
     at: int
     """Its position among the values of a sample."""
+    size: int | None = None
+    """Bytes of each value; None where the sample says it."""
 
     def image(self, k: int) -> Coded:
         """Image k of a column of several."""
@@ -89,8 +91,6 @@ class ShardIndex:
     """All of an index."""
 
     columns: tuple[Coded, ...]
-    sizes: tuple[int | None, ...]
-    """Of each value of a sample, in bytes; None where the sample says it."""
     shards: tuple[tuple[ShardFile, ...], ...]
     """Each as one or more files, one of which is needed: the compressed one, and a copy that was decompressed."""
 

@@ -104,17 +104,15 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         leaves = [*_leaves(tree, "", ())]
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{where}: its data_spec is not what litdata writes: {error}") from error
-    names = [name for name, _ in leaves]
-    if len(names) != len(formats):
+    if len(leaves) != len(formats):
         raise UsageError(f"{where}: its data_spec does not name the {len(formats)} values of its data_format")
     codec, level = (config.compression or "").partition(":")[0], config.compression_level
     if codec and level not in (None, "chunk"):
         codec = f"{codec}/{level}"
-    paths = zip((path for _, path in leaves), formats, strict=True)
-    rows = tuple(paths) if tree.type == "builtins.dict" else ()
+    values = [(name, path, encoding) for (name, path), encoding in zip(leaves, formats, strict=True)]
+    rows = tuple((path, encoding) for _, path, encoding in values if tree.type == "builtins.dict")
     return ShardIndex(
-        tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
-        (None,) * len(formats),
+        tuple(Coded(name, encoding, _encoding(encoding), at) for at, (name, _, encoding) in enumerate(values)),
         tuple(_files(chunk, codec, f".{config.compression}.bin", rows) for chunk in index.chunks),
     )
 

@@ -84,9 +84,9 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         raise UsageError(
             f"{where}: the columns have {len(names)} names, {len(encodings)} encodings, {len(sizes)} sizes"
         )
+    columns = enumerate(zip(names, encodings, sizes, strict=True))
     return ShardIndex(
-        tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(encodings)),
-        tuple(size or None for size in sizes),
+        tuple(Coded(name, encoding, _encoding(encoding), at, size or None) for at, (name, encoding, size) in columns),
         tuple(map(_files, shards)),
     )
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.sources.chunks.index import Coded, Head, Leaf, ShardFile, ShardIndex
+from rawpack_packer.sources.chunks.index import Coded, Head, Leaf, ShardFile
 from rawpack_packer.sources.inflation import Inflated, most_of
 from rawpack_packer.sources.table.columns import Rows, Spans, read_range
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -62,18 +62,20 @@ class FoundSamples(NamedTuple):
     in_arrow: bool
     """Whether samples are rows of Arrow."""
 
-    def places_of(self, columns: int) -> NDArray[np.int64]:
-        """`places`, of so many columns."""
-        return np.frombuffer(self.places, np.int64).reshape(2, columns, -1)
+    def places_of(self, n: int, sought: SoughtColumns) -> NDArray[np.int64]:
+        """(2, samples): the places of column n of `sought.columns`."""
+        return np.frombuffer(self.places, np.int64).reshape(2, len(sought.columns), -1)[:, n]
 
 
 class SoughtColumns(NamedTuple):
     """What is looked for in shards; columns by their positions."""
 
-    columns: tuple[int, ...]
-    values: tuple[int, ...]
+    coded: tuple[Coded, ...]
+    """All of the index."""
+    columns: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
     """Those that are read at once."""
-    heads: Mapping[int, Head]
+    heads: Mapping[int, Head] = {}
     """Those of arrays."""
 
 
@@ -253,7 +255,7 @@ def check_file(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> None:
 
 
 def find(
-    fd: int, files: NamedFiles, k: int, shard: ShardFile, index: ShardIndex, sought: SoughtColumns, whole: bool = False
+    fd: int, files: NamedFiles, k: int, shard: ShardFile, sought: SoughtColumns, *, whole: bool = False
 ) -> tuple[FoundSamples, Read]:
     """The samples of shard k, which is open, and what reads it, decompressed if need be. whole: whether it has to end
     with the last sample. Raises UsageError where it is damaged or not what the index says, and DecodeError where it
@@ -263,28 +265,26 @@ def find(
         shard = with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
     read = partial(_part, decompressed(fd, files, k, shard)) if shard.codec else partial(read_range, fd)
     starts = _starts(read, size if whole and not shard.codec else None, shard, where)
-    free = [at for at, size in enumerate(index.sizes) if size is None]
+    sizes = [column.size for column in sought.coded]
+    free = [at for at, size in enumerate(sizes) if size is None]
     # Every value takes bytes, so that these tables are not larger than the shard allows.
-    least = 4 * len(free) + sum(size or 0 for size in index.sizes)
+    least = 4 * len(free) + sum(size or 0 for size in sizes)
     if len(wrong := np.flatnonzero(np.diff(starts) < least)):
         i = int(wrong[0])
-        what = (
-            f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its {len(index.sizes)} values at least {least:,}"
-        )
+        what = f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its {len(sizes)} values at least {least:,}"
         raise UsageError(f"{where} is damaged: {what}; {_COPY}")
-    lengths = np.repeat([[size or 0] for size in index.sizes], shard.samples, axis=1)
-    sizes = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
-    lengths[free] = np.frombuffer(sizes, "<u4").reshape(shard.samples, len(free)).T
+    lengths = np.repeat([[size or 0] for size in sizes], shard.samples, axis=1)
+    data = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
+    lengths[free] = np.frombuffer(data, "<u4").reshape(shard.samples, len(free)).T
     offsets = starts[:-1] + 4 * len(free) + np.cumsum(lengths, axis=0) - lengths
     ends = offsets[-1] + lengths[-1]
     if len(wrong := np.flatnonzero(ends != starts[1:])):
         i = int(wrong[0])
         what = f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its values {ends[i] - starts[i]:,}"
         raise UsageError(f"{where} is damaged: {what}; {_COPY}")
-    columns, heads = [*sought.columns], _heads(read, offsets, lengths, sought.heads)
-    places = np.stack([offsets[columns], lengths[columns]]).tobytes()
+    places = np.stack([offsets, lengths])[:, [*sought.columns]].tobytes()
     values = {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in sought.values}
-    return FoundSamples(places, values, heads, shard.codec == ARROW), read
+    return FoundSamples(places, values, _heads(read, offsets, lengths, sought.heads), shard.codec == ARROW), read
 
 
 def _part(data: bytes, offset: int, size: int) -> bytes:

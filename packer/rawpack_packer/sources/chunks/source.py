@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Values:
     """A column of values that are decoded. Plain data."""
 
     spans: ShardSpans
-    read: Callable[[bytes], Any]
+    read: Callable[..., Any]
     kind: FieldKind | None = None
     """Of its field; None for images and masks."""
 
@@ -184,7 +184,7 @@ def _read(places: Sequence[Listing], kind: str, spool: Spool | None) -> ShardInd
             index = _READ[kind](read_index(place, spool), where)
         folder = f"../{place.path.parent.name}/" if indexes else ""
         indexes.append(index)
-        if (index.columns, index.sizes) != (indexes[0].columns, indexes[0].sizes):
+        if index.columns != indexes[0].columns:
             raise UsageError(f"{where} has other columns than {source_name(places[0])}: pack them separately")
         for name in (file.name for choice in index.shards for file in choice):
             if not is_below(f"./{name}"):  # names of chunks may have a colon, which it would take for that of a drive
@@ -248,8 +248,8 @@ class _ShardScan:
 
     def __init__(self, files: NamedFiles, shards: tuple[ShardFile, ...], index: ShardIndex, progress: Scanning) -> None:
         """Raises UsageError."""
-        self.files, self._shards, self._index, self._progress = files, shards, index, progress
-        self._sought, self._found = SoughtColumns((), (), {}), list[FoundSamples]()
+        self.files, self._shards, self._coded, self._progress = files, shards, index.columns, progress
+        self._found, self._sought = list[FoundSamples](), SoughtColumns(index.columns)
         self.shapes = dict[str, tuple[str, tuple[int, ...]]]()
         """Dtype and shape of the first array of each column of arrays."""
         self.rows = sum(shard.samples for shard in shards)
@@ -262,7 +262,7 @@ class _ShardScan:
         columns = dict[str, Coded]()
         first = next(k for k, shard in enumerate(self._shards) if shard.samples)
         values = self._first_values(first)
-        for column in self._index.columns:
+        for column in self._coded:
             encoding, data, several = column.encoding, values.get(column.at, b""), [column]
             try:
                 if encoding.holds in ("files", "pictures"):
@@ -280,19 +280,18 @@ class _ShardScan:
 
     def _first_values(self, k: int) -> dict[int, bytes]:
         """The values of sample 0 of shard k that say what their columns are."""
-        unclear = [one for one in self._index.columns if one.encoding.holds in ("files", "pictures", "array")]
+        unclear = [one for one in self._coded if one.encoding.holds in ("files", "pictures", "array")]
         if not unclear:
             return {}
-        sought = SoughtColumns(columns_read(unclear), (), {})
+        sought = SoughtColumns(self._coded, columns_read(unclear))
         with reading(self.files.name(k)), self.files.opened(k) as fd:
-            found, read = find(fd, self.files, k, self._shards[k], self._index, sought)
-            places = found.places_of(len(sought.columns))[:, :, 0].T.tolist()
-            return {at: read(*place) for at, place in zip(sought.columns, places, strict=True)}
+            found, read = find(fd, self.files, k, self._shards[k], sought)
+            return {at: read(*found.places_of(n, sought)[:, 0].tolist()) for n, at in enumerate(sought.columns)}
 
     def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
         """Raise UsageError for a column that is not read, unless the user left it out. folder: of the index."""
         named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
-        rest = ",".join(plain(one.name) for one in self._index.columns if one.encoding.holds != "unread")
+        rest = ",".join(plain(one.name) for one in self._coded if one.encoding.holds != "unread")
         for name, column in self.columns.items():
             if column.encoding.holds == "unread" and (wanted.fields is None or name in named):
                 raise UsageError(
@@ -307,8 +306,8 @@ class _ShardScan:
         columns = [self.columns[name] for name in names if name is not None]
         at_once = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
         heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
-        self._sought = sought = SoughtColumns(columns_read(columns), columns_read(at_once), heads)
-        what, seen = f"samples {sought.columns} {sought.values} {[*heads]} {self._index.sizes}", 0
+        self._sought = sought = SoughtColumns(self._coded, columns_read(columns), columns_read(at_once), heads)
+        what, seen = f"samples {sought.columns} {sought.values} {[*heads]} {[one.size for one in self._coded]}", 0
         with self.files.looked_through():
             for k, shard in enumerate(self._shards):
                 with reading(self.files.name(k)):
@@ -324,14 +323,7 @@ class _ShardScan:
         """Check shard k, and find its samples: once."""
         with self.files.opened(k, keep=False) as fd:
             check_file(fd, self.files, k, self._shards[k])
-            yield find(fd, self.files, k, self._shards[k], self._index, self._sought, whole=True)[0]
-
-    def spans(self, column: Coded) -> ShardSpans:
-        """Where the values of a column are."""
-        n, count = self._sought.columns.index(column.at), len(self._sought.columns)
-        places = np.concatenate([found.places_of(count)[:, n] for found in self._found], axis=1)
-        file = np.repeat(np.arange(len(self._shards)), [shard.samples for shard in self._shards])
-        return spans_of(ShardSpans, self.files, file, *places, shards=self._shards)
+            yield find(fd, self.files, k, self._shards[k], self._sought, whole=True)[0]
 
     def values(self, column: Coded) -> list[Any]:
         """All values of a column that was read at once. Raises UsageError."""
@@ -348,12 +340,12 @@ class _ShardScan:
     def image(self, column: Coded, first: Callable[[tuple[int, ...]], bool]) -> tuple[ImageColumn, ImageKind | None]:
         """The column of images, and what all of them are, if they are arrays. first: whether channels of arrays of a
         shape come first. Raises UsageError."""
-        spans, read = self.spans(column), column.encoding.read
+        values = self._values(column)
         if column.name not in self.shapes:
-            return (spans if read is bytes else Values(spans, read)), None
+            return values, None
         dtype, shape = self.shapes[column.name]
         chw = first(shape)
-        images, shape = ImageArrays(Values(spans, read), chw), tuple(n or 0 for n in turned(shape, chw))
+        images, shape = ImageArrays(values, chw), tuple(n or 0 for n in turned(shape, chw))
         if arrays_alike(self._found, column.at):
             return images, ImageKind(dtype, shape)
         pictures = dtype == "uint8" and (len(shape) == 2 or shape[2:] in ((1,), (3,)))
@@ -375,11 +367,11 @@ class _ShardScan:
                     kind = replace(kind, shape=(None, *kind.shape[1:]))
                 fields[name], columns[name] = kind, self._column(column, kind)
                 continue
-            spans, read = self.spans(column), cast(Callable[..., Any], column.encoding.read)
-            exact = partial(read, exact=True) if column.encoding.holds == "picture" else read
-            columns[name] = further = spans if read is bytes else Values(spans, exact)
-            pixels = word if isinstance(word, str) else "image"
+            further, pixels = self._values(column), word if isinstance(word, str) else "image"
+            if isinstance(further, Values) and column.encoding.holds == "picture":
+                further = replace(further, read=partial(further.read, exact=True))
             fields[name] = first_pixels(pixels, name, further.value, range(self.rows), image)
+            columns[name] = further
         return fields, columns
 
     def _column(self, column: Coded, kind: FieldKind) -> Column:
@@ -389,5 +381,16 @@ class _ShardScan:
                 return Numbers(np.array(self.values(column), column.encoding.dtype))
             except OverflowError as error:
                 raise UsageError(f"{plain(column.name)} has a number beyond 64 bits: leave it out") from error
-        read = coded.text if column.encoding.holds == "bytes" else column.encoding.read
-        return Values(self.spans(column), read, kind)
+        return self._values(column, kind)
+
+    def _values(self, column: Coded, kind: FieldKind | None = None) -> ShardSpans | Values:
+        """The values of a column, as of `Values`; files as they are."""
+        n = self._sought.columns.index(column.at)
+        places = np.concatenate([found.places_of(n, self._sought) for found in self._found], axis=1)
+        file = np.repeat(np.arange(len(self._shards)), [shard.samples for shard in self._shards])
+        spans = spans_of(ShardSpans, self.files, file, *places, shards=self._shards)
+        read = coded.text if kind is not None and column.encoding.holds == "bytes" else column.encoding.read
+        return spans if read is bytes else Values(spans, read, kind)
+
+
+open_mds, open_litdata = partial(open_shards, kind="mds"), partial(open_shards, kind="litdata")
