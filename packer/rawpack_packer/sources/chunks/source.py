@@ -134,7 +134,7 @@ def open_shards(
     if wanted.image is not None:
         name, axes = split_axes(wanted.image, scan.columns)
         wanted = replace(wanted, image=name)
-    infos = [_info(column, wanted.declared, scan.shapes.get(column.name)) for column in scan.columns.values()]
+    infos = [_info(column, wanted.declared, scan.shapes.get(column.name)) for column in scan.every]
     scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
     chosen = choose(infos, wanted, root, _HABITS)
     scan.look(chosen)
@@ -255,12 +255,12 @@ class _ShardScan:
         self.rows = sum(shard.samples for shard in shards)
         if not self.rows:
             raise UsageError(f"the shards of {files.name(0)} have no samples")
-        self.columns = self._columns()
+        self.every = self._columns()
+        """All columns: of several images, one for each that the first sample has."""
+        self.columns = {column.name: column for column in self.every}
 
-    def _columns(self) -> dict[str, Coded]:
-        """The columns by name: of several images, one for each that the first sample has."""
-        columns = dict[str, Coded]()
-        first = next(k for k, shard in enumerate(self._shards) if shard.samples)
+    def _columns(self) -> list[Coded]:
+        columns, first = list[Coded](), next(k for k, shard in enumerate(self._shards) if shard.samples)
         values = self._first_values(first)
         for column in self._coded:
             encoding, data, several = column.encoding, values.get(column.at, b""), [column]
@@ -271,11 +271,7 @@ class _ShardScan:
                     self.shapes[column.name] = encoding.head(data)[:2]
             except (ValueError, struct.error) as error:
                 raise UsageError(f"{self.files.name(first)}: {plain(column.name)} of sample 0: {error}") from error
-            for column in several:
-                if column.name in columns:
-                    what = f"two columns {plain(column.name)!r}: rename one"
-                    raise UsageError(f"the index of {self.files.name(0)} has {what}")
-                columns[column.name] = column
+            columns += several
         return columns
 
     def _first_values(self, k: int) -> dict[int, bytes]:
