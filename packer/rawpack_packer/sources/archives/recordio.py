@@ -113,8 +113,8 @@ def open_recordio(
         root=where,
         paths=files.on_disk,
         fields={
-            name: FieldKind(one.values.dtype.name, (None,) if isinstance(one, RaggedColumn) else one.values.shape[1:])
-            for name, one in columns.items()
+            name: FieldKind(of.values.dtype.name, (None,) if isinstance(of, RaggedColumn) else of.values.shape[1:])
+            for name, of in columns.items()
         },
         numbered=keys is None,
         options=given_options(classes=named_file(classes)),
@@ -160,9 +160,9 @@ class RecordImages(Spans):
     """Number of an image -> see `Record.parts`."""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        if (found := self.split.get(i)) is None:
+        if (parts := self.split.get(i)) is None:
             return super()._reader(i, most)
-        return partial(_read_split, offset=int(self.offset[i]), size=found[0], before=found[1])
+        return partial(_read_split, offset=int(self.offset[i]), size=parts[0], before=parts[1])
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         path = self.archives.paths[int(self.archive[i])]

@@ -13,19 +13,13 @@ as the index does not have them, and the values, which are encoded by what the i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.named_files import contents, named_files
-
-if TYPE_CHECKING:
-    from rawpack_packer.sources.table.remote_files import Spool
 
 INDEX = "index.json"
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
@@ -43,11 +37,6 @@ def folders_of(listing: Listing) -> list[str]:
     return sorted(
         (name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file), key=split_order
     )
-
-
-def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
-    """The index at a path or URL. Raises UsageError, and OSError."""
-    return contents(path, named_files(path, spool))
 
 
 def _holds(listing: Listing, kind: str) -> bool:

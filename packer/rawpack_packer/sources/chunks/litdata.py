@@ -120,17 +120,17 @@ def read_index(data: bytes, where: str) -> ShardIndex:
 def _files(chunk: _Chunk, codec: str, ending: str, leaves: tuple[Leaf, ...]) -> tuple[ShardFile, ...]:
     """ending: of a chunk that is compressed as a whole, which litdata may replace by a decompressed one."""
     most = 1 << 32 if "/" in codec else chunk.chunk_bytes + 4 * chunk.chunk_size + _ENDS
-    one = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec, leaves=leaves)
+    file = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec, leaves=leaves)
     if not chunk.filename.endswith(ending):
-        return (one,)
-    return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
+        return (file,)
+    return file, replace(file, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
 
 
 def _leaves(spec: _SampleTree, name: str, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The leaves of a sample: the name of each, and where it is, by keys of dicts and positions in lists and tuples.
 
     Names are keys of dicts, joined by "/", and positions. A tuple of two is an image and its label, and a sample that
-    is no dict and no tuple is the image.
+    is not a dict or a tuple is the image.
     """
     if spec.type is None:
         yield name or "image", path

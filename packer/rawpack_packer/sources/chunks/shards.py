@@ -68,7 +68,7 @@ class FoundSamples(NamedTuple):
 
 
 class SoughtColumns(NamedTuple):
-    """What is looked for in shards; columns by their positions."""
+    """What is looked for in shards; columns by their positions, but for `coded`."""
 
     coded: tuple[Coded, ...]
     """All of the index."""
@@ -307,7 +307,7 @@ def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
 
 
 def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> dict[int, bytes]:
-    """See `FoundSamples.heads`."""
+    """The heads of columns whose arrays are alike, as of `FoundSamples`."""
     alike = dict[int, bytes]()
     for at, head in heads.items() if offsets.shape[1] else ():
         first, size = int(offsets[at, 0]), int(lengths[at, 0])
@@ -328,4 +328,4 @@ def arrays_alike(found: Sequence[FoundSamples], at: int) -> bool:
 
 
 def columns_read(columns: Sequence[Coded]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(one.at for one in columns))
+    return tuple(dict.fromkeys(column.at for column in columns))

@@ -18,7 +18,7 @@ from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
-from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
+from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds
 from rawpack_packer.sources.chunks import index as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex
 from rawpack_packer.sources.chunks.shards import (
@@ -48,7 +48,7 @@ from rawpack_packer.sources.table.choose import (
 )
 from rawpack_packer.sources.table.columns import ImageArrays, Numbers, Rows, spans_of
 from rawpack_packer.sources.table.keys import unique_keys
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, first_at, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, contents, files_at, first_at, named_files, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.table import ImageColumn, Table
 from rawpack_packer.text import plain
@@ -181,7 +181,7 @@ def _read(places: Sequence[Listing], kind: str, spool: Spool | None) -> ShardInd
     for place in places:
         where = source_name(place)
         with reading(where):
-            index = _READ[kind](read_index(place, spool), where)
+            index = _READ[kind](contents(place, named_files(place, spool)), where)
         folder = f"../{place.path.parent.name}/" if indexes else ""
         indexes.append(index)
         if index.columns != indexes[0].columns:
@@ -276,7 +276,7 @@ class _ShardScan:
 
     def _first_values(self, k: int) -> dict[int, bytes]:
         """The values of sample 0 of shard k that say what their columns are."""
-        unclear = [one for one in self._coded if one.encoding.holds in ("files", "pictures", "array")]
+        unclear = [column for column in self._coded if column.encoding.holds in ("files", "pictures", "array")]
         if not unclear:
             return {}
         sought = SoughtColumns(self._coded, columns_read(unclear))
@@ -287,7 +287,7 @@ class _ShardScan:
     def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
         """Raise UsageError for a column that is not read, unless the user left it out. folder: of the index."""
         named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
-        rest = ",".join(plain(one.name) for one in self._coded if one.encoding.holds != "unread")
+        rest = ",".join(plain(column.name) for column in self._coded if column.encoding.holds != "unread")
         for name, column in self.columns.items():
             if column.encoding.holds == "unread" and (wanted.fields is None or name in named):
                 raise UsageError(

@@ -86,7 +86,7 @@ class FeatureValues:
 
     @property
     def dtype(self) -> str:
-        """Of its numbers."""
+        """The dtype of its numbers."""
         return _DTYPES[self.kind].name
 
     @property
@@ -236,7 +236,7 @@ _BOX_FEATURES = (
     BoxFeatures(_SIDES, "image/object/bbox/label", "", 1),
     BoxFeatures(("objects/bbox",), "objects/label", "", 0),
 )
-"""Of TensorFlow's object detection, of its ImageNet, and of TensorFlow Datasets."""
+"""The names in sets of TensorFlow's object detection, of its ImageNet, and of TensorFlow Datasets."""
 
 
 class ExampleBoxes:
@@ -273,9 +273,9 @@ class ExampleBoxes:
     def column(self, classes: Rows) -> RaggedColumn:
         """The boxes; faulty where features differ in how many there are. classes: of all boxes. Raises UsageError where
         no record has boxes that can be read."""
-        counts, sides, found = self.counts, self.names.sides, self._features
+        counts, sides, features = self.counts, self.names.sides, self._features
         faults = dict[int, str]()
-        for name, feature in found.items():
+        for name, feature in features.items():
             expected = counts * 4 if sides == (name,) else counts
             for row in np.flatnonzero(feature.counts != expected).tolist():
                 differ = f"there are {counts[row]} boxes and {feature.counts[row]} values of {plain(name)}"
@@ -283,7 +283,7 @@ class ExampleBoxes:
         if wrong := all_faulty(counts, faults):
             raise UsageError(f"{self._where}: {wrong}")
         sound = ~np.isin(np.arange(len(counts)), [*faults])
-        values = [found[name].numbers[np.repeat(sound, found[name].counts)].astype(np.float64) for name in sides]
+        values = [features[name].numbers[np.repeat(sound, features[name].counts)].astype(np.float64) for name in sides]
         left, top, right, bottom = values if len(values) == 4 else values[0].reshape(-1, 4)[:, [1, 0, 3, 2]].T
         classes = classes[np.repeat(sound, counts if self._classes is None else self._classes.counts)]
         middle = [classes, (left + right) / 2, (top + bottom) / 2, right - left, bottom - top]

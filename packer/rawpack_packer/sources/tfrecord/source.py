@@ -138,7 +138,7 @@ class _Records:
 
     def __init__(self, files: NamedFiles, where: str, folder: Listing | None, progress: Scanning) -> None:
         """where: the source, printable. folder: that of the files, if it is on this machine. Raises UsageError."""
-        self._where, found = where, dict[str, FeatureValues]()
+        self._where, features = where, dict[str, FeatureValues]()
         self._file, self._offset, self._size = array("i"), array("q"), array("q")
         self._faults = dict[int, Fault]()
         look, info = ExamplePass(files), None if folder is None else info_in(folder)
@@ -153,9 +153,9 @@ class _Records:
                     if example.fault:
                         self._faults[row] = "corrupt", example.fault
                     for name, feature in example.features.items():
-                        if name not in found:
-                            found[name] = FeatureValues(name, where)
-                        found[name].add(row, feature)
+                        if name not in features:
+                            features[name] = FeatureValues(name, where)
+                        features[name].add(row, feature)
                     if row % PROGRESS_EVERY == 0:
                         progress(row)
             expected = None if info is None else records_in(Path(files.paths[k]), info)
@@ -164,17 +164,17 @@ class _Records:
                     f"{files.name(k)} has {len(self) - before:,} records, and the dataset_info.json next to it says "
                     f"{expected:,}: copy both again"
                 )
-        if not found:
+        if not features:
             raise UsageError(f"{where} has no records" + (" that are not damaged" if len(self) else ""))
         progress(len(self))
         sound = np.ones(len(self), np.bool_)
         sound[[*self._faults]] = False
-        for feature in found.values():
+        for feature in features.values():
             feature.finish(sound)
-        self._files, self.features = look.files, {name: found[name] for name in sorted(found)}
+        self._files, self.features = look.files, {name: features[name] for name in sorted(features)}
         self._boxes = boxes_of(self.features, where)
         of_boxes = self._boxes.names.all if self._boxes else ()
-        self.plain_features = [name for name, one in self.features.items() if one.most and name not in of_boxes]
+        self.plain_features = [name for name, of in self.features.items() if of.most and name not in of_boxes]
         """The names of the features that boxes are not made of, and that have any values."""
         lists = {} if folder is None else {
             name: folder.path / f"{name.replace('/', '-')}.labels.txt" for name in self.features
