@@ -415,6 +415,14 @@ def test_arrays_that_differ_in_their_shape(tmp_path: Path) -> None:
     assert np.shape(source[1].fields["points"]) == (6, 4)
 
 
+def test_splits_whose_columns_are_arrays_are_one_set(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        rows = [[bytes([8, 3 << 2, 5, 6, 3]) + bytes(90), np.arange(4.0).tobytes()]]
+        write_mds(tmp_path / "set" / split, {"image": "ndarray", "points": "ndarray:float64:4"}, rows)
+    source = open_source(tmp_path / "set", "mds")
+    assert [np.shape(source[i].fields["points"]) for i in range(len(source))] == [(4,), (4,)]
+
+
 def test_inspect_says_what_is_there() -> None:
     ran = run_here("inspect", MDS / "cifar")
     assert ran.code == 0

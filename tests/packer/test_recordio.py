@@ -23,7 +23,7 @@ from test_source_conformance import write_again
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.sources import FieldKind, Source, open_source
-from rawpack_packer.sources.archives.recordio import RecordIOSource
+from rawpack_packer.sources.archives.recordio import open_recordio
 from rawpack_packer.testing import SourceConformance
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures" / "recordio"
@@ -52,7 +52,7 @@ def record(image: bytes, label: float = 0, id: int = 0, labels: Sequence[float] 
 def opened(folder: Path, data: bytes, **options: Any) -> Source:
     path = folder / "set.rec"
     path.write_bytes(data)
-    return RecordIOSource(path, **options)
+    return open_recordio(path, **options)
 
 
 class TestRecordIO(SourceConformance):

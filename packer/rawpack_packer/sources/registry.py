@@ -131,7 +131,7 @@ _ROWS = (
     ),
     *(
         SourceKind(
-            name=name, open=f"chunks:open_{name}", reads=reads, options=_TABLE,
+            name=name, open=f"chunks.source:open_{name}", reads=reads, options=_TABLE,
             signs=[Signs(
                 strength=Strength.CONTENT, file=r"(^|/)index\.json$", contains=_INDEXES, decides=f"chunks:is_{name}",
             )],
@@ -159,7 +159,7 @@ _ROWS = (
         splits="parquet:splits_of", remote=True, extra="parquet",
     ),
     SourceKind(
-        name="recordio", open="archives.recordio:RecordIOSource",
+        name="recordio", open="archives.recordio:open_recordio",
         reads="RecordIO files of MXNet and InsightFace: .rec",
         options=("classes",),
         signs=[

@@ -21,16 +21,28 @@ from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
+from rawpack_packer.images import sniff
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, numbered, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, unseen
 from rawpack_packer.sources.fields import EXACT, FieldKind
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.assemble import TableSource
-from rawpack_packer.sources.table.choose import NO_COUNTS, Classes, named_file, number_labels
-from rawpack_packer.sources.table.columns import Numbers, RaggedColumn, Spans, ends_of, read_range, spans_of, texts_of
-from rawpack_packer.sources.table.keys import numbered_since
+from rawpack_packer.sources.table.assemble import table_of
+from rawpack_packer.sources.table.choose import LABEL, NO_COUNTS, Classes, named_file, number_labels
+from rawpack_packer.sources.table.columns import (
+    Numbers,
+    RaggedColumn,
+    RowNumbers,
+    Spans,
+    Texts,
+    ends_of,
+    read_range,
+    spans_of,
+    texts_of,
+)
+from rawpack_packer.sources.table.keys import numbered_since, repeated_key
 from rawpack_packer.sources.table.named_files import NamedFiles, files_in, files_of, source_name
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
@@ -59,8 +71,15 @@ _SNIFFED = 32
 _COPY = "copy the file again, or make it again"
 
 
-class RecordIOSource(TableSource):
-    """The image records of `.rec` files, as a `Source`: their image files, in the order of the files.
+def open_recordio(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    classes: Classes | None = None,
+    spool: Spool | None = None,
+    progress: Scanning = unseen,
+) -> Table:
+    """The image records of `.rec` files, in the order of the files.
 
     The key of a sample is the id in its record; where two records have the same id, keys are the numbers of samples.
     Records with one label each have a field `label`: int64 if all labels are whole numbers, else float32. Records with
@@ -68,60 +87,42 @@ class RecordIOSource(TableSource):
     are left out; in these files, `label` is the first of `labels`.
 
     `info.counts`: header_records (those that were left out), unlabelled (label -1), empty_classes.
+
+    path: see `named_files`; or a folder with one file. classes: the names of labels. spool: for files behind URLs.
+    progress: called with the number of records.
+
+    Raises UsageError where a file is not a RecordIO file, is damaged, holds no images, or has an .idx of other records.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        classes: Classes | None = None,
-        spool: Spool | None = None,
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: see `named_files`; or a folder with one file. classes: the names of labels. spool: for files behind
-        URLs. progress: called with the number of records.
-
-        Raises UsageError where a file is no RecordIO file, is damaged, holds no images, or has an .idx of other
-        records.
-        """
-        where = source_name(path)
-        if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
-            raise UsageError(f"{where}: {cure}")
-        files = files_of(path, (".rec",), spool)
-        if len(files) > 1 and Listing.of(path).is_dir:
-            names = listed([plain(os.fsencode(files.base(k))) for k in range(len(files))], 5)
-            raise UsageError(f"{where} contains {names}: name the .rec to pack")
-        found = _FoundRecords()
-        with files.looked_through():
-            for number in range(len(files)):
-                found.read(files, number, progress)
-        progress(found.seen)
-        found.check(where)
-        columns = found.labels()
-        fields = {
-            name: FieldKind(one.values.dtype.name, (None,) if isinstance(one, RaggedColumn) else one.values.shape[1:])
-            for name, one in columns.items()
-        }
-        label, labels = columns.get("label"), None
-        if label is not None and label.values.dtype == np.int64:
-            labels = number_labels(label.values, classes, where=where)
-        elif classes is not None:
-            raise UsageError(
-                f"{opt.classes} names labels that are whole numbers, one for each image; {where} has others"
-            )
-        keys, by_number = found.keys()
-        info = SourceInfo(
-            kind="recordio",
-            root=where,
-            paths=files.on_disk,
-            fields=fields,
-            numbered=by_number,
-            options=given_options(classes=named_file(classes)),
-            counts={"header_records": found.headers, **NO_COUNTS},
-            problems=(numbered_since("two records have one", "ids"),) if by_number else (),
-        )
-        super().__init__(info, texts_of(keys), found.images(files), columns, labels=labels)
+    where = source_name(path)
+    if cure := _NOT_RECORDS.get(Path(path).suffix.lower()):
+        raise UsageError(f"{where}: {cure}")
+    files = files_of(path, (".rec",), spool)
+    if len(files) > 1 and Listing.of(path).is_dir:
+        names = listed([plain(os.fsencode(files.base(k))) for k in range(len(files))], 5)
+        raise UsageError(f"{where} contains {names}: name the .rec to pack")
+    scan = _RecordScan(files, progress)
+    scan.check(where)
+    columns, labels, keys = scan.labels(), None, scan.keys()
+    label = columns.get(LABEL)
+    if label is not None and label.values.dtype == np.int64:
+        labels = number_labels(label.values, classes, where=where)
+    elif classes is not None:
+        raise UsageError(f"{opt.classes} names labels that are whole numbers, one for each image; {where} has others")
+    info = SourceInfo(
+        kind="recordio",
+        root=where,
+        paths=files.on_disk,
+        fields={
+            name: FieldKind(of.values.dtype.name, (None,) if isinstance(of, RaggedColumn) else of.values.shape[1:])
+            for name, of in columns.items()
+        },
+        numbered=keys is None,
+        options=given_options(classes=named_file(classes)),
+        counts={"header_records": scan.headers, **NO_COUNTS},
+        problems=(numbered_since("two records have one", "ids"),) if keys is None else (),
+    )
+    images = scan.images()
+    return table_of(info, keys or RowNumbers(range(len(images))), images, columns, labels=labels)
 
 
 def records_in(listing: Listing) -> list[str]:
@@ -134,14 +135,10 @@ class Record(NamedTuple):
 
     start: int
     """The position of its first byte."""
-    end: int
-    """The position after its last byte, with padding."""
-    split: bool
-    """Whether it has several parts."""
     offset: int
     """The position of the image; of a record in several parts, that of the record."""
-    before: int
-    """Bytes of its data before the image."""
+    parts: tuple[int, int] | None
+    """In several parts: bytes of the record, with padding, and bytes of its data before the image."""
     size: int
     """Bytes of the image."""
     first: bytes
@@ -160,12 +157,12 @@ class RecordImages(Spans):
     """The images of records: see `Spans`. The offset of one in several parts is that of its record."""
 
     split: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """Images in several parts: number -> bytes of the record in the file, and bytes of its data before the image."""
+    """Number of an image -> see `Record.parts`."""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        if (found := self.split.get(i)) is None:
+        if (parts := self.split.get(i)) is None:
             return super()._reader(i, most)
-        return partial(_read_split, offset=int(self.offset[i]), size=found[0], before=found[1])
+        return partial(_read_split, offset=int(self.offset[i]), size=parts[0], before=parts[1])
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         path = self.archives.paths[int(self.archive[i])]
@@ -181,48 +178,48 @@ def _read_split(fd: int, offset: int, size: int, before: int) -> bytes:
     return _joined(read_range(fd, offset, size))[before:]
 
 
-class _FoundRecords:
+class _RecordScan:
     """The image records of all files, as arrays."""
 
-    def __init__(self) -> None:
-        self.seen = self.headers = 0
-        """Records, and those without an image."""
-        self._some_image = False
-        """Whether any record holds what begins like an image."""
+    def __init__(self, files: NamedFiles, progress: Scanning) -> None:
+        """Raises UsageError."""
+        self._files, self.headers, self._some_image = files, 0, False
+        """headers: how many records have no image. some_image: whether any holds what begins like one."""
         self._first: tuple[int, bytes] | None = None
         """Size and first bytes of what the first record holds."""
         self._file, self._offset, self._size = array("i"), array("q"), array("q")
         self._split: dict[int, tuple[int, int]] = {}
         self._labels, self._counts = bytearray(), array("i")
         self._ids, self._high = array("Q"), array("Q")
+        with files.looked_through():
+            for k in range(len(files)):
+                starts = array("q")
+                with reading(files.name(k)):
+                    for record in files.looked_for(k, "records", Record, partial(records, files, k)):
+                        starts.append(record.start)
+                        self._add(k, record)
+                        if (len(self._file) + self.headers) % PROGRESS_EVERY == 0:
+                            progress(len(self._file) + self.headers)
+                if not files.remotes:
+                    _check_index(files.paths[k], np.array(starts, np.int64))
+        progress(len(self._file) + self.headers)
 
-    def read(self, files: NamedFiles, number: int, progress: Scanning) -> None:
-        """Find the records of one file."""
-        from rawpack_packer.images import sniff
-
-        starts = array("q")
-        with reading(files.name(number)):
-            for one in files.looked_for(number, "records", Record, partial(records, files, number)):
-                self.seen += 1
-                if self.seen % PROGRESS_EVERY == 0:
-                    progress(self.seen)
-                starts.append(one.start)
-                if one.several and not one.size:
-                    self.headers += 1
-                    continue
-                if one.split:
-                    self._split[len(self._file)] = one.end - one.start, one.before
-                self._file.append(number)
-                self._offset.append(one.offset)
-                self._size.append(one.size)
-                self._labels += one.labels
-                self._counts.append(len(one.labels) // 4)
-                self._ids.append(one.id)
-                self._high.append(one.high)
-                self._some_image = self._some_image or sniff(one.first) is not None
-                self._first = self._first or (one.size, one.first)
-        if not files.remotes:
-            _check_index(files.paths[number], np.array(starts, np.int64))
+    def _add(self, k: int, record: Record) -> None:
+        """Add a record of file k."""
+        if record.several and not record.size:
+            self.headers += 1
+            return
+        if record.parts is not None:
+            self._split[len(self._file)] = record.parts
+        self._file.append(k)
+        self._offset.append(record.offset)
+        self._size.append(record.size)
+        self._labels += record.labels
+        self._counts.append(len(record.labels) // 4)
+        self._ids.append(record.id)
+        self._high.append(record.high)
+        self._some_image = self._some_image or sniff(record.first) is not None
+        self._first = self._first or (record.size, record.first)
 
     def check(self, where: str) -> None:
         """Raise UsageError where there is no image."""
@@ -236,32 +233,28 @@ class _FoundRecords:
                 "with JPEG or PNG images, or pack an .npy"
             )
 
-    def keys(self) -> tuple[list[str], bool]:
-        """The keys, and whether they are numbers because ids are not unique."""
-        ids = list(zip(self._high, self._ids, strict=True)) if any(self._high) else self._ids
-        if len(set(ids)) < len(ids):
-            return [numbered(i) for i in range(len(ids))], True
-        return [str(high << 64 | low) for high, low in zip(self._high, self._ids, strict=True)], False
+    def keys(self) -> Texts | None:
+        """The ids; None where two records have one."""
+        keys = texts_of([str(high << 64 | low) for high, low in zip(self._high, self._ids, strict=True)])
+        return keys if repeated_key(keys) is None else None
 
     def labels(self) -> dict[str, Numbers | RaggedColumn]:
-        values = np.frombuffer(bytes(self._labels), "<f4").astype(np.float32)
-        counts, ends = np.array(self._counts), ends_of(self._counts)
-        if (counts == 1).all():
-            return {"label": Numbers(_whole(values))}
-        columns = dict[str, Numbers | RaggedColumn]()
-        if self.headers:
-            columns["label"] = Numbers(_whole(values[ends[:-1]]))
-        if (counts == counts[0]).all():
-            return columns | {"labels": Numbers(values.reshape(-1, counts[0]))}
-        return columns | {"labels": RaggedColumn(values, ends)}
+        values, ends = np.frombuffer(bytes(self._labels), "<f4").astype(np.float32), ends_of(self._counts)
+        counts, columns = np.diff(ends), dict[str, Numbers | RaggedColumn]()
+        if self.headers or (counts == 1).all():
+            columns[LABEL] = Numbers(_whole(values[ends[:-1]]))
+        if not (counts == 1).all():
+            alike = (counts == counts[0]).all()
+            columns["labels"] = Numbers(values.reshape(-1, counts[0])) if alike else RaggedColumn(values, ends)
+        return columns
 
-    def images(self, files: NamedFiles) -> RecordImages:
-        return spans_of(RecordImages, files, self._file, self._offset, self._size, split=self._split)
+    def images(self) -> RecordImages:
+        return spans_of(RecordImages, self._files, self._file, self._offset, self._size, split=self._split)
 
 
 def records(files: NamedFiles, number: int) -> Iterator[Record]:
-    """The records of a file, in order. Raises UsageError where it is no RecordIO file, is damaged or truncated, or a
-    record is no image record."""
+    """The records of a file, in order. Raises UsageError where it is not a RecordIO file, is damaged or truncated, or a
+    record is not an image record."""
     where, size, at = files.name(number), files.state(number)[0], 0
     if not size:
         raise UsageError(f"{where} is empty: copy it again")
@@ -289,10 +282,8 @@ def records(files: NamedFiles, number: int) -> Iterator[Record]:
                 data = read_range(fd, at + _PART.size, min(before + _SNIFFED, length))
             labels = data[_HEADER.size : before] if several else data[_LABEL]
             first = data[before : before + _SNIFFED]
-            offset = at if flag == _FIRST else at + _PART.size + before
-            yield Record(
-                at, end, flag == _FIRST, offset, before, length - before, first, several > 0, labels, low, high
-            )
+            offset, parts = (at, (end - at, before)) if flag == _FIRST else (at + _PART.size + before, None)
+            yield Record(at, offset, parts, length - before, first, several > 0, labels, low, high)
             at = end
 
 

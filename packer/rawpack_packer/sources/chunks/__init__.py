@@ -13,68 +13,41 @@ as the index does not have them, and the values, which are encoded by what the i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.named_files import contents, named_files
-
-if TYPE_CHECKING:
-    from rawpack_packer.sources.table.remote_files import Spool
-    from rawpack_packer.sources.table.table import Table
 
 INDEX = "index.json"
 _SIGNS: Mapping[str, tuple[str, ...]] = {"mds": ("shards",), "litdata": ("chunks", "config")}
 
 
-def _open(path: str | os.PathLike[str], /, *, kind: str, **options: Any) -> Table:
-    from rawpack_packer.sources.chunks.source import open_shards
-
-    return open_shards(path, kind=kind, **options)
-
-
-open_mds, open_litdata = partial(_open, kind="mds"), partial(_open, kind="litdata")
-
-
 def splits_of(listing: Listing) -> list[str]:
     """The splits that a folder is divided into, train first; empty where there are fewer than two."""
-    found = folders_of(listing)
-    return found if len(found) > 1 else []
+    return folders if len(folders := folders_of(listing)) > 1 else []
 
 
 def folders_of(listing: Listing) -> list[str]:
     """The folders with an index in a folder that has none itself, if they have names of splits; train first."""
     if (listing / INDEX).is_file:
         return []
-    found = [name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file]
-    return sorted(found, key=split_order)
-
-
-def read_index(path: str | os.PathLike[str], spool: Spool | None) -> bytes:
-    """The index at a path or URL. Raises UsageError, and OSError."""
-    return contents(path, named_files(path, spool))
-
-
-def kind_of_index(data: bytes) -> str:
-    """ "mds" or "litdata", or "" for a file of anything else."""
-    try:
-        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return next((kind for kind, names in _SIGNS.items() if all(name in found for name in names)), "")
+    return sorted(
+        (name for name in listing.names if is_split(name) and (listing / name / INDEX).is_file), key=split_order
+    )
 
 
 def _holds(listing: Listing, kind: str) -> bool:
     own = listing if listing.path.name == INDEX else listing / INDEX
-    for index in [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]:
-        if index.is_file or index.is_url:
-            return kind_of_index(index.contents()) == kind
-    return False
+    indexes = [own, *(listing / name / INDEX for name in folders_of(listing)[:1])]
+    index = next((index for index in indexes if index.is_file or index.is_url), None)
+    try:
+        members = {} if index is None else msgspec.json.decode(index.contents(), type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return next((sign for sign, names in _SIGNS.items() if {*names} <= {*members}), "") == kind
 
 
 is_mds, is_litdata = partial(_holds, kind="mds"), partial(_holds, kind="litdata")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -53,9 +53,17 @@ class Coded:
     name: str
     type: str
     """Its encoding, as the index names it."""
-    encoding: Encoding
+    encoding: Encoding = field(compare=False)
     at: int
     """Its position among the values of a sample."""
+    size: int | None = None
+    """Bytes of each value; None where the sample says it."""
+
+    def image(self, k: int) -> Coded:
+        """Image k of a column of several."""
+        each = FILE if self.encoding.holds == "files" else PICTURE
+        take = partial(_image, before=self.encoding.before, k=k, read=each.read)
+        return replace(self, name=f"{self.name}_{k}", encoding=replace(each, read=take))
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,6 @@ class ShardIndex:
     """All of an index."""
 
     columns: tuple[Coded, ...]
-    sizes: tuple[int | None, ...]
-    """Of each value of a sample, in bytes; None where the sample says it."""
     shards: tuple[tuple[ShardFile, ...], ...]
     """Each as one or more files, one of which is needed: the compressed one, and a copy that was decompressed."""
 
@@ -156,18 +162,20 @@ def picture(data: bytes, *, exact: bool = False) -> NDArray[Any] | bytes:
     return pixels_of(image) if file is None else file
 
 
+PICTURE = Encoding("picture", picture)
+
+
 def compact_json(data: bytes) -> Any:
     """What JSON could hold, as litdata writes it; older versions wrote JSON itself."""
     if not data or data[0] > _NO_TAG:
         return json.loads(data)
-    found = _Compact(data)
-    value = found.value()
-    if found.at != len(data):
-        raise ValueError(f"{len(data) - found.at} bytes follow the value")
+    value = (reader := _CompactReader(data)).value()
+    if reader.at != len(data):
+        raise ValueError(f"{len(data) - reader.at} bytes follow the value")
     return value
 
 
-class _Compact:
+class _CompactReader:
     """Reads values one after another, each after a byte that says what it is."""
 
     def __init__(self, data: bytes) -> None:
@@ -194,7 +202,7 @@ class _Compact:
             case 2 | 3 as kind:
                 return np.frombuffer(self.take(8 * self.count()), "<i8" if kind == 2 else "<f8").tolist()
             case 4:
-                return [one != 0 for one in self.take(self.count())]
+                return [byte != 0 for byte in self.take(self.count())]
             case 5:
                 return {self.text(): self.value() for _ in range(self.count())}
             case 6:  # dicts of the same keys, which come first
@@ -224,23 +232,12 @@ def images_in(data: bytes, before: int) -> int:
     return int(count)
 
 
-def one_of(several: Encoding, k: int) -> Encoding:
-    """Image k of several."""
-    take = partial(_image, before=several.before, k=k)
-    if several.holds == "files":
-        return Encoding("file", take)
-    return Encoding("picture", partial(_picture, take=take))
-
-
-def _image(data: bytes, before: int, k: int) -> bytes:
+def _image(data: bytes, before: int, k: int, read: Callable[..., Any], **options: bool) -> Any:
+    """Image k of several, as `read` takes it."""
     count = images_in(data, before)
     sizes = struct.unpack_from(f"<{count}I", data, before + 4)
     start = before + 4 + 4 * count
     if k >= count or start + sum(sizes) != len(data):
         raise ValueError(f"a list of {count} images in {len(data)} bytes has no image {k}")
     start += sum(sizes[:k])
-    return bytes(data[start : start + sizes[k]])
-
-
-def _picture(data: bytes, take: partial[bytes], *, exact: bool = False) -> NDArray[Any] | bytes:
-    return picture(take(data), exact=exact)
+    return read(bytes(data[start : start + sizes[k]]), **options)

@@ -44,7 +44,7 @@ _ENCODINGS: dict[str, Encoding] = {
     "image": coded.FILE,
     "jpeg": coded.FILE,
     "tifffile": coded.FILE,
-    "pil": Encoding("picture", coded.picture),
+    "pil": coded.PICTURE,
     "jpeg_array": Encoding("files"),
     "numpy": coded.array(partial(coded.head_of_words, order="<", dtypes=_NUMPY)),
     "tensor": coded.array(partial(coded.head_of_words, order=">", dtypes=_TORCH)),
@@ -104,17 +104,15 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         leaves = [*_leaves(tree, "", ())]
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{where}: its data_spec is not what litdata writes: {error}") from error
-    names = [name for name, _ in leaves]
-    if len(names) != len(formats):
+    if len(leaves) != len(formats):
         raise UsageError(f"{where}: its data_spec does not name the {len(formats)} values of its data_format")
     codec, level = (config.compression or "").partition(":")[0], config.compression_level
     if codec and level not in (None, "chunk"):
         codec = f"{codec}/{level}"
-    paths = zip((path for _, path in leaves), formats, strict=True)
-    rows = tuple(paths) if tree.type == "builtins.dict" else ()
+    values = [(name, path, encoding) for (name, path), encoding in zip(leaves, formats, strict=True)]
+    rows = tuple((path, encoding) for _, path, encoding in values if tree.type == "builtins.dict")
     return ShardIndex(
-        tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(formats)),
-        (None,) * len(formats),
+        tuple(Coded(name, encoding, _encoding(encoding), at) for at, (name, _, encoding) in enumerate(values)),
         tuple(_files(chunk, codec, f".{config.compression}.bin", rows) for chunk in index.chunks),
     )
 
@@ -122,17 +120,17 @@ def read_index(data: bytes, where: str) -> ShardIndex:
 def _files(chunk: _Chunk, codec: str, ending: str, leaves: tuple[Leaf, ...]) -> tuple[ShardFile, ...]:
     """ending: of a chunk that is compressed as a whole, which litdata may replace by a decompressed one."""
     most = 1 << 32 if "/" in codec else chunk.chunk_bytes + 4 * chunk.chunk_size + _ENDS
-    one = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec, leaves=leaves)
+    file = ShardFile(chunk.filename, chunk.chunk_size, None, most, codec, leaves=leaves)
     if not chunk.filename.endswith(ending):
-        return (one,)
-    return one, replace(one, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
+        return (file,)
+    return file, replace(file, name=f"{chunk.filename.removesuffix(ending)}.bin", codec="")
 
 
 def _leaves(spec: _SampleTree, name: str, path: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The leaves of a sample: the name of each, and where it is, by keys of dicts and positions in lists and tuples.
 
     Names are keys of dicts, joined by "/", and positions. A tuple of two is an image and its label, and a sample that
-    is no dict and no tuple is the image.
+    is not a dict or a tuple is the image.
     """
     if spec.type is None:
         yield name or "image", path

@@ -30,7 +30,7 @@ _ENCODINGS: dict[str, Encoding] = {
     "json": coded.JSON,
     "jpeg": coded.FILE,
     "png": coded.FILE,
-    "pil": Encoding("picture", coded.picture),
+    "pil": coded.PICTURE,
     "jpeg_array": Encoding("files"),
     "jpegarray": Encoding("files"),
     "list[jpeg]": Encoding("files", before=4),
@@ -69,35 +69,35 @@ def read_index(data: bytes, where: str) -> ShardIndex:
         raise UsageError(f"{where} lists no shard: the dataset is empty")
     first = shards[0]
     names, encodings, sizes = first.column_names, first.column_encodings, first.column_sizes
-    for one in shards:
-        name = plain(one.raw_data.basename)
-        if one.format != "mds" or one.version != 2:
-            what = f"format {plain(one.format)!r}, version {one.version}"
+    for shard in shards:
+        name = plain(shard.raw_data.basename)
+        if shard.format != "mds" or shard.version != 2:
+            what = f"format {plain(shard.format)!r}, version {shard.version}"
             raise UsageError(f"{where}: {name} is of {what}; only MDS of version 2 is read")
-        if (one.column_names, one.column_encodings, one.column_sizes) != (names, encodings, sizes):
+        if (shard.column_names, shard.column_encodings, shard.column_sizes) != (names, encodings, sizes):
             raise UsageError(
                 f"{where}: {name} has other columns than {plain(first.raw_data.basename)}: pack them separately"
             )
-        if one.zip_data is not None and not one.compression:
-            raise UsageError(f"{where} does not say what {plain(one.zip_data.basename)} is compressed by")
+        if shard.zip_data is not None and not shard.compression:
+            raise UsageError(f"{where} does not say what {plain(shard.zip_data.basename)} is compressed by")
     if not len(names) == len(encodings) == len(sizes):
         raise UsageError(
             f"{where}: the columns have {len(names)} names, {len(encodings)} encodings, {len(sizes)} sizes"
         )
+    columns = enumerate(zip(names, encodings, sizes, strict=True))
     return ShardIndex(
-        tuple(Coded(names[i], one, _encoding(one), i) for i, one in enumerate(encodings)),
-        tuple(size or None for size in sizes),
+        tuple(Coded(name, encoding, _encoding(encoding), at, size or None) for at, (name, encoding, size) in columns),
         tuple(map(_files, shards)),
     )
 
 
-def _files(one: _MdsShard) -> tuple[ShardFile, ...]:
-    raw, packed = one.raw_data, one.zip_data
-    plain_file = ShardFile(raw.basename, one.samples, raw.bytes, raw.bytes, hashes=raw.hashes)
+def _files(shard: _MdsShard) -> tuple[ShardFile, ...]:
+    raw, packed = shard.raw_data, shard.zip_data
+    plain_file = ShardFile(raw.basename, shard.samples, raw.bytes, raw.bytes, hashes=raw.hashes)
     if packed is None:
         return (plain_file,)
-    codec = str(one.compression).partition(":")[0]
-    return ShardFile(packed.basename, one.samples, packed.bytes, raw.bytes, codec, packed.hashes), plain_file
+    codec = str(shard.compression).partition(":")[0]
+    return ShardFile(packed.basename, shard.samples, packed.bytes, raw.bytes, codec, packed.hashes), plain_file
 
 
 def _encoding(name: str) -> Encoding:

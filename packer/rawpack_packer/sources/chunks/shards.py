@@ -15,15 +15,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.errors import need
-from rawpack_packer.sources.chunks.index import Coded, Head, Leaf, ShardFile, ShardIndex
+from rawpack_packer.sources.chunks.index import Coded, Head, Leaf, ShardFile
 from rawpack_packer.sources.inflation import Inflated, most_of
 from rawpack_packer.sources.table.columns import Rows, Spans, read_range
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -49,30 +50,32 @@ Read = Callable[[int, int], bytes]
 """`read(offset, size)`. Raises DecodeError where the shard ends before that."""
 
 
-class Found(NamedTuple):
+class FoundSamples(NamedTuple):
     """What is known of the samples of a shard."""
 
-    offsets: bytes
-    """int64, (columns, samples): where each value begins."""
-    sizes: bytes
-    """int64, (columns, samples)."""
+    places: bytes
+    """int64, (2, columns, samples): where each value begins, and its bytes."""
     values: dict[int, list[bytes]]
     """The values of columns that are read at once."""
-    alike: list[int]
-    """The columns of arrays that have one dtype and shape in this shard."""
     heads: dict[int, bytes]
-    """What is before the values of the first array, of each column of arrays."""
-    in_arrow: bool = False
+    """Column whose arrays have one dtype and shape in this shard -> what is before the values of each, and the size."""
+    in_arrow: bool
     """Whether samples are rows of Arrow."""
+
+    def places_of(self, n: int, sought: SoughtColumns) -> NDArray[np.int64]:
+        """(2, samples): the places of column n of `sought.columns`."""
+        return np.frombuffer(self.places, np.int64).reshape(2, len(sought.columns), -1)[:, n]
 
 
 class SoughtColumns(NamedTuple):
-    """What is looked for in shards; columns by their positions."""
+    """What is looked for in shards; columns by their positions, but for `coded`."""
 
-    columns: tuple[int, ...]
-    values: tuple[int, ...]
+    coded: tuple[Coded, ...]
+    """All of the index."""
+    columns: tuple[int, ...] = ()
+    values: tuple[int, ...] = ()
     """Those that are read at once."""
-    heads: Mapping[int, Head]
+    heads: Mapping[int, Head] = {}
     """Those of arrays."""
 
 
@@ -84,11 +87,8 @@ class ShardSpans(Spans):
     """Of each of `archives`."""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        k = int(self.archive[i])
-        if not self.shards[k].codec:
-            return super()._reader(i, most)
-        size = int(self.states[i, 0]) if most is None else min(int(self.states[i, 0]), most)
-        return partial(self._read_decompressed, k=k, offset=int(self.offset[i]), size=size)
+        k, reader = int(self.archive[i]), super()._reader(i, most)
+        return partial(self._read_decompressed, k=k, **reader.keywords) if self.shards[k].codec else reader
 
     def _read_decompressed(self, fd: int, k: int, offset: int, size: int) -> bytes:
         return decompressed(fd, self.archives, k, self.shards[k])[offset : offset + size]
@@ -107,27 +107,6 @@ def with_rows(shard: ShardFile) -> ShardFile:
     return replace(shard, codec=ARROW, most=_MOST_SHARD)
 
 
-def as_written(fd: int, size: int, shard: ShardFile) -> ShardFile:
-    """An open shard of `size` bytes, with its codec, which the index may not say."""
-    if shard.codec or not shard.leaves or size < _END.size:
-        return shard
-    return with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
-
-
-def read_of(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> Read:
-    """What reads an open shard, which is decompressed if need be."""
-    if not shard.codec:
-        return partial(read_range, fd)
-    data = decompressed(fd, files, k, shard)
-
-    def read(offset: int, size: int) -> bytes:
-        if offset + size > len(data):
-            raise DecodeError("truncated", f"it ends after {len(data):,} bytes")
-        return data[offset : offset + size]
-
-    return read
-
-
 def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
     """All bytes of a compressed shard, open as `fd`; this thread keeps those of the last one. Raises DecodeError,
     MissingExtraError, and UsageError for an unknown compression."""
@@ -139,12 +118,12 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
     data, where = read_range(fd, 0, files.state(k)[0]), files.name(k)
     codec, _, by = shard.codec.partition("/")
     most = most_of(len(data), min(shard.most, _MOST_SHARD))
+    what, cure = "is compressed", "decompress it first"
     if codec == ARROW:
-        need("pyarrow", "parquet", f"{where} has rows of Arrow, which", "write it again without pyarrow")
+        what, cure = "has rows of Arrow", "write it again without pyarrow"
     elif codec not in _CODECS:
-        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: decompress it first")
-    else:
-        need("pyarrow", "parquet", f"{where} is compressed, which", "decompress it first")
+        raise UsageError(f"{where} is compressed by {plain(codec)!r}, which is not read: {cure}")
+    need("pyarrow", "parquet", f"{where} {what}, which", cure)
     try:
         if codec == ARROW:
             data = _as_chunk(data, shard.leaves, most)
@@ -155,10 +134,8 @@ def decompressed(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> bytes:
             whole.add(data)
             data = whole.finish()
     except (OSError, ValueError, struct.error) as error:  # pyarrow's own errors are of the first two
-        raise DecodeError(
-            "corrupt",
-            f"its {'rows are' if codec == ARROW else 'compressed data is'} damaged ({plain(str(error))[:100]})",
-        ) from error
+        what = "its rows are" if codec == ARROW else "its compressed data is"
+        raise DecodeError("corrupt", f"{what} damaged ({plain(str(error))[:100]})") from error
     _last.shard = known, data
     return data
 
@@ -187,8 +164,7 @@ def _as_chunk(data: bytes, leaves: Sequence[Leaf], most: int) -> bytes:
             for row in batch.to_pylist():
                 values = [_encoded(_value_at(row, path), encoding) for path, encoding in leaves]
                 samples.append(struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values))
-    starts = accumulate(map(len, samples), initial=4 * (len(samples) + 2))
-    return b"".join([struct.pack(f"<{len(samples) + 2}I", len(samples), *starts), *samples])
+    return b"".join([_head(np.array([*map(len, samples)], np.int64)), *samples])
 
 
 def _value_at(row: Any, path: Sequence[str]) -> Any:
@@ -259,8 +235,9 @@ def _head(lengths: Rows) -> bytes:
     return len(lengths).to_bytes(4, "little") + starts.astype("<u4").tobytes()
 
 
-def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
-    """Raise UsageError where a file is not the one that the index lists, by its size and its hashes."""
+def check_file(fd: int, files: NamedFiles, k: int, shard: ShardFile) -> None:
+    """Raise UsageError where file k is not the one that the index lists, by its size and its hashes."""
+    size, where = files.state(k)[0], files.name(k)
     if shard.bytes is not None and shard.bytes != size:
         raise UsageError(f"{where} has {size:,} bytes, and its index says {shard.bytes:,}; {_COPY}")
     for algorithm, digest in shard.hashes.items():
@@ -269,47 +246,51 @@ def check_file(fd: int, size: int, shard: ShardFile, where: str) -> None:
         elif algorithm in hashlib.algorithms_available and not algorithm.startswith("shake"):
             made = hashlib.new(algorithm, usedforsecurity=False)
         else:
-            raise UsageError(
-                f"{where} has a hash by {plain(algorithm)!r}, which is not known: take it out of the index"
-            )
+            what = f"a hash by {plain(algorithm)!r}, which is not known"
+            raise UsageError(f"{where} has {what}: take it out of the index")
         for start in range(0, size, _PIECE):
             made.update(read_range(fd, start, min(_PIECE, size - start)))
         if made.hexdigest() != digest:
             raise UsageError(f"{where} is damaged: its {plain(algorithm)} is not that of its index; {_COPY}")
 
 
-def find(read: Read, size: int | None, index: ShardIndex, shard: ShardFile, wanted: SoughtColumns, where: str) -> Found:
-    """The samples of a shard. size: its bytes, if it is not compressed. Raises UsageError where it is damaged or not
-    what the index says, and DecodeError where it ends early."""
-    starts = _starts(read, size, shard, where)
-    free = [at for at, one in enumerate(index.sizes) if one is None]
+def find(
+    fd: int, files: NamedFiles, k: int, shard: ShardFile, sought: SoughtColumns, *, whole: bool = False
+) -> tuple[FoundSamples, Read]:
+    """The samples of shard k, which is open, and what reads it, decompressed if need be. whole: whether it has to end
+    with the last sample. Raises UsageError where it is damaged or not what the index says, and DecodeError where it
+    ends early."""
+    size, where = files.state(k)[0], files.name(k)
+    if not shard.codec and shard.leaves and size >= _END.size:  # which the index may not say
+        shard = with_rows(shard) if _END.unpack(read_range(fd, size - _END.size, _END.size))[1] == _MARK else shard
+    read = partial(_part, decompressed(fd, files, k, shard)) if shard.codec else partial(read_range, fd)
+    starts = _starts(read, size if whole and not shard.codec else None, shard, where)
+    sizes = [column.size for column in sought.coded]
+    free = [at for at, size in enumerate(sizes) if size is None]
     # Every value takes bytes, so that these tables are not larger than the shard allows.
-    least = 4 * len(free) + sum(one or 0 for one in index.sizes)
+    least = 4 * len(free) + sum(size or 0 for size in sizes)
     if len(wrong := np.flatnonzero(np.diff(starts) < least)):
         i = int(wrong[0])
-        raise UsageError(
-            f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its {len(index.sizes)} "
-            f"values at least {least:,}; {_COPY}"
-        )
-    lengths = np.zeros((len(index.sizes), shard.samples), np.int64)
-    for at, one in enumerate(index.sizes):
-        lengths[at] = one or 0
-    heads = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
-    lengths[free] = np.frombuffer(heads, "<u4").reshape(shard.samples, len(free)).T
+        what = f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its {len(sizes)} values at least {least:,}"
+        raise UsageError(f"{where} is damaged: {what}; {_COPY}")
+    lengths = np.repeat([[size or 0] for size in sizes], shard.samples, axis=1)
+    data = b"".join(read(start, 4 * len(free)) for start in starts[:-1].tolist()) if free else b""
+    lengths[free] = np.frombuffer(data, "<u4").reshape(shard.samples, len(free)).T
     offsets = starts[:-1] + 4 * len(free) + np.cumsum(lengths, axis=0) - lengths
     ends = offsets[-1] + lengths[-1]
     if len(wrong := np.flatnonzero(ends != starts[1:])):
         i = int(wrong[0])
-        raise UsageError(
-            f"{where} is damaged: sample {i} has {int(starts[i + 1] - starts[i]):,} bytes, and its values "
-            f"{int(ends[i] - starts[i]):,}; {_COPY}"
-        )
-    return Found(
-        np.ascontiguousarray(offsets[[*wanted.columns]]).tobytes(),
-        np.ascontiguousarray(lengths[[*wanted.columns]]).tobytes(),
-        {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in wanted.values},
-        *_heads(read, offsets, lengths, wanted.heads),
-    )
+        what = f"sample {i} has {starts[i + 1] - starts[i]:,} bytes, and its values {ends[i] - starts[i]:,}"
+        raise UsageError(f"{where} is damaged: {what}; {_COPY}")
+    places = np.stack([offsets, lengths])[:, [*sought.columns]].tobytes()
+    values = {at: [*map(read, offsets[at].tolist(), lengths[at].tolist())] for at in sought.values}
+    return FoundSamples(places, values, _heads(read, offsets, lengths, sought.heads), shard.codec == ARROW), read
+
+
+def _part(data: bytes, offset: int, size: int) -> bytes:
+    if offset + size > len(data):
+        raise DecodeError("truncated", f"it ends after {len(data):,} bytes")
+    return data[offset : offset + size]
 
 
 def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
@@ -325,28 +306,26 @@ def _starts(read: Read, size: int | None, shard: ShardFile, where: str) -> Rows:
     return starts
 
 
-def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> tuple[list[int], dict[int, bytes]]:
-    """See `Found`: the columns whose arrays are alike, and the head of the first array of each."""
-    alike, first = list[int](), dict[int, bytes]()
-    for at, head in heads.items():
-        if not offsets.shape[1]:
-            continue
+def _heads(read: Read, offsets: Rows, lengths: Rows, heads: Mapping[int, Head]) -> dict[int, bytes]:
+    """The heads of columns whose arrays are alike, as of `FoundSamples`."""
+    alike = dict[int, bytes]()
+    for at, head in heads.items() if offsets.shape[1] else ():
+        first, size = int(offsets[at, 0]), int(lengths[at, 0])
         try:
-            before = head(read(int(offsets[at, 0]), int(lengths[at, 0])))[2]
+            before = head(read(first, size))[2]
         except (ValueError, IndexError, ArithmeticError, struct.error):
             continue  # it is rejected when it is read
-        some = (read(start, before) for start in offsets[at].tolist())
-        first[at] = read(int(offsets[at, 0]), before) + int(lengths[at, 0]).to_bytes(8, "little")
-        if (lengths[at] == lengths[at, 0]).all() and all(one == two for one, two in pairwise(some)):
-            alike.append(at)
-    return alike, first
+        same = read(first, before)
+        if (lengths[at] == size).all() and all(read(start, before) == same for start in offsets[at].tolist()):
+            alike[at] = same + size.to_bytes(8, "little")
+    return alike
 
 
-def arrays_alike(found: Sequence[Found], at: int) -> bool:
+def arrays_alike(found: Sequence[FoundSamples], at: int) -> bool:
     """Whether all arrays of a column have one dtype and shape."""
-    some = [one for one in found if one.offsets]
-    return all(at in one.alike for one in some) and len({one.heads.get(at) for one in some}) == 1
+    heads = {samples.heads.get(at) for samples in found if samples.places}
+    return len(heads) == 1 and None not in heads
 
 
 def columns_read(columns: Sequence[Coded]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(one.at for one in columns))
+    return tuple(dict.fromkeys(column.at for column in columns))

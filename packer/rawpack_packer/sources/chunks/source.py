@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
@@ -19,20 +18,17 @@ from rawpack_packer.errors import is_no_fault_of_data, reading
 from rawpack_packer.options import opt
 from rawpack_packer.sources.axes import channels_first, turned
 from rawpack_packer.sources.base import Column, Scanning, unseen
-from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds, read_index
+from rawpack_packer.sources.chunks import INDEX, folders_of, litdata, mds
 from rawpack_packer.sources.chunks import index as coded
 from rawpack_packer.sources.chunks.index import Coded, ShardFile, ShardIndex
 from rawpack_packer.sources.chunks.shards import (
-    ARROW,
-    Found,
+    FoundSamples,
     ShardSpans,
     SoughtColumns,
     arrays_alike,
-    as_written,
     check_file,
     columns_read,
     find,
-    read_of,
     with_rows,
 )
 from rawpack_packer.sources.fields import Boxes, DeclaredKind, FieldKind, ImageKind, Value, are_pixels, as_text
@@ -47,11 +43,12 @@ from rawpack_packer.sources.table.choose import (
     ColumnInfo,
     Habits,
     choose,
+    further_image,
     labels_of_column,
 )
 from rawpack_packer.sources.table.columns import ImageArrays, Numbers, Rows, spans_of
 from rawpack_packer.sources.table.keys import unique_keys
-from rawpack_packer.sources.table.named_files import NamedFiles, files_at, first_at, source_name
+from rawpack_packer.sources.table.named_files import NamedFiles, contents, files_at, first_at, named_files, source_name
 from rawpack_packer.sources.table.options import TableOptions
 from rawpack_packer.sources.table.table import ImageColumn, Table
 from rawpack_packer.text import plain
@@ -71,7 +68,7 @@ class Values:
     """A column of values that are decoded. Plain data."""
 
     spans: ShardSpans
-    read: Callable[[bytes], Any]
+    read: Callable[..., Any]
     kind: FieldKind | None = None
     """Of its field; None for images and masks."""
 
@@ -130,18 +127,16 @@ def open_shards(
     Raises UsageError where the index or a shard cannot be read, is damaged, or does not fit the other; or a column that
     would be packed is a pickle.
     """
-    root = source_name(path)
-    at = _indexes_at(Listing.of(path))
-    index = _read(at, kind, spool)
-    indexes = [name if is_url(name) else os.path.abspath(name) for name in map(os.fspath, at)]  # noqa: PTH100
-    files, shards = _files(index, indexes[0], spool)
-    scan = _ShardScan(files, shards, index, progress)
+    root, places = source_name(path), _indexes_at(Listing.of(path))
+    index = _read(places, kind, spool)
+    indexes = [name if is_url(name) else os.path.abspath(name) for name in map(os.fspath, places)]  # noqa: PTH100
+    scan = _ShardScan(*_files(index, indexes[0], spool), index, progress)
     table_options = TableOptions(**options)
     wanted, axes = table_options.choice(), None
     if wanted.image is not None:
         name, axes = split_axes(wanted.image, scan.columns)
         wanted = replace(wanted, image=name)
-    infos = [_info(column, wanted.declared, scan) for column in scan.columns.values()]
+    infos = [_info(column, wanted.declared, scan) for column in scan.every]
     scan.refuse_unread(wanted, indexes[0].rpartition("/")[0])
     chosen = choose(infos, wanted, root, _HABITS)
     scan.look(chosen)
@@ -149,12 +144,9 @@ def open_shards(
         shape, axes, root, lambda word: opt.image_column(f"{plain(chosen.image)}:{word}")
     ))  # fmt: skip
     fields, columns = scan.fields(chosen.fields, {info.name: info.field for info in infos}, wanted.declared, image)
-    keys, notes = None, list[str]()
-    if chosen.key is not None:
-        texts = [*map(str, scan.values(scan.columns[chosen.key]))]
-        keys = unique_keys(texts, root, table_options.key_column is not None, notes, f"column {plain(chosen.key)!r}")
+    files, named, notes = scan.files, table_options.key_column is not None, list[str]()
+    keys, labels = (None if name is None else scan.values(scan.columns[name]) for name in (chosen.key, chosen.label))
     own = files.states[: 0 if isinstance(images, ShardSpans) else None]
-    values = None if chosen.label is None else scan.values(scan.columns[chosen.label])
     return assemble(
         kind=kind,
         root=root,
@@ -165,13 +157,13 @@ def open_shards(
         columns=columns,
         count=scan.rows,
         options=table_options.given(),
-        keys=keys,
+        keys=None if keys is None else unique_keys(keys, root, named, notes, f"column {plain(str(chosen.key))!r}"),
         image=image,
         notes=notes,
         declared=wanted.declared,
         arrays=table_options.arrays,
         states=np.concatenate([own, files_at(indexes, spool).states]),
-        labels=labels_of_column(values, table_options.classes, root),
+        labels=labels_of_column(labels, table_options.classes, root),
     )
 
 
@@ -185,51 +177,46 @@ def _indexes_at(listing: Listing) -> list[Listing]:
     return [listing / split / INDEX for split in folders_of(listing)] or [listing / INDEX]
 
 
-def _read(indexes: Sequence[Listing], kind: str, spool: Spool | None) -> ShardIndex:
+def _read(places: Sequence[Listing], kind: str, spool: Spool | None) -> ShardIndex:
     """Several indexes as one, whose shards are named from the folder of the first one. Raises UsageError."""
-    found = list[ShardIndex]()
-    for where in indexes:
-        shown = source_name(where)
-        with reading(shown):
-            found.append(_READ[kind](read_index(where, spool), shown))
-        if (found[-1].columns, found[-1].sizes) != (found[0].columns, found[0].sizes):
-            raise UsageError(f"{shown} has other columns than {source_name(indexes[0])}: pack them separately")
-        # Names of litdata's chunks may have a colon, which is_below takes for that of a drive.
-        outside = next(
-            (one.name for choice in found[-1].shards for one in choice if not is_below(f"./{one.name}")), None
-        )
-        if outside is not None:
-            raise UsageError(f"{shown} names a file outside its folder, {plain(outside)!r}: take it out")
-    splits = ["", *(f"../{where.path.parent.name}/" for where in indexes[1:])]
-    shards = [
-        tuple(replace(one, name=split + one.name) for one in choice)
-        for split, index in zip(splits, found, strict=True)
-        for choice in index.shards
-    ]
-    return replace(found[0], shards=tuple(shards))
+    indexes, shards = list[ShardIndex](), list[tuple[ShardFile, ...]]()
+    for place in places:
+        where = source_name(place)
+        with reading(where):
+            index = _READ[kind](contents(place, named_files(place, spool)), where)
+        folder = f"../{place.path.parent.name}/" if indexes else ""
+        indexes.append(index)
+        if index.columns != indexes[0].columns:
+            raise UsageError(f"{where} has other columns than {source_name(places[0])}: pack them separately")
+        for name in (file.name for choice in index.shards for file in choice):
+            if not is_below(f"./{name}"):  # names of chunks may have a colon, which it would take for that of a drive
+                raise UsageError(f"{where} names a file outside its folder, {plain(name)!r}: take it out")
+        shards += [tuple(replace(file, name=folder + file.name) for file in choice) for choice in index.shards]
+    return replace(indexes[0], shards=tuple(shards))
 
 
 def _files(index: ShardIndex, where: str, spool: Spool | None) -> tuple[NamedFiles, tuple[ShardFile, ...]]:
     """The files of the shards, next to the index at `where`. Raises UsageError."""
     head, mark, query = where.partition("?") if is_url(where) else (where, "", "")
     folder = head.rpartition("/")[0]
-    paths = [[f"{folder}/{one.name}{mark}{query}" for one in choice] for choice in index.shards]
+    paths = [[f"{folder}/{file.name}{mark}{query}" for file in choice] for choice in index.shards]
     files, which = first_at(paths, spool, f"{source_name(where)} names it: copy it too")
     return files, tuple(choice[k] for k, choice in zip(which, index.shards, strict=True))
 
 
 def _info(column: Coded, declared: Mapping[str, DeclaredKind], scan: _ShardScan) -> ColumnInfo:
-    holds, dtype, shape = column.encoding.holds, column.encoding.dtype, scan.shapes.get(column.name)
-    is_image = holds in ("file", "picture", "bytes")
-    if holds == "array" and shape is not None:
+    holds, shape = column.encoding.holds, scan.shapes.get(column.name)
+    is_image = holds in (*_FILES, "picture")
+    if shape is not None:
         is_image = len(shape[1]) == 3 or (len(shape[1]) == 2 and shape[0] == "uint8")
+    is_whole = holds == "number" and column.encoding.dtype[0] in "iu"
     return ColumnInfo(
         name=column.name,
         type=plain(column.type),
-        field=_kind(column, declared, shape),
+        field=_kind(column, declared.get(column.name.rpartition("/")[2]), shape),
         is_image=is_image,
-        is_label=holds == "text" or (holds == "number" and dtype[0] in "iu"),
-        is_whole=holds == "number" and dtype[0] in "iu",
+        is_label=holds == "text" or is_whole,
+        is_whole=is_whole,
         is_key=holds == "text",
         says_image=holds in ("file", "picture"),
         first=partial(scan.first, column),
@@ -237,30 +224,25 @@ def _info(column: Coded, declared: Mapping[str, DeclaredKind], scan: _ShardScan)
 
 
 def _kind(
-    column: Coded, declared: Mapping[str, DeclaredKind], shape: tuple[str, tuple[int, ...]] | None
+    column: Coded, word: DeclaredKind | None, shape: tuple[str, tuple[int, ...]] | None
 ) -> FieldKind | str | None:
-    """See `ColumnInfo.field`. shape: dtype and shape of the first array."""
-    name, holds = plain(column.name), column.encoding.holds
-    word = declared.get(column.name.rpartition("/")[2])
+    """See `ColumnInfo.field`. word: what the user says of it. shape: dtype and shape of the first array."""
+    holds, contains = column.encoding.holds, f"it contains {plain(column.type)}"
     if word is not None and holds != "unread":
         if are_pixels(word):
-            fits = holds in (*_FILES, *_ARRAYS)
-            return None if fits else f"it contains {plain(column.type)}; images are files or arrays"
+            return None if holds in (*_FILES, *_ARRAYS) else f"{contains}; images are files or arrays"
         fits = holds not in (*_FILES, "picture") or (holds == "bytes" and word == FieldKind("str"))
-        return word if fits and isinstance(word, FieldKind) else f"it contains {plain(column.type)}"
+        return word if fits and isinstance(word, FieldKind) else contains
     if holds in (*_FILES, "picture"):
-        return (
-            f"the images are in another column; {opt.fields(f'{name}:image')} stores it as a further image, "
-            f"{name}:mask as a mask"
-        )
+        return further_image(plain(column.name), "column")
     try:
-        if holds == "array" and shape is not None:
+        if shape is not None:
             return FieldKind(*shape)
         if holds == "number":
             return FieldKind(column.encoding.dtype)
     except UsageError as error:
         return str(error)
-    return FieldKind("str") if holds in ("text", "json") else f"it contains {plain(column.type)}"
+    return FieldKind("str") if holds in ("text", "json") else contains
 
 
 class _ShardScan:
@@ -268,38 +250,33 @@ class _ShardScan:
 
     def __init__(self, files: NamedFiles, shards: tuple[ShardFile, ...], index: ShardIndex, progress: Scanning) -> None:
         """Raises UsageError."""
-        self._files, self._shards, self._index, self._progress = files, shards, index, progress
-        self._wanted = SoughtColumns((), (), {})
-        self._found = list[Found]()
+        self.files, self._shards, self._coded, self._progress = files, shards, index.columns, progress
+        self._found, self._sought = list[FoundSamples](), SoughtColumns(index.columns)
         self.shapes = dict[str, tuple[str, tuple[int, ...]]]()
         """Dtype and shape of the first array of each column of arrays."""
-        self.rows = sum(one.samples for one in shards)
+        self.rows = sum(shard.samples for shard in shards)
         if not self.rows:
             raise UsageError(f"the shards of {files.name(0)} have no samples")
-        self._begun = next(k for k, one in enumerate(shards) if one.samples)
-        self.columns = self._columns()
+        self._begun = next(k for k, shard in enumerate(shards) if shard.samples)
+        self.every = self._columns()
+        """All columns: of several images, one for each that the first sample has."""
+        self.columns = {column.name: column for column in self.every}
 
-    def _columns(self) -> dict[str, Coded]:
-        """The columns by name: of several images, one for each that the first sample has."""
-        found = dict[str, Coded]()
-        unclear = [one for one in self._index.columns if one.encoding.holds in ("files", "pictures", "array")]
+    def _columns(self) -> list[Coded]:
+        columns, unclear = list[Coded](), [c for c in self._coded if c.encoding.holds in ("files", "pictures", "array")]
         values = self._first_values(unclear, 1) if unclear else {}
-        for one in self._index.columns:
-            several, data = one.encoding, values.get(one.at, [b""])[0]
+        for column in self._coded:
+            encoding, data, several = column.encoding, values.get(column.at, [b""])[0], [column]
             try:
-                if several.holds in ("files", "pictures"):
-                    for n in range(coded.images_in(data, several.before)):
-                        name = f"{one.name}_{n}"
-                        found[name] = replace(one, name=name, encoding=coded.one_of(several, n))
-                    continue
-                if several.head is not None:
-                    self.shapes[one.name] = several.head(data)[:2]
+                if encoding.holds in ("files", "pictures"):
+                    several = [column.image(n) for n in range(coded.images_in(data, encoding.before))]
+                elif encoding.head is not None:
+                    self.shapes[column.name] = encoding.head(data)[:2]
             except (ValueError, struct.error) as error:
-                raise UsageError(f"{self._files.name(self._begun)}: {plain(one.name)} of sample 0: {error}") from error
-            if one.name in found:
-                raise UsageError(f"the index of {self._files.name(0)} has two columns {plain(one.name)!r}: rename one")
-            found[one.name] = one
-        return found
+                where = f"{self.files.name(self._begun)}: {plain(column.name)} of sample 0"
+                raise UsageError(f"{where}: {error}") from error
+            columns += several
+        return columns
 
     def first(self, column: Coded) -> list[Any]:
         """The first values of a column. Raises DecodeError."""
@@ -308,22 +285,20 @@ class _ShardScan:
 
     def _first_values(self, columns: Sequence[Coded], most: int) -> dict[int, list[bytes]]:
         """The values of at most so many samples of the first shard that has any."""
-        k, wanted = self._begun, SoughtColumns(columns_read(columns), (), {})
-        with reading(self._files.name(k)), self._files.opened(k) as fd:
-            shard = as_written(fd, os.fstat(fd).st_size, self._shards[k])
-            read = read_of(fd, self._files, k, shard)
-            found = find(read, None, self._index, shard, wanted, self._files.name(k))
-            offsets, sizes = (_table(part, len(wanted.columns))[:, :most].tolist() for part in found[:2])
-            return {at: [*map(read, offsets[n], sizes[n])] for n, at in enumerate(wanted.columns)}
+        k, sought = self._begun, SoughtColumns(self._coded, columns_read(columns))
+        with reading(self.files.name(k)), self.files.opened(k) as fd:
+            found, read = find(fd, self.files, k, self._shards[k], sought)
+            places = [found.places_of(n, sought)[:, :most].tolist() for n in range(len(sought.columns))]
+            return {at: [*map(read, *place)] for at, place in zip(sought.columns, places, strict=True)}
 
     def refuse_unread(self, wanted: ColumnChoice, folder: str) -> None:
         """Raise UsageError for a column that is not read, unless the user left it out. folder: of the index."""
         named = {wanted.image, wanted.label, wanted.key, *(wanted.fields or {}).values(), *wanted.declared}
-        rest = ",".join(plain(one.name) for one in self._index.columns if one.encoding.holds != "unread")
-        for one in self.columns.values():
-            if one.encoding.holds == "unread" and (wanted.fields is None or one.name in named):
+        rest = ",".join(plain(column.name) for column in self._coded if column.encoding.holds != "unread")
+        for name, column in self.columns.items():
+            if column.encoding.holds == "unread" and (wanted.fields is None or name in named):
                 raise UsageError(
-                    f"{plain(folder)}: column {plain(one.name)!r} is {plain(one.type)!r}, {one.encoding.why}: "
+                    f"{plain(folder)}: column {plain(name)!r} is {plain(column.type)!r}, {column.encoding.why}: "
                     f"{opt.columns(rest)} packs the other columns, and "
                     "docs/how-to/what-is-not-read.md#mds-and-litdata has lines of Python that pack all"
                 )
@@ -332,15 +307,14 @@ class _ShardScan:
         """Find all values of the columns that are packed. Raises UsageError."""
         names = [chosen.image, chosen.label, chosen.key, *chosen.fields.values()]
         columns = [self.columns[name] for name in names if name is not None]
-        numbers = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
+        at_once = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
         heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
-        self._wanted = SoughtColumns(columns_read(columns), columns_read(numbers), heads)
-        wanted, seen = self._wanted, 0
-        with self._files.looked_through():
+        self._sought = sought = SoughtColumns(self._coded, columns_read(columns), columns_read(at_once), heads)
+        what, seen = f"samples {sought.columns} {sought.values} {[*heads]} {[one.size for one in self._coded]}", 0
+        with self.files.looked_through():
             for k, shard in enumerate(self._shards):
-                what = f"samples {wanted.columns} {wanted.values} {[*wanted.heads]} {self._index.sizes} {shard}"
-                with reading(self._files.name(k)):
-                    self._found += self._files.looked_for(k, what, Found, partial(self._look, k, shard))
+                with reading(self.files.name(k)):
+                    self._found += self.files.looked_for(k, f"{what} {shard}", FoundSamples, partial(self._look, k))
                 seen += shard.samples
                 self._progress(seen)
         self._shards = tuple(
@@ -348,26 +322,11 @@ class _ShardScan:
             for shard, found in zip(self._shards, self._found, strict=True)
         )
 
-    def _look(self, k: int, shard: ShardFile) -> Iterator[Found]:
-        """What is known of the samples of shard k: once."""
-        files, where = self._files, self._files.name(k)
-        with files.opened(k, keep=False) as fd:
-            size = files.state(k)[0]
-            check_file(fd, size, shard, where)
-            shard = as_written(fd, size, shard)
-            read = read_of(fd, files, k, shard)
-            found = find(read, None if shard.codec else size, self._index, shard, self._wanted, where)
-            yield found._replace(in_arrow=shard.codec == ARROW)
-
-    def spans(self, column: Coded) -> ShardSpans:
-        """Where the values of a column are."""
-        n, count = self._wanted.columns.index(column.at), len(self._wanted.columns)
-        offsets, sizes = (
-            np.concatenate([_table(part, count)[n] for part in parts])
-            for parts in ([one.offsets for one in self._found], [one.sizes for one in self._found])
-        )
-        file = np.repeat(np.arange(len(self._shards), dtype=np.int32), [one.samples for one in self._shards])
-        return spans_of(ShardSpans, self._files, file, offsets, sizes, shards=self._shards)
+    def _look(self, k: int) -> Iterator[FoundSamples]:
+        """Check shard k, and find its samples: once."""
+        with self.files.opened(k, keep=False) as fd:
+            check_file(fd, self.files, k, self._shards[k])
+            yield find(fd, self.files, k, self._shards[k], self._sought, whole=True)[0]
 
     def values(self, column: Coded) -> list[Any]:
         """All values of a column that was read at once. Raises UsageError."""
@@ -377,22 +336,20 @@ class _ShardScan:
                 try:
                     values.append(_value(column.encoding.read, data))
                 except DecodeError as error:
-                    where = f"{self._files.name(k)}, sample {i}, {plain(column.name)}"
+                    where = f"{self.files.name(k)}, sample {i}, {plain(column.name)}"
                     raise UsageError(f"{where}: {error.detail}") from error
         return values
 
     def image(self, column: Coded, first: Callable[[tuple[int, ...]], bool]) -> tuple[ImageColumn, ImageKind | None]:
         """The column of images, and what all of them are, if they are arrays. first: whether channels of arrays of a
         shape come first. Raises UsageError."""
-        if column.encoding.holds != "array":
-            spans = self.spans(column)
-            exact = column.encoding.holds == "picture" or column.encoding.read is not bytes
-            return (Values(spans, column.encoding.read) if exact else spans), None
+        values = self._values(column)
+        if column.name not in self.shapes:
+            return values, None
         dtype, shape = self.shapes[column.name]
-        alike, chw = arrays_alike(self._found, column.at), first(shape)
-        images = ImageArrays(Values(self.spans(column), column.encoding.read), chw)
-        shape = tuple(n or 0 for n in turned(shape, chw))
-        if alike:
+        chw = first(shape)
+        images, shape = ImageArrays(values, chw), tuple(n or 0 for n in turned(shape, chw))
+        if arrays_alike(self._found, column.at):
             return images, ImageKind(dtype, shape)
         pictures = dtype == "uint8" and (len(shape) == 2 or shape[2:] in ((1,), (3,)))
         return images, None if pictures else ImageKind(dtype, (None, None, *shape[2:]), resized=True)
@@ -405,34 +362,38 @@ class _ShardScan:
         image: ImageKind | None,
     ) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """The fields: name -> column. kinds: of all columns. image: what all images are. Raises UsageError."""
-        found, columns = dict[str, FieldKind](), dict[str, Column]()
+        fields, columns = dict[str, FieldKind](), dict[str, Column]()
         for name, of_file in chosen.items():
-            column, kind = self.columns[of_file], kinds[of_file]
-            holds, read = column.encoding.holds, cast(Callable[..., Any], column.encoding.read)
+            column, kind, word = self.columns[of_file], kinds[of_file], declared.get(name)
             if isinstance(kind, FieldKind):
-                if name not in declared and holds == "array" and not arrays_alike(self._found, column.at):
+                if word is None and of_file in self.shapes and not arrays_alike(self._found, column.at):
                     kind = replace(kind, shape=(None, *kind.shape[1:]))
-                found[name], columns[name] = kind, self.column(column, kind)
+                fields[name], columns[name] = kind, self._column(column, kind)
                 continue
-            spans, word = self.spans(column), declared.get(name)
-            exact = partial(read, exact=True) if holds == "picture" else read
-            columns[name] = further = spans if read is bytes else Values(spans, exact)
-            found[name] = first_pixels(
-                word if isinstance(word, str) else "image", name, further.value, range(self.rows), image
-            )
-        return found, columns
+            further, pixels = self._values(column), word if isinstance(word, str) else "image"
+            if isinstance(further, Values) and column.encoding.holds == "picture":
+                further = replace(further, read=partial(further.read, exact=True))
+            fields[name] = first_pixels(pixels, name, further.value, range(self.rows), image)
+            columns[name] = further
+        return fields, columns
 
-    def column(self, column: Coded, kind: FieldKind) -> Column:
+    def _column(self, column: Coded, kind: FieldKind) -> Column:
         """The values of a field. Raises UsageError."""
         if column.encoding.holds == "number" and kind.dtype != "str":
             try:
                 return Numbers(np.array(self.values(column), column.encoding.dtype))
             except OverflowError as error:
                 raise UsageError(f"{plain(column.name)} has a number beyond 64 bits: leave it out") from error
-        read = coded.text if column.encoding.holds == "bytes" else column.encoding.read
-        return Values(self.spans(column), read, kind)
+        return self._values(column, kind)
+
+    def _values(self, column: Coded, kind: FieldKind | None = None) -> ShardSpans | Values:
+        """The values of a column, as of `Values`; files as they are."""
+        n = self._sought.columns.index(column.at)
+        places = np.concatenate([found.places_of(n, self._sought) for found in self._found], axis=1)
+        file = np.repeat(np.arange(len(self._shards)), [shard.samples for shard in self._shards])
+        spans = spans_of(ShardSpans, self.files, file, *places, shards=self._shards)
+        read = coded.text if kind is not None and column.encoding.holds == "bytes" else column.encoding.read
+        return spans if read is bytes else Values(spans, read, kind)
 
 
-def _table(data: bytes, columns: int) -> NDArray[np.int64]:
-    """(columns, samples): see `Found`."""
-    return np.frombuffer(data, np.int64).reshape(columns, -1)
+open_mds, open_litdata = partial(open_shards, kind="mds"), partial(open_shards, kind="litdata")

@@ -211,9 +211,9 @@ class Listing:
 
     @cached_property
     def _fetched(self) -> bytes:
-        from rawpack_packer.sources.chunks import read_index
+        from rawpack_packer.sources.table.named_files import contents, named_files
 
-        return b"" if self._spool is None else read_index(self._text, self._spool)
+        return b"" if self._spool is None else contents(self._text, named_files(self._text, self._spool))
 
 
 def _address(url: str) -> str:

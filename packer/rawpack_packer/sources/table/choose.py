@@ -328,6 +328,14 @@ class ChosenColumns:
     """What the summary says where other columns may be the label."""
 
 
+def further_image(name: str, noun: str) -> str:
+    """Why a column of images that is not chosen is not a field. noun: what columns are called."""
+    return (
+        f"the images are in another {noun}; {opt.fields(f'{name}:image')} stores it as a further image, {name}:mask "
+        "as a mask"
+    )
+
+
 def refuse_one_hot(label: str | None) -> None:
     """Raise UsageError where the user says that the column of labels is one-hot, as "y:onehot"."""
     if label is not None and label.endswith(":onehot"):

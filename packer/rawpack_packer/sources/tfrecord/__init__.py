@@ -27,7 +27,6 @@ import msgspec
 
 from rawpack.errors import UsageError
 from rawpack_packer.errors import need, reading
-from rawpack_packer.sources.base import Source
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing
@@ -46,6 +45,7 @@ from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
+    from rawpack_packer.sources.table.table import Table
 
 T = TypeVar("T")
 NOT_READ = "docs/how-to/what-is-not-read.md#tfrecord"
@@ -62,12 +62,12 @@ _LENGTH, _LEAST = 8, 16
 """Bytes of the length of a record, with which it begins; and of a record without data."""
 
 
-def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Source:
-    """The source at a path: see `TfrecordSource`. Raises MissingExtraError where google-crc32c cannot be imported."""
+def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Table:
+    """As `open_examples`. Raises MissingExtraError where google-crc32c cannot be imported."""
     need("google_crc32c", "tfrecord", source_name(path))
-    from rawpack_packer.sources.tfrecord.source import TfrecordSource
+    from rawpack_packer.sources.tfrecord.source import open_examples
 
-    return TfrecordSource(path, **options)
+    return open_examples(path, **options)
 
 
 def is_tfrecord(listing: Listing) -> bool:
@@ -75,15 +75,12 @@ def is_tfrecord(listing: Listing) -> bool:
     if not (listing.is_file or listing.is_url):
         return bool(_splits(listing))
     name = _named(listing.path.name)
-    if name is not None and (name["suffix"] or "").lower().startswith(".tf"):
+    if name is None:
+        return not listing.is_url and _begins_with_example(listing.head)
+    if listing.is_url or (name["suffix"] or "").lower().startswith(".tf"):
         return True
-    if listing.is_url or name is not None:
-        size = listing.head[:_LENGTH]  # other files may be called .record
-        return name is not None and (
-            listing.is_url
-            or (len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= listing.path.stat().st_size)
-        )
-    return _begins_with_example(listing.head)
+    size = listing.head[:_LENGTH]  # other files may be called .record
+    return len(size) == _LENGTH and int.from_bytes(size, "little") + _LEAST <= listing.path.stat().st_size
 
 
 def _begins_with_example(head: bytes) -> bool:
@@ -98,14 +95,12 @@ def _begins_with_example(head: bytes) -> bool:
 
 def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that a folder is divided into, train first; empty where there are fewer than two."""
-    found = _splits(listing) if listing.is_dir else {}
-    return list(found) if len(found) > 1 else []
+    return [*splits] if listing.is_dir and len(splits := _splits(listing)) > 1 else []
 
 
 def files_of(path: str | os.PathLike[str], spool: Spool | None) -> NamedFiles:
     """The files that a user named, those of all splits of a folder. Raises UsageError."""
-    found = _splits(Listing.of(path))
-    files = [str(file) for files in found.values() for file in files]
+    files = [str(file) for files in _splits(Listing.of(path)).values() for file in files]
     check_whole(files, source_name(path))
     return files_at(files, spool) if files else named_files(path, spool)
 
@@ -155,11 +150,9 @@ def info_in(folder: Listing) -> DatasetInfo | None:
 
 def records_in(file: Path, info: DatasetInfo | None) -> int | None:
     """How many records TensorFlow Datasets says that a file has; None where it says nothing."""
-    splits, of = ({} if info is None else {one.name: one for one in info.splits}), _OF.search(file.name)
-    split = splits.get(_split(file.name, info))
-    if split is None or of is None or int(of[2]) != len(split.shard_lengths) or int(of[1]) >= int(of[2]):
-        return None
-    return split.shard_lengths[int(of[1])]
+    lengths = {} if info is None else {split.name: split.shard_lengths for split in info.splits}
+    found, counts = _OF.search(file.name), lengths.get(_split(file.name, info), [])
+    return counts[int(found[1])] if found and int(found[1]) < int(found[2]) == len(counts) else None
 
 
 def kinds_in(folder: Listing) -> dict[str, FieldKind]:
@@ -207,14 +200,14 @@ def _splits(listing: Listing, depth: int = _DEPTH) -> dict[str, list[Path]]:
         return {}  # the scan of the folder reports why
     inner = {} if names or not depth else listing.names
     if inner and len(inner) <= _MOST_FOLDERS and all(inner.values()):
-        found = {name: _splits(listing / name, depth - 1) for name in inner}
-        if len(found) == 1:  # a version
-            return next(iter(found.values()))
-        if all(map(is_split, found)) and all(len(one) == 1 for one in found.values()):
-            return {name: next(iter(found[name].values())) for name in sorted(found, key=split_order)}
-        if depth == _DEPTH and all(found.values()):
-            these, where = listed(sorted(found, key=natural), 5), plain(os.fsencode(path))
-            raise UsageError(f"{where} contains {len(found)} folders of TFRecord files ({these}): give the path of one")
+        folders = {name: _splits(listing / name, depth - 1) for name in inner}
+        if len(folders) == 1:  # a version
+            return next(iter(folders.values()))
+        if all(map(is_split, folders)) and all(len(splits) == 1 for splits in folders.values()):
+            return {name: next(iter(folders[name].values())) for name in sorted(folders, key=split_order)}
+        if depth == _DEPTH and all(folders.values()):
+            what = f"{len(folders)} folders of TFRecord files ({listed(sorted(folders, key=natural), 5)})"
+            raise UsageError(f"{plain(os.fsencode(path))} contains {what}: give the path of one")
         return {}
     files = [Path(name) for name in sorted(names, key=natural)]
     if not files:

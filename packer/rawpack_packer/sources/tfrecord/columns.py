@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.opened import CompressedSpans
 from rawpack_packer.sources.fields import EXACT, FieldKind, as_text
+from rawpack_packer.sources.table.choose import Classes, Labels, further_image, number_labels
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
@@ -26,12 +28,13 @@ from rawpack_packer.sources.table.columns import (
     ends_of,
     texts_of,
 )
-from rawpack_packer.sources.table.objects import all_faulty
+from rawpack_packer.sources.table.objects import BOXES, all_faulty
 from rawpack_packer.sources.tfrecord.example import BYTES, FLOATS, IMAGE, INTS, FoundFeature, data_of
 from rawpack_packer.text import plain
 
 _DTYPES: dict[int, np.dtype[Any]] = {FLOATS: np.dtype(np.float32), INTS: np.dtype(np.int64)}
 _WORDS = {BYTES: "bytes", FLOATS: "float32", INTS: "int64"}
+_MOST_CLASSES = 1 << 16
 
 
 class FeatureValues:
@@ -50,7 +53,7 @@ class FeatureValues:
     def add(self, row: int, found: FoundFeature) -> None:
         """Add the values of a record. Raises UsageError where they are of another kind."""
         if len(self._counts) < row:
-            self.pad(row)
+            self._pad(row)
         kind = BYTES if found.kind == IMAGE else found.kind
         if kind != self.kind and kind:
             if self.kind:
@@ -67,7 +70,15 @@ class FeatureValues:
     def _wrong(self, row: int, what: str) -> UsageError:
         return UsageError(f"{self._where}: record {row}: {plain(self.name)} {what}")
 
-    def pad(self, rows: int) -> None:
+    def finish(self, sound: NDArray[np.bool_]) -> None:
+        """After the last record. sound: (n,), whether each record can be read, of which some can."""
+        self._pad(len(sound))
+        self.counts = np.array(self._counts, np.int64)
+        """(n,): the number of values of each record."""
+        self._ends, self._sound = ends_of(self.counts), sound
+        self.least, self.most = int(self.counts[sound].min()), int(self.counts[sound].max())
+
+    def _pad(self, rows: int) -> None:
         """The first `rows` records have no values if nothing was added."""
         missing = rows - len(self._counts)
         self._counts.extend([0] * missing)
@@ -75,13 +86,8 @@ class FeatureValues:
 
     @property
     def dtype(self) -> str:
-        """Of its numbers."""
+        """The dtype of its numbers."""
         return _DTYPES[self.kind].name
-
-    @cached_property
-    def counts(self) -> Rows:
-        """(n,): the number of values of each record."""
-        return np.array(self._counts, np.int64)
 
     @property
     def spans(self) -> Rows:
@@ -96,8 +102,6 @@ class FeatureValues:
     @cached_property
     def texts(self) -> list[str]:
         """All texts, record after record. Raises UnicodeDecodeError where they are none."""
-        if self.kind != BYTES:
-            return []
         texts = Texts(bytes(self._data), ends_of(self._lengths))
         return [texts.value(i) for i in range(len(texts))]
 
@@ -108,65 +112,60 @@ class FeatureValues:
         except UnicodeDecodeError:
             return False
 
-    def of_record(self, row: int) -> Any:
-        """The values of a record as a list."""
-        start, stop = self._ends[row : row + 2].tolist()
-        return self.texts[start:stop] if self.kind == BYTES else self.numbers[start:stop].tolist()
+    @property
+    def is_key(self) -> bool:
+        """Whether it has a text for each record, or for some of them."""
+        return self.is_text and self.most == 1
 
-    @cached_property
-    def _ends(self) -> Rows:
-        return ends_of(self.counts)
+    def lists(self) -> Iterator[list[Any]]:
+        """The values of each record."""
+        values: list[Any] = self.texts if self.kind == BYTES else self.numbers.tolist()
+        return (values[start:stop] for start, stop in pairwise(self._ends.tolist()))
 
     def singles(self) -> list[Any]:
         """The value of each record; None where there is none. Raises UsageError where there are several."""
-        if len(several := np.flatnonzero(self.counts > 1)):
-            raise self._wrong(several[0], "has several values: name a feature that has one in each record")
+        if self.most > 1:
+            several = int(np.argmax(self.counts > 1))
+            raise self._wrong(several, "has several values: name a feature that has one in each record")
         if self.kind == BYTES and not self.is_text:
-            raise self._wrong(int(np.flatnonzero(self.counts)[0]), "is not text: name another feature")
-        values = iter(self.texts if self.is_text else self.numbers.tolist())
-        return [next(values) if count else None for count in self.counts.tolist()]
+            raise self._wrong(int(np.argmax(self.counts > 0)), "is not text: name another feature")
+        return [next(iter(values), None) for values in self.lists()]
 
-    def field(self, short: str, sound: NDArray[np.bool_]) -> FieldKind | str:
-        """What it is as a field `short`, or why it can be none. sound: (n,), whether each record can be read."""
-        counts = self.counts[sound]
-        least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
-        if self.is_image and most == 1:
-            return (
-                f"the images are in another feature; {opt.fields(f'{short}:image')} stores it as a further image, "
-                f"{short}:mask as a mask"
-            )
-        if self.is_text and most > 1:
-            lists, one = opt.fields(f"{short}:str[?]"), f"{short}:str"
-            return f"a record has several texts; {lists} stores them as a list, {one} as JSON text"
+    def field(self, short: str) -> FieldKind | str:
+        """What it is as a field `short`, or why it can be none."""
+        if self.is_image and self.most == 1:
+            return further_image(short, "feature")
+        if self.is_text and self.most > 1:
+            lists, text = opt.fields(f"{short}:str[?]"), f"{short}:str"
+            return f"a record has several texts; {lists} stores them as a list, {text} as JSON text"
         if self.is_text:
             return FieldKind("str")
         if self.kind not in _DTYPES:
             return "no field can store bytes" if self.kind else "it is empty"
-        if most > 1:
-            return FieldKind(self.dtype, (most if least == most else None,))
-        if least or self.kind == FLOATS:
+        if self.most > 1:
+            return FieldKind(self.dtype, (self.most if self.least == self.most else None,))
+        if self.least or self.kind == FLOATS:
             return FieldKind(self.dtype)
         return f"some records have none: declare {opt.fields(f'{short}:float64')} (NaN) or {short}:int64[?]"
 
-    def words(self, sound: NDArray[np.bool_]) -> str:
+    @property
+    def words(self) -> str:
         """What it holds, for a person."""
-        counts = self.counts[sound]
         what = "image" if self.is_image else "text" if self.is_text else _WORDS.get(self.kind, "empty")
-        least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
-        if most < 2:
-            return what if least or not self.kind else f"{what} or none"
-        return f"{what} x {most}" if least == most else f"{what} x {least} to {most}"
+        if self.most < 2:
+            return what if self.least or not self.kind else f"{what} or none"
+        return f"{what} x {self.most}" if self.least == self.most else f"{what} x {self.least} to {self.most}"
 
-    def column(self, kind: FieldKind, sound: NDArray[np.bool_]) -> Column:
+    def column(self, kind: FieldKind) -> Column:
         """Its values as a field. Raises UsageError where they are of another kind."""
         if (kind.is_texts and not self.is_text) or (kind.dtype != "str" and self.kind == BYTES):
             declared = "texts were" if kind.is_texts else f"{kind.dtype} was"
-            raise UsageError(f"{self._where}: {plain(self.name)} contains {self.words(sound)}, and {declared} declared")
+            raise UsageError(f"{self._where}: {plain(self.name)} contains {self.words}, and {declared} declared")
         if kind.is_texts:
-            return TextLists.of(map(self.of_record, range(len(self.counts))))
+            return TextLists.of(self.lists())
         if kind.dtype == "str":
-            rows = (self.of_record(row) for row in range(len(self.counts)))
-            return texts_of([as_text(one[0] if len(one) == 1 else one or "") for one in rows], plain(self.name))
+            texts = [as_text(values[0] if len(values) == 1 else values or "") for values in self.lists()]
+            return texts_of(texts, plain(self.name))
         values = self.numbers
         with np.errstate(all="ignore"):
             found = values.astype(kind.dtype)
@@ -178,7 +177,7 @@ class FeatureValues:
         length = width * (kind.shape[0] or 1) if kind.shape else 1
         fits = self.counts % width == 0 if kind.ragged else self.counts == length
         nan = not kind.shape and found.dtype.kind == "f"
-        if len(wrong := np.flatnonzero(~fits & sound & ~(nan & (self.counts == 0)))):
+        if len(wrong := np.flatnonzero(~fits & self._sound & ~(nan & (self.counts == 0)))):
             raise self._wrong(wrong[0], f"has {self.counts[wrong[0]]} numbers, which is not {kind.dtype} {kind.shape}")
         if kind.ragged:
             return RaggedColumn(found.reshape(-1, *inner), ends_of(self.counts // width), kind.boxes)
@@ -216,9 +215,8 @@ class ExampleImages(CompressedSpans):
         return replace(super().pick(rows), inside=self.inside[rows])
 
 
-@dataclass(frozen=True)
-class BoxFeatures:
-    """The features that boxes are made of, as fractions of the image."""
+class BoxFeatures(NamedTuple):
+    """The names of the features that boxes are made of, as fractions of the image."""
 
     sides: tuple[str, ...]
     """Left, top, right and bottom; or one with top, left, bottom and right of each."""
@@ -231,39 +229,86 @@ class BoxFeatures:
     def all(self) -> tuple[str, ...]:
         return (*self.sides, self.label, self.text)
 
-    @property
-    def prefix(self) -> str:
-        """How the names of features of objects begin."""
-        return f"{self.sides[0].partition('/bbox')[0]}/"
 
-    def counts(self, found: Mapping[str, FeatureValues]) -> Rows:
+_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
+_BOX_FEATURES = (
+    BoxFeatures(_SIDES, "image/object/class/label", "image/object/class/text", 1),
+    BoxFeatures(_SIDES, "image/object/bbox/label", "", 1),
+    BoxFeatures(("objects/bbox",), "objects/label", "", 0),
+)
+"""The names in sets of TensorFlow's object detection, of its ImageNet, and of TensorFlow Datasets."""
+
+
+class ExampleBoxes:
+    """The boxes of all records."""
+
+    def __init__(self, names: BoxFeatures, features: Mapping[str, FeatureValues], where: str) -> None:
+        """where: the source, printable."""
+        self.names, self._where = names, where
+        self._features = {name: features[name] for name in names.all if name in features}
+        self.counts = features[names.sides[0]].counts * len(names.sides) // 4
         """(n,): the number of boxes of each record."""
-        return found[self.sides[0]].counts * len(self.sides) // 4
+        label, text = features.get(names.label), features.get(names.text)
+        self._texts = text if text is not None and text.is_text and text.texts else None
+        self._classes = label if label is not None and label.kind == INTS else self._texts
+        """Numbers, or else texts, if there are any."""
 
-    def column(self, found: Mapping[str, FeatureValues], classes: Rows, of_label: Rows, where: str) -> RaggedColumn:
-        """The boxes; faulty where features differ in how many there are. classes: of all boxes. of_label: (n,): how
-        many each record has. Raises UsageError where no record has boxes that can be read."""
-        counts, faults = self.counts(found), dict[int, str]()
-        for name in (*self.sides, self.label, self.text):
-            expected = counts * 4 if self.sides == (name,) else counts
-            for row in np.flatnonzero(found[name].counts != expected).tolist() if name in found else ():
-                there = f"there are {counts[row]} boxes and {found[name].counts[row]} values of {plain(name)}"
-                faults.setdefault(row, f"record {row}: {there}")
+    def followed_by(self, feature: FeatureValues) -> bool:
+        """Whether a feature of objects has a number for each box."""
+        of_objects = feature.name.startswith(f"{self.names.sides[0].partition('/bbox')[0]}/")
+        return of_objects and feature.kind in _DTYPES and bool((feature.counts == self.counts).all())
+
+    def labels(self, classes: Classes | None, known: tuple[str, ...] | None) -> tuple[Labels, list[str]]:
+        """The label of each box, and lines for the summary. known: the names of their classes. Raises UsageError."""
+        if self._classes is None:
+            return Labels(np.full(int(self.counts.sum()), -1), None), []
+        texts = [] if self._texts is None else self._texts.texts
+        if self._classes is self._texts:
+            return number_labels(texts, classes, where=self._where), []
+        first, names = first_class(self._classes.numbers, texts, self.names.first)
+        notes = [f"classes are counted from {first} in {plain(self.names.label)}, and from 0 in the store"]
+        labels = number_labels(self._classes.numbers - first, classes, where=self._where, known=known or names)
+        return labels, notes if first and not (classes or known or names) else []
+
+    def column(self, classes: Rows) -> RaggedColumn:
+        """The boxes; faulty where features differ in how many there are. classes: of all boxes. Raises UsageError where
+        no record has boxes that can be read."""
+        counts, sides, features = self.counts, self.names.sides, self._features
+        faults = dict[int, str]()
+        for name, feature in features.items():
+            expected = counts * 4 if sides == (name,) else counts
+            for row in np.flatnonzero(feature.counts != expected).tolist():
+                differ = f"there are {counts[row]} boxes and {feature.counts[row]} values of {plain(name)}"
+                faults.setdefault(row, f"record {row}: {differ}")
         if wrong := all_faulty(counts, faults):
-            raise UsageError(f"{where}: {wrong}")
+            raise UsageError(f"{self._where}: {wrong}")
         sound = ~np.isin(np.arange(len(counts)), [*faults])
-        of = [found[name].numbers[np.repeat(sound, found[name].counts)].astype(np.float64) for name in self.sides]
-        left, top, right, bottom = of if len(of) == 4 else of[0].reshape(-1, 4)[:, [1, 0, 3, 2]].T
-        classes = classes[np.repeat(sound, of_label)]
+        values = [features[name].numbers[np.repeat(sound, features[name].counts)].astype(np.float64) for name in sides]
+        left, top, right, bottom = values if len(values) == 4 else values[0].reshape(-1, 4)[:, [1, 0, 3, 2]].T
+        classes = classes[np.repeat(sound, counts if self._classes is None else self._classes.counts)]
         middle = [classes, (left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
         ends = ends_of(np.where(sound, counts, 0))
         return RaggedColumn(np.stack(middle, axis=1).astype(np.float32), ends, "yolo", faults=faults)
 
 
-_SIDES = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
-BOX_FEATURES = (
-    BoxFeatures(_SIDES, "image/object/class/label", "image/object/class/text", 1),
-    BoxFeatures(_SIDES, "image/object/bbox/label", "", 1),
-    BoxFeatures(("objects/bbox",), "objects/label", "", 0),
-)
-"""Of TensorFlow's object detection, of its ImageNet, and of TensorFlow Datasets."""
+def boxes_of(features: Mapping[str, FeatureValues], where: str) -> ExampleBoxes | None:
+    """The boxes in features, by the names of which most have values; None where there are none."""
+    filled = {name for name, feature in features.items() if feature.most}
+    fitting = [names for names in _BOX_FEATURES if {*names.sides} <= filled and BOXES not in features]
+    names = max(fitting, key=lambda names: len(filled & {*names.all}), default=None)
+    return None if names is None else ExampleBoxes(names, features, where)
+
+
+def first_class(numbers: Rows, texts: Sequence[str], first: int) -> tuple[int, tuple[str, ...] | None]:
+    """The number of the first class, `first` unless 0 occurs; and the names of classes from that on, None where not
+    each number has one name. numbers, texts: of all labels. Numbers that do not occur are their own names."""
+    first = 0 if not len(numbers) or numbers.min() < first else first
+    pairs = {*zip(numbers.tolist(), texts, strict=True)} if len(texts) == len(numbers) else ()
+    name_of = dict(pairs)
+    if not name_of or len(name_of) < len(pairs) or min(name_of) < 0 or max(name_of) > _MOST_CLASSES:
+        return first, None
+    names = dict[str, None]()
+    for number in range(first, max(name_of) + 1):
+        name = name_of.get(number) or str(number)
+        names[f"{name} {number}" if name in names else name] = None
+    return first, tuple(names)

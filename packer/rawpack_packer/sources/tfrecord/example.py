@@ -116,36 +116,29 @@ class ExampleData:
             raise BadExampleError
 
     def _read_entry(self, at: int) -> tuple[int, str, FoundFeature]:
-        """The entry of the map at a position: its size, and what it holds, with positions in it."""
+        """The entry of the map at a position: its size, the name, and the feature, with positions in the entry. Raises
+        BadExampleError."""
         item = _ITEM.match(head := self.part(at, min(at + _LEAST, self.size)))
         size = 0 if item is None else item.end() + _varint(item[1])
-        name, kind, start = _entry(head[:size], size)
+        named = _NAME.match(head := head[:size])
+        if named is None:
+            raise BadExampleError
+        stop = named.end() + _varint(named[2])
+        name, kind, start = head[named.end() : stop].decode("utf-8", "backslashreplace"), 0, size
+        value = _LIST.match(head, stop)
+        if value is not None and value.end(1) + _varint(value[1]) == size == value.end() + _varint(value[3]):
+            kind, start = value[2][0], value.end()
+        elif head[stop:] != _NO_LIST:
+            raise BadExampleError
         begins = last = 0
         if kind == BYTES and start < size:
             if (first := _ITEM.match(head, start)) is None:
                 raise BadExampleError
             begins, last = first.end(), first.end() + _varint(first[1])
-            if last == size and sniff(head[begins : begins + _SNIFFED]) is not None:
-                return size, name, FoundFeature(IMAGE, begins, last, b"", (), 1)
-            if size > _MOST_TEXT:
-                return size, name, FoundFeature(BYTES, begins, last, b"", (), 1)
+            is_image = last == size and sniff(head[begins : begins + _SNIFFED]) is not None
+            if is_image or size > _MOST_TEXT:
+                return size, name, FoundFeature(IMAGE if is_image else BYTES, begins, last, b"", (), 1)
         return size, name, FoundFeature(kind, begins, last, *_values(kind, self.part(at + start, at + size)))
-
-
-def _entry(head: bytes, size: int) -> tuple[str, int, int]:
-    """What an entry of the map holds: a name, the kind of its feature, and where the list begins. head: how it begins.
-    Raises BadExampleError."""
-    name = _NAME.match(head)
-    if name is None:
-        raise BadExampleError
-    stop = name.end() + _varint(name[2])
-    text = head[name.end() : stop].decode("utf-8", "backslashreplace")
-    value = _LIST.match(head, stop)
-    if value is not None and value.end(1) + _varint(value[1]) == size == value.end() + _varint(value[3]):
-        return text, value[2][0], value.end()
-    if head[stop:] != _NO_LIST:
-        raise BadExampleError
-    return text, 0, size
 
 
 class FoundExample(NamedTuple):
@@ -211,8 +204,13 @@ def _values(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
         items = _items(data)
         return b"".join(items), tuple(map(len, items)), len(items)
     item = _ITEM.match(data)
-    is_packed = item is not None and item.end() + _varint(item[1]) == len(data)
-    packed = data[item.end() :] if item is not None and is_packed else _unpacked(data, kind)
+    if item is not None and item.end() + _varint(item[1]) == len(data):
+        packed = data[item.end() :]
+    else:
+        numbers = re.findall(_TAGS[kind] + (rb"(.{4})" if kind == FLOATS else _LENGTH), data, re.DOTALL)
+        packed = b"".join(numbers)
+        if len(packed) + len(numbers) != len(data):
+            raise BadExampleError
     if kind == FLOATS and len(packed) % 4:
         raise BadExampleError
     values = _varints(packed) if kind == INTS else np.frombuffer(packed, "<f4").astype(np.float32)
@@ -221,7 +219,7 @@ def _values(kind: int, data: bytes) -> tuple[bytes, tuple[int, ...], int]:
 
 def records(archive: OpenArchive, where: str) -> Iterator[tuple[int, int, ExampleData]]:
     """Offset and size of each record of an open file, and its data. where: the file, printable. Raises UsageError for
-    what is no TFRecord file, damaged or truncated; DecodeError for damaged compression."""
+    what is not a TFRecord file, damaged or truncated; DecodeError for damaged compression."""
     at = 0
     while head := archive.read(at, _HEAD.size + _AHEAD):
         is_cut = len(head) < _HEAD.size
@@ -267,14 +265,6 @@ def _varints(data: bytes) -> NDArray[np.int64]:
         raise BadExampleError
     shifts = 7 * (np.arange(len(code)) - np.repeat(starts, last - starts + 1))
     return np.bitwise_or.reduceat((code & 0x7F).astype(np.uint64) << shifts.astype(np.uint64), starts).view(np.int64)
-
-
-def _unpacked(data: bytes, kind: int) -> bytes:
-    """Numbers that are written each with a tag, without the tags. Raises BadExampleError."""
-    found = re.findall(_TAGS[kind] + (rb"(.{4})" if kind == FLOATS else _LENGTH), data, re.DOTALL)
-    if sum(map(len, found)) + len(found) != len(data):
-        raise BadExampleError
-    return b"".join(found)
 
 
 def _items(data: bytes) -> list[bytes]:
