@@ -7,7 +7,7 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.named_arrays import Arrays, named_arrays
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
-from rawpack_packer.sources.table.assemble import TableSource
+from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
 from rawpack_packer.sources.table.columns import (
     Fault,
@@ -39,6 +39,7 @@ from rawpack_packer.sources.table.columns import (
 )
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.objects import MOST_CLASSES, all_faulty
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, plain
 
 _DATA = "data.mdb"
@@ -66,16 +67,12 @@ _MAKE_AGAIN = "make it again with image files as values, or pack the images that
 class LmdbImages(Spans):
     """The values of a database, each an image, perhaps with its label: `Spans` in its file."""
 
-    layout: str
-    """A name in `LAYOUTS`."""
-    pixels: _Pixels | None
-    """What values are, if they are no files."""
+    read: Callable[[bytes], Sample] | None
+    """See `ValueLayout`."""
 
     def value(self, i: int, /) -> Item:  # type: ignore[override]  # the label is in the same bytes
-        value, read = super().value(i), LAYOUTS[self.layout].read
-        if self.pixels is not None:
-            return Item("", self.pixels.image(value), {}, file_bytes=len(value))
-        image, fields = (value, {}) if read is None else read(value)
+        value = super().value(i)
+        image, fields = (value, {}) if self.read is None else self.read(value)
         return Item("", image, fields, file_bytes=len(value))
 
 
@@ -89,16 +86,16 @@ class _Pixels:
     width: int
     bgr: bool
 
-    def image(self, value: bytes) -> NDArray[np.uint8]:
-        """(H, W, 3) in RGB, or (H, W). Raises DecodeError."""
+    def read(self, value: bytes) -> Sample:
+        """The image is (H, W, 3) in RGB, or (H, W)."""
         size = self.height * self.width
         if len(value) not in (size, 3 * size):
             what = f"{len(value):,} bytes are not {self.height} x {self.width} pixels of 1 or 3 bytes"
             raise DecodeError("truncated" if len(value) < size else "unsupported", what)
         pixels = np.frombuffer(value, np.uint8).reshape(self.height, self.width, -1)
-        return (
-            np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels) if pixels.shape[2] == 3 else pixels[..., 0]
-        )
+        if pixels.shape[2] == 1:
+            return pixels[..., 0], {}
+        return np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels), {}
 
 
 @dataclass(frozen=True)
@@ -108,168 +105,132 @@ class _LmdbOptions:
     boxes: Mapping[bytes, str]
     """End of keys -> the field of boxes that their values become."""
     pixels: _Pixels | None
-    array: str | None = None
+    array: str | None
     """How `--array` has the pixels."""
 
     @classmethod
     def of(cls, array: Arrays, fields: Fields) -> _LmdbOptions:
         """Raises UsageError."""
-        boxes, pixels, said = dict[bytes, str](), None, None
+        boxes, pixels, text = dict[bytes, str](), None, None
         for word in words_of(fields):
             if not (match := _BOX_ROWS.fullmatch(word)):
-                what = (
-                    f"for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: {_ROW_WORDS}"
-                )
-                raise UsageError(f"{opt.fields(word)}: {what}")
+                what = "for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: "
+                raise UsageError(f"{opt.fields(word)}: {what}{_ROW_WORDS}")
             boxes[match[2].encode()] = match[1]
         check_names(boxes.values())
         for name, value in named_arrays(array).items() if array else ():
+            text = f"{name}={value}"
             if name != IMAGE or not (match := _PIXELS.fullmatch(value)):
                 what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of "
                 what += "this size; :bgr after it is for OpenCV's order of colors"
-                raise UsageError(f"{opt.array(plain(f'{name}={value}'))}: {what}")
-            said = f"{name}={value}"
+                raise UsageError(f"{opt.array(plain(text))}: {what}")
             pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
-        return cls(boxes, pixels, said)
-
-    @property
-    def at_once(self) -> re.Pattern[bytes]:
-        """Keys whose values are read at once."""
-        ends = b"|".join(map(re.escape, self.sides))
-        return re.compile(rb"^label-|^num-samples$|\.(" + ends + rb")$")
-
-    @property
-    def sides(self) -> dict[bytes, str]:
-        """See `_SIDES`."""
-        return {**_SIDES, **self.boxes}
+        return cls(boxes, pixels, text)
 
 
-@dataclass(frozen=True, eq=False)
-class _LmdbSamples:
-    """The entries of a database that are samples."""
-
-    chosen: Rows
-    """The number of the entry of each sample."""
-    keys: Texts
-    texts: Mapping[str, Texts | RaggedColumn]
-    """By the name of the field: texts, or boxes."""
-    faults: dict[int, Fault]
-    """Why some of them cannot be read."""
-    labels: Labels | None = None
-    problems: list[str] = field(default_factory=list)
-
-
-class LmdbSource(TableSource):
-    """The samples of an LMDB database in the order of its keys, as a `Source`.
+def open_lmdb(
+    path: str | os.PathLike[str], /, *, array: Arrays = (), fields: Fields = (), progress: Scanning = unseen
+) -> Table:
+    """The samples of an LMDB database in the order of its keys.
 
     Databases of text recognition have a field `text`; pickles and Caffe's Datum have `label`, -1 where it is missing.
     `a.txt` is the text of the file `a.jpg`, or its label if all are whole numbers; `a.cls` is its label, `a.json` text.
     Rows of numbers become boxes, and values pixels, where the user says so.
 
     `info.counts`: other_keys (those that are part of no sample); where keys are labels, unlabelled and empty_classes.
+
+    path: the folder of a `data.mdb`, or the file. array: `image=jpg:HEIGHTxWIDTH`, keys whose values are pixels.
+    fields: `boxes=txt:yolo`, keys whose values are rows of float64. progress: called with the number of keys so far.
+
+    Raises UsageError where it is not an LMDB file, is damaged, or is of an unknown scheme.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        array: Arrays = (),
-        fields: Fields = (),
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: the folder of a `data.mdb`, or the file. array: `image=jpg:HEIGHTxWIDTH`, keys whose values are pixels.
-        fields: `boxes=txt:yolo`, keys whose values are rows of float64. progress: called with the number of keys so
-        far.
-
-        Raises UsageError where it is no LMDB file, is damaged, or is of no known scheme.
-        """
-        where = Path(path).absolute()
-        root, wanted = plain(os.fsencode(where)), _LmdbOptions.of(array, fields)
-        try:
-            with reading(root):
-                files, found, samples, layout = _look_through(where, root, wanted, progress)
-        except BadLmdbError as error:
-            raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
-        progress(len(found))
-        """Who writes such databases, in words."""
-        sizes, offsets = (np.array(values)[samples.chosen] for values in (found.sizes, found.offsets))
-        files_of, more = np.zeros(len(sizes), np.int32), {"layout": layout, "pixels": wanted.pixels}
-        images = spans_of(LmdbImages, files, files_of, offsets, sizes, faults=samples.faults, **more)
-        kinds = {name: _BOXES if name in wanted.boxes.values() else FieldKind("str") for name in samples.texts}
-        counts = {"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)}
-        info = SourceInfo(
-            kind="lmdb",
-            root=root,
-            paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
-            fields={**kinds, LABEL: LABEL_KIND} if LAYOUTS[layout].read else kinds,
-            options=given_options(array=wanted.array, field=words_of(fields)),
-            counts=counts,
-            problems=tuple(samples.problems),
-        )
-        details = {"scheme": LAYOUTS[layout].words}
-        super().__init__(info, samples.keys, images, samples.texts, labels=samples.labels, details=details)
+    where = Path(path).absolute()
+    root, wanted = plain(os.fsencode(where)), _LmdbOptions.of(array, fields)
+    try:
+        with reading(root):
+            database = _look_through(where / _DATA if where.is_dir() else where, root, wanted, progress)
+    except BadLmdbError as error:
+        raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
+    progress(len(database))
+    sizes, offsets = (np.array(values)[database.rows] for values in (database.sizes, database.offsets))
+    archive, read = np.zeros(len(sizes), np.int32), database.layout.read
+    images = spans_of(LmdbImages, database.files, archive, offsets, sizes, faults=database.faults, read=read)
+    kinds = {name: _BOXES if name in wanted.boxes.values() else FieldKind("str") for name in database.columns}
+    info = SourceInfo(
+        kind="lmdb",
+        root=root,
+        paths=tuple(dict.fromkeys([str(where), database.files.paths[0]])),
+        fields={**kinds, LABEL: LABEL_KIND} if database.layout in (_PICKLES, _DATUMS) else kinds,
+        options=given_options(array=wanted.array, field=words_of(fields)),
+        counts={"other_keys": len(database) - database.used, **({} if database.labels is None else NO_COUNTS)},
+        problems=tuple(database.problems),
+    )
+    details = {"scheme": database.layout.words}
+    return table_of(info, database.keys, images, database.columns, labels=database.labels, details=details)
 
 
-def _look_through(
-    where: Path, root: str, wanted: _LmdbOptions, progress: Scanning, *, again: bool = True
-) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
-    """The file, all of its entries, those that are samples, and their layout. again: read it once more where it was
-    written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
-    files, found = named_files(where / _DATA if where.is_dir() else where), _LmdbEntries(wanted)
-    state = files.state(0)
-    with opened(files.paths[0]) as fd:
+def _look_through(path: Path, root: str, wanted: _LmdbOptions, progress: Scanning, *, again: bool = True) -> _Database:
+    """The samples in a file. again: read it once more where it was written to while it was read. Raises as `entries`
+    and `_Database.find_samples` do."""
+    database = _Database(named_files(path), wanted)
+    file, state = database.files.paths[0], database.files.state(0)
+    with opened(file) as fd:
         before = version(fd)
         try:
-            for entry in entries(files.paths[0], wanted.at_once):
-                found.add(entry, progress)
-            samples = found.samples(fd, root)
-            layout = found.layout(fd, samples.chosen, root)
+            for entry in entries(file, database.at_once):
+                database.add(entry, progress)
+            database.find_samples(fd, root)
         except BadLmdbError:
             if again and (version(fd) != before or before[:2] != state):
-                return _look_through(where, root, wanted, progress, again=False)
+                return _look_through(path, root, wanted, progress, again=False)
             raise
         check_unchanged(fd, state, root)
-    return files, found, samples, layout
+    return database
 
 
-class _LmdbEntries:
-    """The entries of a database, as few objects as possible: there may be many millions."""
+class _Database:
+    """The entries of a database, as few objects as possible, since there may be many millions; and its samples."""
 
-    def __init__(self, wanted: _LmdbOptions) -> None:
-        self._wanted, self._end_of = wanted, wanted.sides
+    def __init__(self, files: NamedFiles, wanted: _LmdbOptions) -> None:
+        self.files, self._wanted = files, wanted
+        self._fields = {**_SIDES, **wanted.boxes}
+        """See `_SIDES`."""
+        ends = b"|".join(map(re.escape, self._fields))
+        self.at_once = re.compile(rb"^label-|^num-samples$|\.(" + ends + rb")$")
+        """Keys whose values are read at once."""
         self.offsets, self.sizes = array("q"), array("q")
+        self._keys, self._ends = bytearray(), array("q", [0])
+        self._values, self._value_ends = bytearray(), array("q", [0])
+        """Those that are read at once: those of other keys, and of long ones, are empty."""
+        self._count: bytes | None = None
+        """What a database of text recognition, whose samples have numbers from 1, says that their number is."""
+        self._sides = dict[bytes, dict[bytes, int]]()
+        """End of keys, one of `_SIDES` -> key without it -> the number of the entry."""
         self.used = 0
         """Keys that are part of samples, or say something of all."""
-        self._keys, self._ends = bytearray(), array("q", [0])
-        self._labels, self._label_ends = bytearray(), array("q", [0])
-        """The values of the keys that begin with `label-`, in their order."""
-        self._long = set[int]()
-        """Those among them that are too long, and were not read."""
-        self._count: bytes | None = None
-        """Of a database of text recognition, whose samples have numbers from 1: what it says that their number is."""
-        self._sides: dict[bytes, dict[bytes, bytes | None]] = {}
-        """End of keys, one of `_SIDES` -> key without it -> value; None for one that is too long."""
-        self._long_sides = dict[tuple[bytes, bytes], int]()
-        """End and key without it -> the number of the entry, where its value is too long."""
+        self.rows: Rows = np.empty(0, np.int64)
+        """The number of the entry of each sample."""
+        self.keys = texts_of([])
+        self.columns = dict[str, Texts | RaggedColumn]()
+        """By the name of the field: texts, or boxes."""
+        self.faults = dict[int, Fault]()
+        """Why some of the samples cannot be read."""
+        self.labels: Labels | None = None
+        self.problems = list[str]()
+        self.layout = _FILES
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def add(self, entry: LmdbEntry, progress: Scanning) -> None:
-        if entry.key.startswith(_LABEL):
-            if entry.value is None:
-                self._long.add(len(self._label_ends) - 1)
-            self._labels += entry.value or b""
-            self._label_ends.append(len(self._labels))
-        elif entry.key == _COUNT:
+        stem, _, end = entry.key.rpartition(b".")
+        if entry.key == _COUNT:
             self._count = entry.value
-        elif (side := entry.key.rpartition(b"."))[2] in self._end_of:
-            self._sides.setdefault(side[2], {})[side[0]] = entry.value if entry.size else b""
-            if entry.size and entry.value is None:
-                self._long_sides[side[2], side[0]] = len(self)
-        self._keys += entry.key
-        self._ends.append(len(self._keys))
+        elif end in self._fields and not entry.key.startswith(_LABEL):
+            self._sides.setdefault(end, {})[stem] = len(self)
+        for value, data, ends in ((entry.key, self._keys, self._ends), (entry.value, self._values, self._value_ends)):
+            data += value or b""
+            ends.append(len(data))
         self.offsets.append(entry.offset)
         self.sizes.append(entry.size)
         if len(self) % PROGRESS_EVERY == 0:
@@ -278,154 +239,149 @@ class _LmdbEntries:
     def key(self, i: int) -> bytes:
         return bytes(self._keys[self._ends[i] : self._ends[i + 1]])
 
-    def samples(self, fd: int, root: str) -> _LmdbSamples:
-        """The samples. fd: the file. Raises UsageError where there are none."""
+    def _value(self, i: int | None) -> bytes | None:
+        """The value of a key that is read at once; None for a long one, empty where there is no key."""
+        if i is None:
+            return b""
+        value = bytes(self._values[self._value_ends[i] : self._value_ends[i + 1]])
+        return value if len(value) == self.sizes[i] else None
+
+    def _end(self, i: int) -> bytes:
+        return self.key(i).rpartition(b".")[2]
+
+    def _read(self, fd: int, i: int) -> bytes:
+        return read_range(fd, self.offsets[i], self.sizes[i])
+
+    def find_samples(self, fd: int, root: str) -> None:
+        """Find the samples and their layout. fd: the file. Raises UsageError where there are none, DecodeError,
+        OSError."""
         for end in self._wanted.boxes.keys() - self._sides.keys():
             raise UsageError(f"{root} has no keys that end in .{plain(end)}")
         if self._count is not None:
-            return self._numbered(root, self._count)
+            self.layout = _TEXTS
+            self._find_numbered(root, self._count)
+        else:
+            self._find_named(fd, root)
+        if self._wanted.pixels:
+            self.layout = ValueLayout("pixels of images of one size", self._wanted.pixels.read)
+        elif self._count is None:
+            self.layout = self._layout(fd, root)
+
+    def _find_named(self, fd: int, root: str) -> None:
+        """The samples of any other database. Raises as `find_samples`."""
         keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
         if not keys:
             raise UsageError(f"{root} has no samples")
         self.used = len(self)
-        others = [i for i in keys if self.key(i).rpartition(b".")[2] not in self._end_of]
+        others = [i for i in keys if self._end(i) not in self._fields]
         # Some are named as another key: then they describe images.
-        ends = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
-        keys = [i for i in keys if self.key(i).rpartition(b".")[2] not in ends]
+        sides = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
+        keys = [i for i in keys if self._end(i) not in sides]
         if self._wanted.pixels and (end := self._wanted.pixels.end):
-            of_pixels = [i for i in keys if self.key(i).rpartition(b".")[2] == end]
+            of_pixels = [i for i in keys if self._end(i) == end]
             self.used -= len(keys) - len(of_pixels)
             keys = of_pixels
             if not keys:
                 raise UsageError(f"{root} has no keys that end in .{plain(end)}")
-        chosen, faults = np.array(keys), dict[int, Fault]()
+        self.rows = np.array(keys)
         for row, i in enumerate(keys):
             if (error := bad_name(self.key(i))) is not None:
-                faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
-        if not faults:
-            names = Texts(bytes(self._keys), np.array(self._ends)).pick(chosen)
+                self.faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
+        if not self.faults:
+            self.keys = Texts(bytes(self._keys), np.array(self._ends)).pick(self.rows)
         else:
             every = [text_of(self.key(i)) for i in keys]
             if len(set(every)) < len(every):
                 raise UsageError(
                     f"{root} has keys that are not UTF-8 and look the same: write it again with other keys"
                 )
-            names = texts_of(every)
-        found = _LmdbSamples(chosen, names, {}, faults)
-        return self._described(found, ends, [_stem(self.key(i)) for i in keys], fd, root) if ends else found
+            self.keys = texts_of(every)
+        if sides:
+            stems = [_stem(self.key(i)) for i in keys]
+            for end, entry_of in sides.items():
+                self._describe(end, entry_of, stems, fd, root, texts=end == b"txt" and b"cls" in sides)
 
-    def _described(
-        self,
-        samples: _LmdbSamples,
-        ends: Mapping[bytes, Mapping[bytes, bytes | None]],
-        stems: list[bytes],
-        fd: int,
-        root: str,
-    ) -> _LmdbSamples:
-        """The samples with what other keys say of them. Raises UsageError where that is no text."""
-        texts, labels, problems = dict[str, Texts | RaggedColumn](), None, list[str]()
-        for end, sides in ends.items():
-            name, values = self._end_of[end], [sides.get(stem, b"") for stem in stems]
-            lacking = [stem for stem in stems if stem not in sides]
-            self.used -= len(sides) - len({*stems} - {*lacking})
-            if lacking:
-                what = count(len(lacking), "image has", "images have")
-                problems.append(f"{what} no key of the same name with .{end.decode()}")
-            if end in self._wanted.boxes:
-                long = {stem: i for (of, stem), i in self._long_sides.items() if of == end}
-                for row, stem in enumerate(stems):
-                    if stem in long:
-                        values[row] = read_range(fd, self.offsets[long[stem]], self.sizes[long[stem]])
-                texts[name], clipped = _boxes([value or b"" for value in values], stems, end, root)
-                problems += clipped
-                continue
-            whole = any(values) and all(
-                value is not None and _NUMBER_TEXT.fullmatch(value) for value in values if value != b""
-            )
-            try:
-                words = ["" if value is None else value.decode() for value in values]
-            except UnicodeDecodeError:
-                sizes, cure = [len(value or b"") for value in sides.values()], ""
-                if all(value is None or len(value) % (8 * len(_ROW)) == 0 for value in values):
-                    cure = f"if these are rows of five float64, {_ROW_WORDS}, "
-                    cure += f"add {opt.fields(f'boxes={plain(end)}:yolo')}; "
-                raise UsageError(
-                    f"{root} has keys that end in .{plain(end)} beside those of images, with values that are not "
-                    f"text, of {min(sizes):,} to {max(sizes):,} bytes: {cure}see {_PAGE}"
-                ) from None
-            if name == LABEL or (name == _TEXT and whole and b"cls" not in ends):
-                numbers = [int(word) if whole and word else word.strip() or None for word in words]
-                labels = number_labels(numbers, where=root, row_name=lambda i: plain(stems[i]))
-                continue
-            texts[name] = texts_of(words)
-            for row in [row for row, value in enumerate(values) if value is None]:
-                samples.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
-        return replace(samples, texts=texts, labels=labels, problems=problems)
+    def _describe(
+        self, end: bytes, entry_of: Mapping[bytes, int], stems: list[bytes], fd: int, root: str, *, texts: bool
+    ) -> None:
+        """Join what keys with an end say of the samples. entry_of: key without the end -> number of the entry. stems:
+        the keys of the samples, so. texts: whether whole numbers stay texts. Raises UsageError where values are
+        neither boxes nor text."""
+        name, at = self._fields[end], [entry_of.get(stem) for stem in stems]
+        values = [self._value(i) for i in at]
+        lacking = at.count(None)
+        self.used -= len(entry_of.keys() - {*stems})
+        if lacking:
+            what = count(lacking, "image has", "images have")
+            self.problems.append(f"{what} no key of the same name with .{end.decode()}")
+        if end in self._wanted.boxes:
+            rows = [self._read(fd, i or 0) if value is None else value for i, value in zip(at, values, strict=True)]
+            self.columns[name], clipped = _boxes(rows, stems, end, root)
+            self.problems += clipped
+            return
+        try:
+            words = ["" if value is None else value.decode() for value in values]
+        except UnicodeDecodeError:
+            sizes, cure = [self.sizes[i] for i in entry_of.values()], ""
+            if all(value is None or len(value) % (8 * len(_ROW)) == 0 for value in values):
+                cure = f"if these are rows of five float64, {_ROW_WORDS}, "
+                cure += f"add {opt.fields(f'boxes={plain(end)}:yolo')}; "
+            raise UsageError(
+                f"{root} has keys that end in .{plain(end)} beside those of images, with values that are not "
+                f"text, of {min(sizes):,} to {max(sizes):,} bytes: {cure}see {_PAGE}"
+            ) from None
+        whole = any(values) and all(value == b"" or (value and _NUMBER_TEXT.fullmatch(value)) for value in values)
+        if name == LABEL or (name == _TEXT and whole and not texts):
+            numbers = [int(word) if whole and word else word.strip() or None for word in words]
+            self.labels = number_labels(numbers, where=root, row_name=lambda i: plain(stems[i]))
+            return
+        self.columns[name] = texts_of(words)
+        for row in [row for row, value in enumerate(values) if value is None]:
+            self.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
 
-    def layout(self, fd: int, chosen: Rows, root: str) -> str:
+    def _layout(self, fd: int, root: str) -> ValueLayout:
         """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
-        if self._wanted.pixels:
-            return "pixels"
-        if self._count is not None:
-            return "text"
-        first = next((i for i in chosen.tolist() if self.sizes[i]), None)
+        first = next((i for i in self.rows.tolist() if self.sizes[i]), None)
         if first is None:
             raise UsageError(f"{root} has no images: all of its values are empty")
-        value = read_range(fd, self.offsets[first], self.sizes[first])
         stem, dot, end = self.key(first).rpartition(b".")
-        return holds(
-            value,
-            root,
-            numbered=any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self))),
-            end=f"{plain(end)}:" if stem and dot else "",
-        )
+        numbered = any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self)))
+        return layout_of(self._read(fd, first), root, numbered=numbered, end=f"{plain(end)}:" if stem and dot else "")
 
-    def _numbered(self, root: str, said: bytes) -> _LmdbSamples:
-        """The samples of a database of text recognition."""
-        count = int(said) if said.isdigit() and len(said) < 20 else 0
+    def _find_numbered(self, root: str, number_of: bytes) -> None:
+        """The samples of a database of text recognition. number_of: what it says that their number is."""
+        count = int(number_of) if number_of.isdigit() and len(number_of) < 20 else 0
         if not 0 < count <= len(self):
-            raise UsageError(f"{root}: its key num-samples says {plain(said[:20])}, and it has {len(self):,} keys")
+            raise UsageError(f"{root}: its key num-samples says {plain(number_of[:20])}, and it has {len(self):,} keys")
         digits = next((len(m[1]) for i in range(len(self)) if (m := _IMAGE.fullmatch(self.key(i)))), 0)
         if not digits:
             kinds = {text_of(self.key(i).rpartition(b"-")[0]) for i in range(min(len(self), 10_000))}
             shown = plain(", ".join(sorted(kinds - {""})[:10]))
             raise UsageError(f"{root} has num-samples and no key image-000000001; it has {shown}")
-        images, labels, label = np.full(count, -1), np.full(count, -1), 0
+        # What is not there has no text, as the entry after the last.
+        images, labels, labelled = np.full(count, -1), np.full(count, len(self)), False
         for i in range(len(self)):
             key = self.key(i)
-            for prefix, rows, at in ((_IMAGE_OF, images, i), (_LABEL, labels, label)):
-                if key.startswith(prefix):
-                    number = key[len(prefix) :]
-                    if len(number) == digits and number.isdigit() and 0 < int(number) <= count:
-                        rows[int(number) - 1] = at
-                    label += prefix == _LABEL
-        self.used = 1 + int((images >= 0).sum() + (labels >= 0).sum())
-        faults = dict.fromkeys(np.flatnonzero(images < 0).tolist(), ("empty", "there is no such key"))
-        texts = dict[str, Texts]()
-        if label:
-            texts[_TEXT], wrong = self._texts(labels)
-            faults = wrong | faults
+            for prefix, rows in ((_IMAGE_OF, images), (_LABEL, labels)):
+                number = key[len(prefix) :] if key.startswith(prefix) else b""
+                if len(number) == digits and number.isdigit() and 0 < int(number) <= count:
+                    rows[int(number) - 1] = i
+            labelled |= key.startswith(_LABEL)
+        self.rows = np.maximum(images, 0)
+        self.used = 1 + int((images >= 0).sum() + (labels < len(self)).sum())
+        if labelled:
+            ends = np.append(np.array(self._value_ends), len(self._values))
+            self.columns[_TEXT] = Texts(bytes(self._values), ends).pick(labels)
+            for row, i in enumerate(labels.tolist()):
+                if i == len(self):
+                    self.faults[row] = "bad_field", "there is no label of that number"
+                elif (value := self._value(i)) is None:
+                    self.faults[row] = "bad_field", "the label has more than 4,096 bytes"
+                elif bad_name(value) is not None:
+                    self.faults[row] = "bad_field", "the label is not UTF-8"
+        self.faults |= dict.fromkeys(np.flatnonzero(images < 0).tolist(), ("empty", "there is no such key"))
         names = b"".join(b"image-%0*d" % (digits, number) for number in range(1, count + 1))
-        keys = Texts(names, np.arange(count + 1) * (len(_IMAGE_OF) + digits))
-        return _LmdbSamples(np.maximum(images, 0), keys, texts, faults)
-
-    def _texts(self, labels: Rows) -> tuple[Texts, dict[int, Fault]]:
-        """What is written in each image, and the samples for which nothing is said, or no text."""
-        # The last one, after all others, is empty: for samples without a label.
-        last = len(self._label_ends) - 1
-        ends = np.append(np.array(self._label_ends), len(self._labels))
-        found = Texts(bytes(self._labels), ends).pick(np.where(labels < 0, last, labels))
-        faults = dict[int, Fault]()
-        for row, label in enumerate(labels.tolist()):
-            if label < 0:
-                faults[row] = "bad_field", "there is no label of that number"
-            elif label in self._long:
-                faults[row] = "bad_field", "the label has more than 4,096 bytes"
-            try:
-                found.value(row)
-            except UnicodeDecodeError:
-                faults[row] = "bad_field", "the label is not UTF-8"
-        return found, faults
+        self.keys = Texts(names, np.arange(count + 1) * (len(_IMAGE_OF) + digits))
 
 
 def _stem(key: bytes) -> bytes:
@@ -498,30 +454,27 @@ class ValueLayout(NamedTuple):
     """Makes the image and the label of a value, raises DecodeError; None where a value is an image file."""
 
 
-LAYOUTS = {
-    "text": ValueLayout("text recognition (num-samples, image-000000001, label-000000001)"),
-    "pixels": ValueLayout("pixels of images of one size"),
-    "files": ValueLayout("image files by their keys"),
-    "pickle": ValueLayout("pickles of image and label (folder2lmdb)", _pickle),
-    "datum": ValueLayout("Caffe's Datum", _datum),
-}
+_TEXTS = ValueLayout("text recognition (num-samples, image-000000001, label-000000001)")
+_FILES = ValueLayout("image files by their keys")
+_PICKLES = ValueLayout("pickles of image and label (folder2lmdb)", _pickle)
+_DATUMS = ValueLayout("Caffe's Datum", _datum)
 
 
-def holds(value: bytes, where: str, *, numbered: bool, end: str = "") -> str:
-    """The layout of values such as this one, the first of a database: a name in `LAYOUTS`. Raises UsageError.
+def layout_of(value: bytes, where: str, *, numbered: bool, end: str) -> ValueLayout:
+    """The layout of values such as this one, the first of a database. Raises UsageError.
 
     numbered: whether the database has a key `__len__` or `__keys__`. end: of its key, as `--array` has it.
     """
     from rawpack_packer.images import sniff
 
     if sniff(value) is not None:
-        return "files"
+        return _FILES
     if value[:1] == b"\x80" and value[1:2] in b"\2\3\4\5" and value.endswith(b"."):
         try:
             _pickle(value)
         except DecodeError as error:
             raise UsageError(f"{where}: {error.detail}; see {_PAGE}") from error
-        return "pickle"
+        return _PICKLES
     try:
         datum = read_datum(value)
     except ValueError:
@@ -529,7 +482,7 @@ def holds(value: bytes, where: str, *, numbered: bool, end: str = "") -> str:
     if datum is not None and datum.floats and not datum.encoded:
         raise UsageError(f"{where} contains Caffe's Datum with floats (float_data), and only bytes are read")
     if datum is not None and datum.is_complete:
-        return "datum"
+        return _DATUMS
     if numbered:
         raise UsageError(
             f"{where} was written with pyarrow.serialize or msgpack, by its keys __len__ and __keys__; pyarrow can no "
