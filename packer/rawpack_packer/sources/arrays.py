@@ -39,7 +39,6 @@ from rawpack_packer.sources.table.choose import (
     ColumnChoice,
     ColumnInfo,
     Habits,
-    Labels,
     labels_of_column,
 )
 from rawpack_packer.sources.table.columns import Column, ImageArrays, Mapped, Numbers, texts_of
@@ -92,7 +91,7 @@ def open_arrays(path: str | os.PathLike[str], /, *, progress: Scanning = unseen,
             chosen = _choose(arrays, wanted, at.root)
             image: Mapped | Numbers = Numbers(arrays[chosen.image])
         else:
-            image, arrays = _read_one(at, wanted, files)
+            image, arrays = _read_one(at, wanted, files, notes)
             is_label = any(_info(name, array).is_label for name, array in arrays.items())
             label, others = (LABEL, {}) if is_label else (None, {name: name for name in arrays})
             chosen = ChosenColumns("", label, None, others, ())
@@ -106,9 +105,12 @@ def open_arrays(path: str | os.PathLike[str], /, *, progress: Scanning = unseen,
         native = array.astype(array.dtype.newbyteorder("="), copy=False)
         column = texts_of(array.tolist(), where) if array.dtype.kind == "U" else Numbers(native)
         columns[name] = ImageArrays(column, chw=True) if moves else column
-    labels = None if chosen.label is None else arrays[chosen.label].reshape(-1)
-    numbered = _numbered(labels, file, wanted, at.root)
-    counts = NO_COUNTS if numbered is not None and numbered.names is not None else {}
+    values = None if chosen.label is None else arrays[chosen.label].reshape(-1)
+    names = None if values is None or values.dtype.kind == "U" else _class_names(values, file)
+    if values is not None and values.dtype.kind == "U":
+        values = values.astype(object)  # whose texts are Python's
+    labels = labels_of_column(values, wanted.classes, at.root, names)
+    counts = NO_COUNTS if labels is not None and labels.names is not None else {}
     return wanted.table(
         at,
         files,
@@ -118,7 +120,7 @@ def open_arrays(path: str | os.PathLike[str], /, *, progress: Scanning = unseen,
         fields=fields,
         columns=columns,
         count=shape[0],
-        labels=numbered,
+        labels=labels,
         key=None if chosen.key is None else arrays[chosen.key].tolist(),
         counts={**counts, "columns_left_out": len(chosen.left_out)} if chosen.left_out else counts,
         notes=notes,
@@ -127,10 +129,10 @@ def open_arrays(path: str | os.PathLike[str], /, *, progress: Scanning = unseen,
 
 
 def _read_one(
-    at: ArraysAt, wanted: ArrayOptions, files: list[ScannedFile]
+    at: ArraysAt, wanted: ArrayOptions, files: list[ScannedFile], notes: list[str]
 ) -> tuple[Mapped | Numbers, dict[str, NDArray[Any]]]:
-    """The images of an `.npy` or IDX file, and the labels in the file next to it, which `files` gets. Raises
-    UsageError."""
+    """The images of an `.npy` or IDX file, and the labels in the file next to it, which `files` gets. `notes` gets what
+    is left out. Raises UsageError."""
     file = at.file.path.absolute()
     if at.split:
         raise UsageError(f"{at.root}: there are no splits in {plain(os.fsencode(file))}, which is one array")
@@ -141,12 +143,12 @@ def _read_one(
         )
     if wanted.columns != ColumnChoice():
         raise UsageError(f"{at.root} has no columns with names: {opt.image_column} and the like are for .npz and HDF5")
-    read = _open_npy if file.suffix == ".npy" else _open_idx
-    images, beside = read(at.file, files[0]), labels_beside(at.file)
+    images, beside = _array_in(at.file, files[0]), labels_beside(at.file)
+    notes += at.left_beside(beside)
     if beside is None:
         return images, {}
     files.append(_scanned(beside.path.absolute()))
-    labels = np.asarray(read(beside, files[1]).values)
+    labels = np.asarray(_array_in(beside, files[1]).values)
     if labels.shape[:1] != images.values.shape[:1]:
         count = len(images.values) if images.values.ndim else 0
         raise UsageError(
@@ -183,15 +185,12 @@ def _check_images(shape: tuple[int, ...], dtype: np.dtype[Any], root: str) -> No
         )
 
 
-def _numbered(values: NDArray[Any] | None, file: Path, wanted: ArrayOptions, root: str) -> Labels | None:
-    """The labels. Their classes have names where the folder of IDX files says whose they are, if they number them.
-    Raises UsageError."""
-    if values is None or values.dtype.kind == "U":
-        return labels_of_column(None if values is None else values.tolist(), wanted.classes, root)
+def _class_names(labels: NDArray[Any], file: Path) -> tuple[str, ...] | None:
+    """The names of classes where the folder of IDX files says whose they are, if labels number them."""
     folder = file.parent.parent if file.parent.name == "raw" else file.parent
-    names = None if file.suffix in (".npy", ".npz") else _CLASSES.get(re.sub("[^a-z]", "", folder.name.lower()))
-    fits = names is not None and len(values) and 0 <= values.min() <= values.max() < len(names)
-    return labels_of_column(values, wanted.classes, root, names if fits else None)
+    names = _CLASSES.get(re.sub("[^a-z]", "", folder.name.lower()), ())
+    fits = file.suffix not in (".npy", ".npz") and len(labels) and 0 <= labels.min() <= labels.max() < len(names)
+    return names if fits else None
 
 
 def _scanned(path: Path) -> ScannedFile:
@@ -199,24 +198,42 @@ def _scanned(path: Path) -> ScannedFile:
     return ScannedFile(str(path), (state.st_size, state.st_mtime_ns))
 
 
-def _head(file: Listing) -> bytes:
-    """The first bytes of a file. Raises OSError."""
-    if not file.head:  # also where they cannot be read
-        with file.path.open("rb") as opened:
+def _array_in(file: Listing, scanned: ScannedFile) -> Mapped | Numbers:
+    """All rows of an array that fills its file, `.npy` or IDX. Raises UsageError where it does not."""
+    path, head, cure = file.path.absolute(), file.head, ""
+    order: Literal["C", "F"] = "C"
+    if not head:  # also where it cannot be read
+        with path.open("rb") as opened:
             opened.read(1)
-    return file.head
-
-
-def _open_npy(file: Listing, scanned: ScannedFile) -> Mapped:
-    path, head = file.path.absolute(), _head(file)
-    if head.startswith(b"PK"):
-        raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
-    try:
-        dtype, shape, order, offset = header_of(head)
-    except DecodeError as error:
-        raise UsageError(f"{plain(os.fsencode(path))} cannot be read as arrays: {error.detail}") from error
-    cure = ": an .npy is one array, so write others to files of their own"
-    return _mapped(scanned, dtype, shape, offset, order, cure)
+    if path.suffix == ".npy":
+        if head.startswith(b"PK"):
+            raise UsageError(f"{path} is an .npz, by its first bytes: rename it to {path.stem}.npz")
+        try:
+            dtype, shape, order, offset = header_of(head)
+        except DecodeError as error:
+            raise UsageError(f"{plain(os.fsencode(path))} cannot be read as arrays: {error.detail}") from error
+        cure = ": an .npy is one array, so write others to files of their own"
+    else:
+        with gzip.open(path) if path.suffix == ".gz" else io.BytesIO(head) as opened:
+            head = opened.read(4)
+            if not _is_idx(head):
+                raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
+            dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(opened.read(4 * head[3]), ">u4").tolist())
+            offset, size = opened.tell(), math.prod(shape) * dtype.itemsize
+            if size > scanned.state[0] * _MAX_INFLATION:
+                has = scanned.state[0]
+                raise UsageError(f"{path} promises {dtype.name} {shape}, which cannot fit in its {has} bytes")
+            data = opened.read(size + 1) if path.suffix == ".gz" else b""
+        if path.suffix == ".gz":
+            if len(data) != size:
+                length = f"more than {size}" if len(data) > size else len(data)
+                raise UsageError(f"{path} contains {length} bytes; {dtype.name} {shape} has {size}")
+            return Numbers(np.frombuffer(data, dtype).reshape(shape))
+    has, size = scanned.state[0], offset + math.prod(shape) * dtype.itemsize
+    if has != size:
+        cut = "" if has > size else " cannot be read as arrays: it"
+        raise UsageError(f"{path}{cut} has {has} bytes; {dtype.name} {shape} has {size}{cure if has > size else ''}")
+    return Mapped(scanned, dtype.str, shape, offset, order, range(shape[0] if shape else 0))
 
 
 def _read_npz(at: ArraysAt, wanted: ArrayOptions, notes: list[str]) -> dict[str, NDArray[Any]]:
@@ -237,7 +254,7 @@ def _read_npz(at: ArraysAt, wanted: ArrayOptions, notes: list[str]) -> dict[str,
         images = [name for name in members if split_of(name)[1].rpartition("/")[2] in IMAGE_NAMES]
         names = at.arrays(members, images, named=wanted.names_image or wanted.columns.image is not None)
         apart = [name for name in members if at.split and not split_of(name)[0] and name not in names.values()]
-        notes += [f"array {plain(name)!r} is left out: it is part of no split" for name in apart]
+        notes += [f"array {plain(name)!r} is left out: it is part of no split" for name in apart] + at.left_beside()
         with zipfile.ZipFile(opened) as file:
             return {name: _read_member(file, members[in_file], path) for name, in_file in names.items()}
 
@@ -284,44 +301,6 @@ def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ND
         if member.read(1):  # which also checks the checksum
             raise ValueError(f"more follows the array {info.filename}")
     return array
-
-
-def _open_idx(file: Listing, scanned: ScannedFile) -> Mapped | Numbers:
-    path = file.path.absolute()
-    with gzip.open(path) if path.suffix == ".gz" else io.BytesIO(_head(file)) as opened:
-        head = opened.read(4)
-        if not _is_idx(head):
-            raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
-        dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(opened.read(4 * head[3]), ">u4").tolist())
-        size = math.prod(shape) * dtype.itemsize
-        if size > scanned.state[0] * _MAX_INFLATION:
-            raise UsageError(f"{path} promises {dtype.name} {shape}, which cannot fit in its {scanned.state[0]} bytes")
-        if not isinstance(opened, gzip.GzipFile):
-            return _mapped(scanned, dtype, shape, opened.tell())
-        data = opened.read(size + 1)
-    if len(data) != size:
-        length = f"more than {size}" if len(data) > size else len(data)
-        raise UsageError(f"{path} contains {length} bytes; {dtype.name} {shape} has {size}")
-    return Numbers(np.frombuffer(data, dtype).reshape(shape))
-
-
-def _mapped(
-    file: ScannedFile,
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    offset: int,
-    order: Literal["C", "F"] = "C",
-    cure: str = "",
-) -> Mapped:
-    """All rows of an array that fills its file from `offset` on. Raises UsageError where it does not. cure: what to do
-    where more follows."""
-    has, size = file.state[0], offset + math.prod(shape) * dtype.itemsize
-    if has != size:
-        cut = "" if has > size else " cannot be read as arrays: it"
-        raise UsageError(
-            f"{file.path}{cut} has {has} bytes; {dtype.name} {shape} has {size}{cure if has > size else ''}"
-        )
-    return Mapped(file, dtype.str, shape, offset, order, range(shape[0] if shape else 0))
 
 
 def _is_idx(head: bytes) -> bool:

@@ -97,27 +97,16 @@ class DataSet:
 
 
 class LookAt(IsolatedCalls):
-    """An HDF5 file that is looked at in a child process. Each method raises UsageError."""
+    """An HDF5 file that is looked at in a child process. Raises UsageError."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_TIMEOUT_S, plain(str(path)))
         self._path = path
 
-    def data_sets(self, names: Sequence[str] = ()) -> list[DataSet]:
-        """All data sets, each under its first name, and under such of these names as there are."""
-        return self._ask(data_sets, names)
-
-    def values(self, one: DataSet) -> NDArray[Any] | list[str]:
-        """All values of a data set of whole numbers, int64, or texts; or its rows of several numbers."""
-        return self._ask(all_values, one)
-
-    def row(self, one: DataSet, i: int) -> bytes:
-        """Row i of a data set of image files."""
-        return self._ask(row_of, (one, i))
-
-    def _ask(self, function: Callable[[Path, Any], T], argument: Any) -> T:
+    def ask(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function below returns in the child process."""
         try:
-            return self.call(function, self._path, argument)
+            return self.call(function, self._path, *arguments)
         except ChildDiedError as died:
             raise UsageError(
                 f"{self._what} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
@@ -131,8 +120,8 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         yield file
 
 
-def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
-    """`LookAt.data_sets`, in this process."""
+def data_sets(path: Path, names: Sequence[str] = ()) -> list[DataSet]:
+    """All data sets, each under its first name, and under such of these names as there are. Raises UsageError."""
     where = plain(str(path))
     with _opened(path) as file:
         if ends_early(str(path), file.userblock_size):
@@ -152,16 +141,13 @@ def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
 
 
 def all_values(path: Path, one: DataSet) -> NDArray[Any] | list[str]:
-    """`LookAt.values`, in this process."""
+    """All values of a data set of whole numbers, int64, or texts. Raises UsageError."""
     with _opened(path) as file:
         opened = open_data_set(file, one.name)
         size, stored = math.prod(opened.shape) * opened.dtype.itemsize, opened.id.get_storage_size()
         if size > most_of(stored, sys.maxsize):  # rows that were never written take no bytes
             raise UsageError(f"{plain(str(path))}: {one} has {size:,} bytes, of which {stored:,} are in the file")
-        rows = opened[()]
-        if math.prod(rows.shape[1:]) > 1:
-            return np.asarray(rows)
-        values = rows.reshape(-1)
+        values = opened[()].reshape(-1)
         if one.holds != TEXT:
             return np.asarray(values, np.int64)
         texts = list(texts_in(values))
@@ -170,10 +156,10 @@ def all_values(path: Path, one: DataSet) -> NDArray[Any] | list[str]:
         return [str(text) for text in texts]
 
 
-def row_of(path: Path, at: tuple[DataSet, int]) -> bytes:
-    """`LookAt.row`, in this process."""
+def row_of(path: Path, one: DataSet, i: int) -> bytes:
+    """Row i of a data set of image files. Raises UsageError."""
     with _opened(path) as file:
-        return bytes(np.asarray(open_data_set(file, at[0].name)[at[1]]).tobytes())
+        return bytes(np.asarray(open_data_set(file, one.name)[i]).tobytes())
 
 
 def open_file(path: str) -> h5py.File:

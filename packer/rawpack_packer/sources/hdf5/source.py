@@ -29,8 +29,11 @@ from rawpack_packer.sources.hdf5.file import (
     VLEN,
     DataSet,
     LookAt,
+    all_values,
+    data_sets,
     open_data_set,
     open_file,
+    row_of,
     texts_in,
 )
 from rawpack_packer.sources.inferred import first_pixels
@@ -98,15 +101,14 @@ def _table_of_rows(
     for name, in_file in chosen.fields.items():
         data_set, kind, moves = sets[in_file], _kind(sets[in_file]), False
         if name in wanted.words and data_set.are_files:
-            kinds[name] = first_pixels(wanted.words[name], name, partial(look.row, data_set), rows)
+            kinds[name] = first_pixels(wanted.words[name], name, partial(look.ask, row_of, data_set), rows)
         elif isinstance(kind, FieldKind):
             kinds[name], moves = wanted.further(name, kind, sets, f"{at.root}: {data_set}")
         columns[name] = Hdf5Column(file, kept, data_set, rows, are_images=name in wanted.words, chw=moves)
-    label, key = (None if name is None else look.values(sets[name]) for name in (chosen.label, chosen.key))
+    label, key = (None if name is None else look.ask(all_values, sets[name]) for name in (chosen.label, chosen.key))
     if (listing := labels_beside(at.file)) and label is None and LABEL not in kinds and not wanted.names_image:
         label = _labels_in(listing, files, len(rows), notes)
     notes += at.left_beside(listing)
-    label = label.reshape(-1) if isinstance(label, np.ndarray) else label
     return wanted.table(
         at,
         files,
@@ -128,11 +130,11 @@ def _labels_in(
     """The labels in a file that is named as theirs, which `files` gets; `notes` gets why there are none."""
     file = _scanned(listing.path.absolute())
     with LookAt(Path(file.path)) as look:
-        sets = look.data_sets()
+        sets = look.ask(data_sets)
         fitting = [data_set for data_set in sets if data_set.is_label and data_set.shape[:1] == (count,)]
         if len(fitting) == 1:
             files.append(file)
-            return look.values(fitting[0])
+            return look.ask(all_values, fitting[0])
     what = f"has no label for each of the {count:,} images: it contains"
     notes.append(f"{file.name}, next to it, {what} {', '.join(map(str, sets)) or 'nothing'}")
     return None
@@ -174,7 +176,7 @@ def _scanned(path: Path) -> ScannedFile:
 def _data_sets(look: LookAt, at: ArraysAt, wanted: ArrayOptions) -> dict[str, DataSet]:
     """The data sets of a file, or of a split of it, by their names. Raises DividedError where there are several splits,
     and nobody says which data sets are packed."""
-    every = {data_set.name: data_set for data_set in look.data_sets(wanted.names())}
+    every = {data_set.name: data_set for data_set in look.ask(data_sets, wanted.names())}
     rows = [name for name, data_set in every.items() if data_set.is_image and not wanted.are_pixels(name)]
     images = rows or [name for name, data_set in every.items() if data_set.is_one_image]
     arrays = at.arrays(every, images, named=wanted.names_image or wanted.columns.image is not None)

@@ -8,6 +8,7 @@ import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,7 +58,6 @@ _OF_ALL = re.compile(rb"__.+__")
 Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 """The image and the fields of one."""
 _BOXES = FieldKind("float32", (None, len(_ROW)), boxes="yolo")
-_CHANNELS, _HEIGHT, _WIDTH, _PLANES, _NUMBER, _FLOATS, _ENCODED = range(1, 8)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PAGE = "docs/how-to/what-is-not-read.md#lmdb"
 _MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
@@ -258,14 +258,20 @@ class _Database:
         for end in self._wanted.boxes.keys() - self._sides.keys():
             raise UsageError(f"{root} has no keys that end in .{plain(end)}")
         if self._count is not None:
-            self.layout = _TEXTS
             self._find_numbered(root, self._count)
+            self.layout = _TEXTS
         else:
             self._find_named(fd, root)
         if self._wanted.pixels:
             self.layout = ValueLayout("pixels of images of one size", self._wanted.pixels.read)
         elif self._count is None:
-            self.layout = self._layout(fd, root)
+            first = next((i for i in self.rows.tolist() if self.sizes[i]), None)
+            if first is None:
+                raise UsageError(f"{root} has no images: all of its values are empty")
+            stem, dot, end = self.key(first).rpartition(b".")
+            numbered = any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self)))
+            value, array_name = self._read(fd, first), f"{plain(end)}:" if stem and dot else ""
+            self.layout = layout_of(value, root, numbered=numbered, end=array_name)
 
     def _find_named(self, fd: int, root: str) -> None:
         """The samples of any other database. Raises as `find_samples`."""
@@ -339,15 +345,6 @@ class _Database:
         for row in [row for row, value in enumerate(values) if value is None]:
             self.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
 
-    def _layout(self, fd: int, root: str) -> ValueLayout:
-        """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
-        first = next((i for i in self.rows.tolist() if self.sizes[i]), None)
-        if first is None:
-            raise UsageError(f"{root} has no images: all of its values are empty")
-        stem, dot, end = self.key(first).rpartition(b".")
-        numbered = any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self)))
-        return layout_of(self._read(fd, first), root, numbered=numbered, end=f"{plain(end)}:" if stem and dot else "")
-
     def _find_numbered(self, root: str, number_of: bytes) -> None:
         """The samples of a database of text recognition. number_of: what it says that their number is."""
         count = int(number_of) if number_of.isdigit() and len(number_of) < 20 else 0
@@ -393,22 +390,22 @@ def _boxes(values: Sequence[bytes], stems: Sequence[bytes], end: bytes, root: st
     """The boxes of images, and a line for those that were clipped. Raises UsageError where none can be read."""
     rows, faults, clipped = list[NDArray[np.float64]](), dict[int, str](), 0
     for i, value in enumerate(values):
-        row, what = np.empty((0, len(_ROW))), ""
+        where, row = f"key {plain(stems[i])}.{plain(end)}", np.empty((0, len(_ROW)))
         if len(value) % (8 * len(_ROW)):
-            what = f"{len(value)} bytes are not rows of five float64"
+            faults[i] = f"{where}: {len(value)} bytes are not rows of five float64"
         else:
-            row = np.frombuffer(value, "<f8").reshape(-1, len(_ROW))
-            shares, number = row[:, 1:], row[:, 0]
+            row = np.frombuffer(value, "<f8").reshape(-1, len(_ROW)).copy()
+            number, shares = row[:, 0], row[:, 1:]
             sound = (number >= 0) & (number <= MOST_CLASSES) & (number % 1 == 0)
             sound &= ((shares >= -SHARE_SLACK) & (shares <= 1 + SHARE_SLACK)).all(axis=1)
-            for wrong in np.flatnonzero(~sound)[:1].tolist():
-                shown = ", ".join(f"{one:g}" for one in row[wrong])
-                what = f"row {wrong} is {shown}, and not a class number, x, y, width and height as shares of the image"
-            outside = ((shares < 0) | (shares > 1)).any(axis=1)
-            clipped += 0 if what else int(outside.sum())
-            row = np.column_stack([number, shares.clip(0, 1)])
-        if what:
-            faults[i], row = f"key {plain(stems[i])}.{plain(end)}: {what}", row[:0]
+            if not sound.all():
+                wrong = int(sound.argmin())
+                shown = ", ".join(f"{number:g}" for number in row[wrong])
+                what = "and not a class number, x, y, width and height as shares of the image"
+                faults[i], row = f"{where}: row {wrong} is {shown}, {what}", row[:0]
+            else:
+                clipped += int(((shares < 0) | (shares > 1)).any(axis=1).sum())
+                shares.clip(0, 1, out=shares)
         rows.append(row)
     lengths = np.array([len(row) for row in rows])
     if wrong_all := all_faulty(lengths, faults):
@@ -425,7 +422,7 @@ def _datum(value: bytes) -> Sample:
         image = datum.data if datum.encoded else datum.pixels()
     except ValueError as error:
         raise DecodeError("corrupt", f"the value is no Datum: {error}") from error
-    return image, {LABEL: -1 if datum.label is None else datum.label}
+    return image, {LABEL: datum.label}
 
 
 def _pickle(value: bytes) -> Sample:
@@ -479,7 +476,7 @@ def layout_of(value: bytes, where: str, *, numbered: bool, end: str) -> ValueLay
         datum = read_datum(value)
     except ValueError:
         datum = None
-    if datum is not None and datum.floats and not datum.encoded:
+    if datum is not None and datum.floats is not None and not datum.encoded:
         raise UsageError(f"{where} contains Caffe's Datum with floats (float_data), and only bytes are read")
     if datum is not None and datum.is_complete:
         return _DATUMS
@@ -502,25 +499,24 @@ def _shown(found: Any) -> str:
     return f"a {type(found).__name__}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Datum:
-    """One message. The numbers are 0 where it does not say them."""
+    """One message. Fields are in the order of their numbers, which begin at 1; those that it lacks are 0 or empty."""
 
-    channels: int
-    height: int
-    width: int
-    data: bytes
-    label: int | None
-    encoded: bool
-    floats: bool
-    """Whether it has values as floats."""
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    data: bytes = b""
+    label: int = -1
+    floats: object = None
+    """Anything where it has values as floats."""
+    encoded: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether it has all bytes of its image."""
-        if self.encoded:
-            return bool(self.data)
-        return 0 < self.channels * self.height * self.width == len(self.data)
+        size = self.channels * self.height * self.width
+        return bool(self.data) if self.encoded else 0 < size == len(self.data)
 
     def pixels(self) -> NDArray[np.uint8]:
         """(H, W) if there is one plane, else (H, W, 3) in RGB: Caffe's planes are blue, green, red.
@@ -533,15 +529,20 @@ class Datum:
         return np.ascontiguousarray(planes[::-1].transpose(1, 2, 0)) if self.channels == 3 else planes[0].copy()
 
 
+_DATUM_FIELDS = ("", *(field.name for field in fields_of(Datum)))
+
+
 def read_datum(message: bytes) -> Datum:
-    """The fields of a message. Raises ValueError where it is no `Datum`."""
-    found, at = dict[int, Any](), 0
+    """The fields of a message. Raises ValueError where it is not a `Datum`."""
+    datum, at = Datum(), 0
     while at < len(message):
         value: Any = 0
         tag, at = varint(message, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
             value, at = varint(message, at)
+            if number == 5:  # a label may be negative
+                value -= (value >> 63) << 64
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4
         elif kind == _BYTES:
@@ -549,22 +550,13 @@ def read_datum(message: bytes) -> Datum:
             value, at = message[at : at + length], at + length
         else:
             raise ValueError("not a message")
-        if at > len(message) or not _CHANNELS <= number <= _ENCODED:
+        if at > len(message) or not 0 < number < len(_DATUM_FIELDS):
             raise ValueError("not a Datum")
-        if number != _FLOATS and (kind == _BYTES) != (number == _PLANES):
+        name = _DATUM_FIELDS[number]
+        if name != "floats" and (kind == _BYTES) != (name == "data"):
             raise ValueError("not a Datum")
-        found[number] = value
-    label = found.get(_NUMBER)
-    return Datum(
-        found.get(_CHANNELS, 0),
-        found.get(_HEIGHT, 0),
-        found.get(_WIDTH, 0),
-        found.get(_PLANES, b""),
-        # Negative numbers of int32 are written with 64 bits.
-        None if label is None else label - (1 << 64) if label >> 63 else label,
-        bool(found.get(_ENCODED)),
-        _FLOATS in found,
-    )
+        setattr(datum, name, value)
+    return datum
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
