@@ -171,10 +171,8 @@ def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
     return is_split(path.name) if "" in files else bool(of_split(files, path.name))
 
 
-holds_arrays = partial(_holds, named=ARRAYS)
-"""Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
-holds_hdf5 = partial(_holds, named=HDF5)
-"""Whether a folder, or a split that a path names, is one of HDF5 files."""
+holds_arrays, holds_hdf5 = partial(_holds, named=ARRAYS), partial(_holds, named=HDF5)
+"""Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files; of HDF5 files."""
 
 
 def _without(name: str, match: re.Match[str]) -> str:

@@ -50,6 +50,8 @@ IMAGE_NAMES = ("image", "images", "x", "X", "data", "arr_0")
 _MAX_INFLATION = 1032
 """Bytes that one byte of gzip can hold at most."""
 _IDX = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
+_IDX_HEAD = re.compile(rb"\0\0[\x08\x09\x0b-\x0e][\x01-\x10]")
+"""0, 0, dtype, number of axes."""
 _CLASSES = {
     "fashionmnist": (
         *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
@@ -65,7 +67,7 @@ def is_idx(listing: Listing) -> bool:
     if listing.path.suffix == ".gz":
         with suppress(zlib.error):
             head = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, 4)
-    return _is_idx(head[:4])
+    return _IDX_HEAD.match(head) is not None
 
 
 def open_arrays(path: str | os.PathLike[str], /, *, progress: Scanning = unseen, **options: Any) -> Table:
@@ -216,7 +218,7 @@ def _array_in(file: Listing, scanned: ScannedFile) -> Mapped | Numbers:
     else:
         with gzip.open(path) if path.suffix == ".gz" else io.BytesIO(head) as opened:
             head = opened.read(4)
-            if not _is_idx(head):
+            if not _IDX_HEAD.match(head):
                 raise UsageError(f"{path} is neither .npy, .npz nor IDX: its first bytes are {head!r}")
             dtype, shape = np.dtype(_IDX[head[2]]), tuple(np.frombuffer(opened.read(4 * head[3]), ">u4").tolist())
             offset, size = opened.tell(), math.prod(shape) * dtype.itemsize
@@ -301,8 +303,3 @@ def _read_member(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> ND
         if member.read(1):  # which also checks the checksum
             raise ValueError(f"more follows the array {info.filename}")
     return array
-
-
-def _is_idx(head: bytes) -> bool:
-    """Whether a file that begins with these 4 bytes is IDX: 0, 0, dtype, number of axes."""
-    return len(head) == 4 and head[:2] == b"\0\0" and head[2] in _IDX and 0 < head[3] <= 16

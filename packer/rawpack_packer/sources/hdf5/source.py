@@ -20,7 +20,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources.array_files import ArraysAt, file_at, labels_beside
 from rawpack_packer.sources.axes import Axes, channels_last, turned
 from rawpack_packer.sources.base import Column, Rows, Scanning, unseen
-from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
+from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNREADABLE, ScannedFile, changed, fault_of
 from rawpack_packer.sources.hdf5.file import (
     NUMBERS,
@@ -74,7 +74,7 @@ def open_hdf5(path: str | os.PathLike[str], /, *, progress: Scanning = unseen, *
     there are several splits.
     """
     at, wanted = file_at(path, "hdf5"), ArrayOptions(**options)
-    file = _scanned(at.file.path.absolute())
+    file = _scanned(at.file)
     with LookAt(Path(file.path)) as look:
         sets = _data_sets(look, at, wanted)
         groups = [name.rpartition("/")[0] for name in sets]
@@ -128,7 +128,7 @@ def _labels_in(
     listing: Listing, files: list[ScannedFile], count: int, notes: list[str]
 ) -> NDArray[Any] | list[str] | None:
     """The labels in a file that is named as theirs, which `files` gets; `notes` gets why there are none."""
-    file = _scanned(listing.path.absolute())
+    file = _scanned(listing)
     with LookAt(Path(file.path)) as look:
         sets = look.ask(data_sets)
         fitting = [data_set for data_set in sets if data_set.is_label and data_set.shape[:1] == (count,)]
@@ -168,8 +168,8 @@ def _table_of_single_images(
     )
 
 
-def _scanned(path: Path) -> ScannedFile:
-    files = named_files(path)
+def _scanned(listing: Listing) -> ScannedFile:
+    files = named_files(listing.path.absolute())
     return ScannedFile(files.paths[0], files.state(0))
 
 
@@ -223,14 +223,13 @@ def _check_images(image: DataSet, axes: Axes | None, where: str) -> None:
         raise UsageError(f"{where}: {image} contains image files, which have no channels to move: leave out :{axes}")
 
 
-def _kind(one: DataSet) -> FieldKind | str:
+def _kind(data_set: DataSet) -> FieldKind | str:
     """What a field holds; or why none can hold it."""
-    if not one.holds or one.holds == OPAQUE or (one.holds in (TEXT, VLEN) and len(one.shape) != 1):
-        return one.why or f"no field can store {one.dtype} with {len(one.shape)} axes"
-    if one.holds == TEXT:
-        return FieldKind("str")
+    holds, shape = data_set.holds, data_set.shape
+    if not holds or holds == OPAQUE or (holds in (TEXT, VLEN) and len(shape) != 1):
+        return data_set.why or f"no field can store {data_set.dtype} with {len(shape)} axes"
     try:
-        return FieldKind(one.of, (None,) if one.holds == VLEN else one.shape[1:])
+        return FieldKind("str") if holds == TEXT else FieldKind(data_set.of, (None,) if holds == VLEN else shape[1:])
     except UsageError as error:
         return str(error)
 
@@ -249,18 +248,14 @@ class Hdf5Column:
     chw: bool = False
     """Whether the channels of arrays come first in the file."""
 
-    def value(self, i: int, /) -> Value:
+    def value(self, i: int, /) -> Any:
         row = int(self.rows[i])
         if self.are_images:
             self.file.check()
         if isinstance(self.data, Texts):
             return self.kept.whole(self.file, self.data.value(row))
         value = self.kept.row(self.file, self.data, row)
-        if not self.are_images:
-            return value
-        assert isinstance(value, np.ndarray | bytes)
-        if self.data.holds == NUMBERS:
-            assert isinstance(value, np.ndarray)
+        if not self.are_images or self.data.holds == NUMBERS:
             return channels_last(value) if self.chw else value
         data = value if isinstance(value, bytes) else value.tobytes()
         if not data:
@@ -270,6 +265,8 @@ class Hdf5Column:
         return data
 
     def pick(self, rows: Rows, /) -> Hdf5Column:
+        if isinstance(self.data, Texts):
+            return replace(self, data=self.data.pick(rows), rows=range(len(rows)))
         return replace(self, rows=rows_at(self.rows, rows))
 
 
@@ -303,7 +300,7 @@ class KeptOpen:
     def __reduce__(self) -> tuple[Callable[[], KeptOpen], tuple[()]]:
         return _of_this_thread, ()
 
-    def row(self, file: ScannedFile, data_set: DataSet, row: int) -> Value:
+    def row(self, file: ScannedFile, data_set: DataSet, row: int) -> Any:
         """The value of a row, which the caller may keep. Raises DecodeError where it cannot be read."""
 
         def read(again: bool) -> Any:
@@ -391,5 +388,4 @@ _OPEN = threading.local()
 
 
 def _of_this_thread() -> KeptOpen:
-    kept: KeptOpen = _OPEN.__dict__.setdefault("kept", KeptOpen())
-    return kept
+    return _OPEN.__dict__.setdefault("kept", KeptOpen())  # type: ignore[no-any-return]

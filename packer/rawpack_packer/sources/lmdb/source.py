@@ -98,34 +98,28 @@ class _Pixels:
         return np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels), {}
 
 
-@dataclass(frozen=True)
-class _LmdbOptions:
-    """What the user says of keys and values."""
+def _declared_boxes(fields: Fields) -> dict[bytes, str]:
+    """End of keys -> the field of boxes that their values become, as the user says. Raises UsageError."""
+    boxes = dict[bytes, str]()
+    for word in words_of(fields):
+        if not (match := _BOX_ROWS.fullmatch(word)):
+            what = "for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: "
+            raise UsageError(f"{opt.fields(word)}: {what}{_ROW_WORDS}")
+        boxes[match[2].encode()] = match[1]
+    check_names(boxes.values())
+    return boxes
 
-    boxes: Mapping[bytes, str]
-    """End of keys -> the field of boxes that their values become."""
-    pixels: _Pixels | None
-    array: str | None
-    """How `--array` has the pixels."""
 
-    @classmethod
-    def of(cls, array: Arrays, fields: Fields) -> _LmdbOptions:
-        """Raises UsageError."""
-        boxes, pixels, text = dict[bytes, str](), None, None
-        for word in words_of(fields):
-            if not (match := _BOX_ROWS.fullmatch(word)):
-                what = "for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: "
-                raise UsageError(f"{opt.fields(word)}: {what}{_ROW_WORDS}")
-            boxes[match[2].encode()] = match[1]
-        check_names(boxes.values())
-        for name, value in named_arrays(array).items() if array else ():
-            text = f"{name}={value}"
-            if name != IMAGE or not (match := _PIXELS.fullmatch(value)):
-                what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of "
-                what += "this size; :bgr after it is for OpenCV's order of colors"
-                raise UsageError(f"{opt.array(plain(text))}: {what}")
-            pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
-        return cls(boxes, pixels, text)
+def _declared_pixels(named: Mapping[str, str]) -> _Pixels | None:
+    """named: see `named_arrays`. Raises UsageError."""
+    pixels = None
+    for name, value in named.items():
+        if name != IMAGE or not (match := _PIXELS.fullmatch(value)):
+            what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of this "
+            what += "size; :bgr after it is for OpenCV's order of colors"
+            raise UsageError(f"{opt.array(plain(f'{name}={value}'))}: {what}")
+        pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
+    return pixels
 
 
 def open_lmdb(
@@ -145,23 +139,26 @@ def open_lmdb(
     Raises UsageError where it is not an LMDB file, is damaged, or is of an unknown scheme.
     """
     where = Path(path).absolute()
-    root, wanted = plain(os.fsencode(where)), _LmdbOptions.of(array, fields)
+    root, boxes = plain(os.fsencode(where)), _declared_boxes(fields)
+    named = named_arrays(array) if array else {}
+    pixels = _declared_pixels(named)
     try:
         with reading(root):
-            database = _look_through(where / _DATA if where.is_dir() else where, root, wanted, progress)
+            file = where / _DATA if where.is_dir() else where
+            database = _look_through(lambda: _Database(named_files(file), root, boxes, pixels), progress)
     except BadLmdbError as error:
         raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
     progress(len(database))
     sizes, offsets = (np.array(values)[database.rows] for values in (database.sizes, database.offsets))
     archive, read = np.zeros(len(sizes), np.int32), database.layout.read
     images = spans_of(LmdbImages, database.files, archive, offsets, sizes, faults=database.faults, read=read)
-    kinds = {name: _BOXES if name in wanted.boxes.values() else FieldKind("str") for name in database.columns}
+    kinds = {name: _BOXES if name in boxes.values() else FieldKind("str") for name in database.columns}
     info = SourceInfo(
         kind="lmdb",
         root=root,
         paths=tuple(dict.fromkeys([str(where), database.files.paths[0]])),
         fields={**kinds, LABEL: LABEL_KIND} if database.layout in (_PICKLES, _DATUMS) else kinds,
-        options=given_options(array=wanted.array, field=words_of(fields)),
+        options=given_options(array=f"{IMAGE}={named[IMAGE]}" if named else None, field=words_of(fields)),
         counts={"other_keys": len(database) - database.used, **({} if database.labels is None else NO_COUNTS)},
         problems=tuple(database.problems),
     )
@@ -169,31 +166,31 @@ def open_lmdb(
     return table_of(info, database.keys, images, database.columns, labels=database.labels, details=details)
 
 
-def _look_through(path: Path, root: str, wanted: _LmdbOptions, progress: Scanning, *, again: bool = True) -> _Database:
-    """The samples in a file. again: read it once more where it was written to while it was read. Raises as `entries`
-    and `_Database.find_samples` do."""
-    database = _Database(named_files(path), wanted)
+def _look_through(begin: Callable[[], _Database], progress: Scanning, *, again: bool = True) -> _Database:
+    """The samples in a file, which `begin` makes a database of. again: read it once more where it was written to while
+    it was read. Raises as `entries` and `_Database.find_samples` do."""
+    database = begin()
     file, state = database.files.paths[0], database.files.state(0)
     with opened(file) as fd:
         before = version(fd)
         try:
             for entry in entries(file, database.at_once):
                 database.add(entry, progress)
-            database.find_samples(fd, root)
+            database.find_samples(fd)
         except BadLmdbError:
             if again and (version(fd) != before or before[:2] != state):
-                return _look_through(path, root, wanted, progress, again=False)
+                return _look_through(begin, progress, again=False)
             raise
-        check_unchanged(fd, state, root)
+        check_unchanged(fd, state, database.root)
     return database
 
 
 class _Database:
     """The entries of a database, as few objects as possible, since there may be many millions; and its samples."""
 
-    def __init__(self, files: NamedFiles, wanted: _LmdbOptions) -> None:
-        self.files, self._wanted = files, wanted
-        self._fields = {**_SIDES, **wanted.boxes}
+    def __init__(self, files: NamedFiles, root: str, boxes: Mapping[bytes, str], pixels: _Pixels | None) -> None:
+        self.files, self.root, self._boxes, self._pixels = files, root, boxes, pixels
+        self._fields = {**_SIDES, **boxes}
         """See `_SIDES`."""
         ends = b"|".join(map(re.escape, self._fields))
         self.at_once = re.compile(rb"^label-|^num-samples$|\.(" + ends + rb")$")
@@ -252,43 +249,43 @@ class _Database:
     def _read(self, fd: int, i: int) -> bytes:
         return read_range(fd, self.offsets[i], self.sizes[i])
 
-    def find_samples(self, fd: int, root: str) -> None:
+    def find_samples(self, fd: int) -> None:
         """Find the samples and their layout. fd: the file. Raises UsageError where there are none, DecodeError,
         OSError."""
-        for end in self._wanted.boxes.keys() - self._sides.keys():
-            raise UsageError(f"{root} has no keys that end in .{plain(end)}")
+        for end in self._boxes.keys() - self._sides.keys():
+            raise UsageError(f"{self.root} has no keys that end in .{plain(end)}")
         if self._count is not None:
-            self._find_numbered(root, self._count)
+            self._find_numbered(self._count)
             self.layout = _TEXTS
         else:
-            self._find_named(fd, root)
-        if self._wanted.pixels:
-            self.layout = ValueLayout("pixels of images of one size", self._wanted.pixels.read)
+            self._find_named(fd)
+        if self._pixels:
+            self.layout = ValueLayout("pixels of images of one size", self._pixels.read)
         elif self._count is None:
             first = next((i for i in self.rows.tolist() if self.sizes[i]), None)
             if first is None:
-                raise UsageError(f"{root} has no images: all of its values are empty")
+                raise UsageError(f"{self.root} has no images: all of its values are empty")
             stem, dot, end = self.key(first).rpartition(b".")
             numbered = any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self)))
             value, array_name = self._read(fd, first), f"{plain(end)}:" if stem and dot else ""
-            self.layout = layout_of(value, root, numbered=numbered, end=array_name)
+            self.layout = layout_of(value, self.root, numbered=numbered, end=array_name)
 
-    def _find_named(self, fd: int, root: str) -> None:
+    def _find_named(self, fd: int) -> None:
         """The samples of any other database. Raises as `find_samples`."""
         keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
         if not keys:
-            raise UsageError(f"{root} has no samples")
+            raise UsageError(f"{self.root} has no samples")
         self.used = len(self)
         others = [i for i in keys if self._end(i) not in self._fields]
         # Some are named as another key: then they describe images.
         sides = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
         keys = [i for i in keys if self._end(i) not in sides]
-        if self._wanted.pixels and (end := self._wanted.pixels.end):
+        if self._pixels and (end := self._pixels.end):
             of_pixels = [i for i in keys if self._end(i) == end]
             self.used -= len(keys) - len(of_pixels)
             keys = of_pixels
             if not keys:
-                raise UsageError(f"{root} has no keys that end in .{plain(end)}")
+                raise UsageError(f"{self.root} has no keys that end in .{plain(end)}")
         self.rows = np.array(keys)
         for row, i in enumerate(keys):
             if (error := bad_name(self.key(i))) is not None:
@@ -299,17 +296,14 @@ class _Database:
             every = [text_of(self.key(i)) for i in keys]
             if len(set(every)) < len(every):
                 raise UsageError(
-                    f"{root} has keys that are not UTF-8 and look the same: write it again with other keys"
+                    f"{self.root} has keys that are not UTF-8 and look the same: write it again with other keys"
                 )
             self.keys = texts_of(every)
-        if sides:
-            stems = [_stem(self.key(i)) for i in keys]
-            for end, entry_of in sides.items():
-                self._describe(end, entry_of, stems, fd, root, texts=end == b"txt" and b"cls" in sides)
+        stems = [_stem(self.key(i)) for i in keys] if sides else []
+        for end, entry_of in sides.items():
+            self._describe(end, entry_of, stems, fd, texts=b"cls" in sides)
 
-    def _describe(
-        self, end: bytes, entry_of: Mapping[bytes, int], stems: list[bytes], fd: int, root: str, *, texts: bool
-    ) -> None:
+    def _describe(self, end: bytes, entry_of: Mapping[bytes, int], stems: list[bytes], fd: int, *, texts: bool) -> None:
         """Join what keys with an end say of the samples. entry_of: key without the end -> number of the entry. stems:
         the keys of the samples, so. texts: whether whole numbers stay texts. Raises UsageError where values are
         neither boxes nor text."""
@@ -320,9 +314,9 @@ class _Database:
         if lacking:
             what = count(lacking, "image has", "images have")
             self.problems.append(f"{what} no key of the same name with .{end.decode()}")
-        if end in self._wanted.boxes:
+        if end in self._boxes:
             rows = [self._read(fd, i or 0) if value is None else value for i, value in zip(at, values, strict=True)]
-            self.columns[name], clipped = _boxes(rows, stems, end, root)
+            self.columns[name], clipped = _boxes(rows, stems, end, self.root)
             self.problems += clipped
             return
         try:
@@ -333,28 +327,30 @@ class _Database:
                 cure = f"if these are rows of five float64, {_ROW_WORDS}, "
                 cure += f"add {opt.fields(f'boxes={plain(end)}:yolo')}; "
             raise UsageError(
-                f"{root} has keys that end in .{plain(end)} beside those of images, with values that are not "
+                f"{self.root} has keys that end in .{plain(end)} beside those of images, with values that are not "
                 f"text, of {min(sizes):,} to {max(sizes):,} bytes: {cure}see {_PAGE}"
             ) from None
         whole = any(values) and all(value == b"" or (value and _NUMBER_TEXT.fullmatch(value)) for value in values)
         if name == LABEL or (name == _TEXT and whole and not texts):
             numbers = [int(word) if whole and word else word.strip() or None for word in words]
-            self.labels = number_labels(numbers, where=root, row_name=lambda i: plain(stems[i]))
+            self.labels = number_labels(numbers, where=self.root, row_name=lambda i: plain(stems[i]))
             return
         self.columns[name] = texts_of(words)
         for row in [row for row, value in enumerate(values) if value is None]:
             self.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
 
-    def _find_numbered(self, root: str, number_of: bytes) -> None:
+    def _find_numbered(self, number_of: bytes) -> None:
         """The samples of a database of text recognition. number_of: what it says that their number is."""
         count = int(number_of) if number_of.isdigit() and len(number_of) < 20 else 0
         if not 0 < count <= len(self):
-            raise UsageError(f"{root}: its key num-samples says {plain(number_of[:20])}, and it has {len(self):,} keys")
+            raise UsageError(
+                f"{self.root}: its key num-samples says {plain(number_of[:20])}, and it has {len(self):,} keys"
+            )
         digits = next((len(m[1]) for i in range(len(self)) if (m := _IMAGE.fullmatch(self.key(i)))), 0)
         if not digits:
             kinds = {text_of(self.key(i).rpartition(b"-")[0]) for i in range(min(len(self), 10_000))}
             shown = plain(", ".join(sorted(kinds - {""})[:10]))
-            raise UsageError(f"{root} has num-samples and no key image-000000001; it has {shown}")
+            raise UsageError(f"{self.root} has num-samples and no key image-000000001; it has {shown}")
         # What is not there has no text, as the entry after the last.
         images, labels, labelled = np.full(count, -1), np.full(count, len(self)), False
         for i in range(len(self)):
@@ -390,9 +386,9 @@ def _boxes(values: Sequence[bytes], stems: Sequence[bytes], end: bytes, root: st
     """The boxes of images, and a line for those that were clipped. Raises UsageError where none can be read."""
     rows, faults, clipped = list[NDArray[np.float64]](), dict[int, str](), 0
     for i, value in enumerate(values):
-        where, row = f"key {plain(stems[i])}.{plain(end)}", np.empty((0, len(_ROW)))
+        row, what = np.empty((0, len(_ROW))), ""
         if len(value) % (8 * len(_ROW)):
-            faults[i] = f"{where}: {len(value)} bytes are not rows of five float64"
+            what = f"{len(value)} bytes are not rows of five float64"
         else:
             row = np.frombuffer(value, "<f8").reshape(-1, len(_ROW)).copy()
             number, shares = row[:, 0], row[:, 1:]
@@ -401,11 +397,13 @@ def _boxes(values: Sequence[bytes], stems: Sequence[bytes], end: bytes, root: st
             if not sound.all():
                 wrong = int(sound.argmin())
                 shown = ", ".join(f"{number:g}" for number in row[wrong])
-                what = "and not a class number, x, y, width and height as shares of the image"
-                faults[i], row = f"{where}: row {wrong} is {shown}, {what}", row[:0]
+                what = f"row {wrong} is {shown}, and not a class number, x, y, width and height as shares of the image"
+                row = row[:0]
             else:
                 clipped += int(((shares < 0) | (shares > 1)).any(axis=1).sum())
                 shares.clip(0, 1, out=shares)
+        if what:
+            faults[i] = f"key {plain(stems[i])}.{plain(end)}: {what}"
         rows.append(row)
     lengths = np.array([len(row) for row in rows])
     if wrong_all := all_faulty(lengths, faults):
