@@ -96,17 +96,17 @@ def split_of(name: str) -> tuple[str, str]:
 def of_split(names: Iterable[str], split: str) -> dict[str, str]:
     """Name without the split -> name, of what belongs to a split. `val` finds `valid`, if there is no `val`."""
     every = [*names]
-    said = re.compile(_FORM.format(re.escape(split)), re.IGNORECASE)
-    found = {_without(name, match): name for name in every if (match := said.search(name))}
+    form = re.compile(_FORM.format(re.escape(split)), re.IGNORECASE)
+    exact = {_without(name, match): name for name in every if (match := form.search(name))}
     alike = {rest: name for name in every for part, rest in [split_of(name)] if part and same_split(part, split)}
-    return found or alike
+    return exact or alike
 
 
 def splits_among(names: Iterable[str]) -> list[str]:
     """The splits that names of images have, train first; empty where one has none, or all have the same."""
-    found = [split_of(name)[0] for name in names]
-    splits = {_CALLED.get(one.lower(), one) for one in found}
-    return sorted(splits, key=split_order) if all(found) and len(splits) > 1 else []
+    parts = [split_of(name)[0] for name in names]
+    splits = {_CALLED.get(part.lower(), part) for part in parts}
+    return sorted(splits, key=split_order) if all(parts) and len(splits) > 1 else []
 
 
 def labels_beside(file: Listing) -> Listing | None:
@@ -124,10 +124,7 @@ def labels_beside(file: Listing) -> Listing | None:
 
 
 def file_at(path: str | os.PathLike[str], kind: str) -> ArraysAt:
-    """The file at a path of this kind of source.
-
-    Raises DividedError for a folder that holds several splits.
-    """
+    """The file at a path of this kind of source. Raises DividedError for a folder that holds several splits."""
     listing, at = Listing.of(path), partial(ArraysAt, kind, plain(os.fsencode(Path(path).absolute())))
     if listing.exists and not listing.is_dir:
         return at(listing)

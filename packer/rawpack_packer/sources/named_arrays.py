@@ -62,17 +62,17 @@ def named_arrays(arrays: Arrays) -> dict[str, str]:
                     "where only the axes of the images have to be said"
                 )
             pairs.append((name, of_file))
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    named = dict(pairs)
+    if len(named) < len(pairs):
         raise UsageError(f"{opt.array} names something twice")
-    if found and IMAGE not in found:
+    if named and IMAGE not in named:
         raise UsageError(f"{opt.array} names no image: add image=ARRAY; what is named is packed, and nothing else")
-    if len(found) > 1 and not split_axes(found[IMAGE])[0]:
-        axes = found[IMAGE]
+    if len(named) > 1 and not split_axes(named[IMAGE])[0]:
+        axes = named[IMAGE]
         raise UsageError(
             f"{opt.array(axes)} is for images that need no name; write image=ARRAY{axes} next to other names"
         )
-    return found
+    return named
 
 
 def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]:

@@ -65,7 +65,7 @@ def open_hdf5(path: str | os.PathLike[str], /, *, progress: Scanning = unseen, *
     samples are numbered. Labels may be in a file of their own, whose name says so: `train_y.h5` beside `train_x.h5`.
     In groups of data sets that are an image each, first-level groups are the classes, and paths are the keys.
 
-    `info.counts`: unlabelled, empty_classes, columns_left_out.
+    `SourceInfo.counts`: unlabelled, empty_classes, columns_left_out.
 
     path: a file; a folder of one; either may end in a split. progress: called with the number of samples.
     options: of `ArrayOptions`, whose arrays are data sets.

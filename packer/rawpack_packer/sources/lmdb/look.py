@@ -67,8 +67,8 @@ def entries(path: str, wanted: re.Pattern[bytes], *, at_once: int = 10_000) -> I
 
 def version(fd: int) -> tuple[int, int, bytes]:
     """What changes when an open file is written to: size, mtime and headers."""
-    found = os.fstat(fd)
-    return found.st_size, found.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
+    state = os.fstat(fd)
+    return state.st_size, state.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
 
 
 def _read(path: str, wanted: re.Pattern[bytes], at_once: int, done: int, last: bytes) -> list[tuple[Any, ...]]:

@@ -60,7 +60,6 @@ Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 _BOXES = FieldKind("float32", (None, len(_ROW)), boxes="yolo")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PAGE = "docs/how-to/what-is-not-read.md#lmdb"
-_MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -425,18 +424,18 @@ def _datum(value: bytes) -> Sample:
 
 def _pickle(value: bytes) -> Sample:
     try:
-        found = read_pickle(value)
+        content = read_pickle(value)
     except BadPickleError as error:
         raise DecodeError("unsupported", f"the value is not read as a pickle: {error}") from error
-    image, label = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
+    image, label = content if isinstance(content, tuple | list) and len(content) == 2 else (None, None)
     if isinstance(image, list) and len(image) == 1:
         (image,) = image
     if isinstance(label, np.ndarray | list) and np.size(label) == 1:
         label = np.asarray(label).reshape(()).item()
     if not isinstance(image, bytes) or type(label) is not int or not -(1 << 63) <= label < 1 << 63:
-        raise DecodeError(
-            "unsupported", f"the pickle contains {_shown(found)}, not the bytes of an image and its label"
-        )
+        types = ", ".join(type(value).__name__ for value in content[:5]) if isinstance(content, tuple | list) else ""
+        what = f"a {type(content).__name__}{' of ' + plain(types) if isinstance(content, tuple | list) else ''}"
+        raise DecodeError("unsupported", f"the pickle contains {what}, not the bytes of an image and its label")
     return image, {LABEL: label}
 
 
@@ -481,7 +480,7 @@ def layout_of(value: bytes, where: str, *, numbered: bool, end: str) -> ValueLay
     if numbered:
         raise UsageError(
             f"{where} was written with pyarrow.serialize or msgpack, by its keys __len__ and __keys__; pyarrow can no "
-            f"longer read that either: {_MAKE_AGAIN}"
+            "longer read that either: make it again with image files as values, or pack the images that it was made of"
         )
     raise UsageError(
         f"{where} is of no known scheme: its first value has {len(value):,} bytes that begin with "
@@ -489,12 +488,6 @@ def layout_of(value: bytes, where: str, *, numbered: bool, end: str) -> ValueLay
         f"(text recognition), pickles of image and label (folder2lmdb), and Caffe's Datum. Pixels of one size: "
         f"{opt.array(f'image={end}HEIGHTxWIDTH')}; see {_PAGE}"
     )
-
-
-def _shown(found: Any) -> str:
-    if isinstance(found, tuple | list):
-        return f"a {type(found).__name__} of {plain(', '.join(type(one).__name__ for one in found[:5]))}"
-    return f"a {type(found).__name__}"
 
 
 @dataclass
@@ -517,10 +510,8 @@ class Datum:
         return bool(self.data) if self.encoded else 0 < size == len(self.data)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """(H, W) if there is one plane, else (H, W, 3) in RGB: Caffe's planes are blue, green, red.
-
-        Raises ValueError where there are other planes.
-        """
+        """(H, W) if there is one plane, else (H, W, 3) in RGB: Caffe's planes are blue, green, red. Raises ValueError
+        where there are other planes."""
         if self.channels not in (1, 3):
             raise ValueError(f"it has {self.channels} planes, and an image has 1 or 3")
         planes = np.frombuffer(self.data, np.uint8).reshape(self.channels, self.height, self.width)
