@@ -219,16 +219,18 @@ class _Database:
         return len(self.offsets)
 
     def add(self, entry: LmdbEntry, progress: Scanning) -> None:
-        stem, _, end = entry.key.rpartition(b".")
-        if entry.key == _COUNT:
-            self._count = entry.value
-        elif end in self._fields and not entry.key.startswith(_LABEL):
+        key, offset, size, value = entry
+        stem, _, end = key.rpartition(b".")
+        if key == _COUNT:
+            self._count = value
+        elif end in self._fields and not key.startswith(_LABEL):
             self._sides.setdefault(end, {})[stem] = len(self)
-        for value, data, ends in ((entry.key, self._keys, self._ends), (entry.value, self._values, self._value_ends)):
-            data += value or b""
-            ends.append(len(data))
-        self.offsets.append(entry.offset)
-        self.sizes.append(entry.size)
+        self._keys += key
+        self._ends.append(len(self._keys))
+        self._values += value or b""
+        self._value_ends.append(len(self._values))
+        self.offsets.append(offset)
+        self.sizes.append(size)
         if len(self) % PROGRESS_EVERY == 0:
             progress(len(self))
 

@@ -136,7 +136,8 @@ class Mapped:
         return np.memmap(self.file.path, self.dtype, "r", self.offset, self.shape, self.order)
 
     def value(self, i: int, /) -> NDArray[Any]:
-        check_path(self.file.path, self.file.state, self.file.path)
+        file = self.file
+        check_path(file.path, file.state, file.path)
         return np.array(self.values[self.rows[i]])
 
     def pick(self, rows: Rows, /) -> Mapped:
