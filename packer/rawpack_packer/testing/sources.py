@@ -44,7 +44,9 @@ class SourceConformance:
     def test_is_a_source(self, tmp_path: Path) -> None:
         """The source has all members of `Source`, at least one sample, and info with names that a store can have."""
         source = self.open(tmp_path)
-        assert isinstance(source, Source), f"{type(source).__name__} lacks a member of rawpack_packer.sources.Source"
+        assert isinstance(source, Source), (
+            f"{type(source).__name__} lacks a member of rawpack_packer.sources.Source"
+        )
         info = source.info
         assert isinstance(info, SourceInfo), f"info is a {type(info).__name__}"
         assert len(source) > 0, "a source without samples raises UsageError when it is opened"
