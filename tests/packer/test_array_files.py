@@ -32,7 +32,7 @@ from rawpack_packer.testing import SourceConformance
 @pytest.fixture
 def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """HDF5 files are looked at in this process, which changes nothing but the time."""
-    monkeypatch.setattr(hdf5_file.LookAt, "_ask", lambda self, function, about: function(self._path, about))
+    monkeypatch.setattr(hdf5_file.LookAt, "ask", lambda self, function, *about: function(self._path, *about))
 
 
 here = pytest.mark.usefixtures("looked_at_here")

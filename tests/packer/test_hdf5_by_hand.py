@@ -30,7 +30,7 @@ BYTES = h5py.vlen_dtype(np.uint8)
 @pytest.fixture
 def looked_at_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at in this process: a child process takes a third of a second, and changes nothing."""
-    monkeypatch.setattr(hdf5_file.LookAt, "_ask", lambda self, function, about: function(self._path, about))
+    monkeypatch.setattr(hdf5_file.LookAt, "ask", lambda self, function, *about: function(self._path, *about))
 
 
 here = pytest.mark.usefixtures("looked_at_here")
@@ -477,7 +477,7 @@ def test_a_file_that_kills_the_library_is_refused(tmp_path: Path, monkeypatch: p
 
         os.kill(os.getpid(), signal.SIGSEGV)
 
-    monkeypatch.setattr(hdf5_file, "data_sets", die)
+    monkeypatch.setattr(hdf5_source, "data_sets", die)
     with pytest.raises(UsageError, match="crashes or hangs the HDF5 library"):
         open_source(written(tmp_path / "set.h5", x=images(3)))
 

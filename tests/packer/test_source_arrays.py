@@ -20,7 +20,7 @@ from running import FORMATS, run_here
 
 from rawpack import Reader, UsageError
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.arrays import ArraySource
+from rawpack_packer.sources.arrays import open_arrays
 
 RAW = [name for name in FORMATS if name != "lmdb"]
 DTYPES = ["bool", "i1", "u1", "<i2", ">u2", "<i4", "<u8", "<f2", ">f4", "<f8", "<c8", "<c16"]
@@ -209,7 +209,7 @@ def test_a_file_that_cannot_be_read_says_why(name: str, tmp_path: Path, monkeypa
     (tmp_path / name).write_bytes(b"\0\0\x08\3")
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(UsageError, match=rf"{name} cannot be read: \[Errno 13\] Permission denied"):
-        ArraySource(tmp_path / name)
+        open_arrays(tmp_path / name)
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [("u2", (4, 4)), ("u1", (4, 4, 2)), ("u1", (9,))])
@@ -260,7 +260,7 @@ def test_npy_is_mapped_not_read(tmp_path: Path) -> None:
 def test_a_file_that_changes_stops_the_run(tmp_path: Path) -> None:
     """A source that is written to in mid-run is no source; and a finished store knows that it is another by now."""
     np.save(tmp_path / "a.npy", values("<f4", (70, 3)))
-    source = ArraySource(tmp_path / "a.npy")
+    source = open_arrays(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", values("<f4", (71, 3)))
     with pytest.raises(Exception, match="changed since packing began"):
         source[0]
@@ -336,12 +336,12 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path) -> None:
     """Whatever is wrong with it, a file of arrays gives one error that names it; nothing of it is executed."""
     for name, path in bad_files(tmp_path).items():
         with pytest.raises(UsageError) as refused:
-            ArraySource(path)
+            open_arrays(path)
         assert name in str(refused.value), name
         ran = run_here("pack", "--workers", 0, path, tmp_path / "store")
         assert (ran.code, name in ran.err, (tmp_path / "store").exists()) == (2, True, False), ran
     with pytest.raises(UsageError, match="cannot be read"):
-        ArraySource(tmp_path / "missing.npy")
+        open_arrays(tmp_path / "missing.npy")
 
 
 @pytest.mark.parametrize("kind", ["npz", "hdf5"])

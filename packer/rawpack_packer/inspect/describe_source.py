@@ -12,7 +12,7 @@ from rawpack.errors import UsageError
 from rawpack_packer import text
 from rawpack_packer.sources import KINDS, FieldKind, Table, kinds_at, open_source
 from rawpack_packer.sources.folder import EXTENSIONS, holds_image
-from rawpack_packer.sources.hdf5.file import DataSet, LookAt
+from rawpack_packer.sources.hdf5.file import DataSet, LookAt, data_sets
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.text import Block, Shown
 
@@ -89,17 +89,17 @@ def describe_source(path: str) -> SourceDescription | None:
     if kind is None:
         return None
     about = SourceDescription(path=path, kind=kind)
-    data_sets = list[DataSet]()
+    sets = list[DataSet]()
     if kind == "hdf5":
         with LookAt(Path(path).absolute()) as look:
-            data_sets = look.data_sets()
-        about["data_sets"] = {entry.name: entry.why or f"{entry.dtype} {entry.shape}" for entry in data_sets}
+            sets = look.ask(data_sets)
+        about["data_sets"] = {entry.name: entry.why or f"{entry.dtype} {entry.shape}" for entry in sets}
     try:
         about |= _samples(open_source(path, kind))
     except UsageError as error:
         if kind != "hdf5":
             raise
-        about |= {"samples": None, "problem": str(error), "pack": _suggested(path, data_sets)}
+        about |= {"samples": None, "problem": str(error), "pack": _suggested(path, sets)}
         return about
     splits = KINDS[kind].splits_of(listing)
     about["pack"] = [_command(path, *(["--splits", ",".join(splits)] if splits else []))]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import xxhash
 
@@ -19,7 +19,8 @@ from rawpack_packer.text import listed, plain
 
 ARRAYS = re.compile(r"\.np[yz]$|idx\d-ubyte(\.gz)?$")
 HDF5 = re.compile(r"\.(h5|hdf5|hdf|he5)$", re.IGNORECASE)
-"""Ends of the names of files of arrays that a folder may hold."""
+NAMED = {"arrays": ARRAYS, "hdf5": HDF5}
+"""Kind of source -> ends of the names of its files, which a folder may hold."""
 _IMAGES = re.compile(r"(?<![^\W_])(images?|imgs?|data|x)(?![^\W_])", re.IGNORECASE)
 _LABELS = ("labels", "label", "targets", "target", "y", "Y")
 """What a file of images has in its name, and what the file of their labels has in its place."""
@@ -37,6 +38,10 @@ _SHOWN = 12
 class ArraysAt:
     """A file of arrays that a path stands for."""
 
+    kind: str
+    """ "arrays" or "hdf5"."""
+    root: str
+    """The path, as messages name it."""
     file: Listing
     split: str = ""
     """The split whose arrays are meant; "" for all."""
@@ -51,10 +56,11 @@ class ArraysAt:
         """What tells one split of a file from another, as a state in `Source.states`."""
         return [(0, xxhash.xxh3_64_intdigest(self.split.encode()) - (1 << 63))] if self.split else []
 
-    def left_beside(self, labels: Listing | None, named: re.Pattern[str]) -> list[str]:
-        """A line that names what else is in the folder that was given, and may belong to these images."""
+    def left_beside(self, labels: Listing | None = None) -> list[str]:
+        """A line that names what else is in the folder that was given, and may belong to these images. labels: the file
+        of their labels."""
         own = self.file.path.name
-        used, split = {own, labels.path.name if labels else ""}, split_of(own)[0]
+        used, split, named = {own, labels.path.name if labels else ""}, split_of(own)[0], NAMED[self.kind]
         left = [
             name
             for name in sorted(self.file.above.names if self.in_folder else ())
@@ -63,7 +69,7 @@ class ArraysAt:
         ]
         return [f"not packed: {listed(left, _SHOWN)}, beside {plain(own)}"] if left else []
 
-    def arrays(self, names: Iterable[str], images: Iterable[str], kind: str, *, named: bool) -> dict[str, str]:
+    def arrays(self, names: Iterable[str], images: Iterable[str], *, named: bool) -> dict[str, str]:
         """Name of an array, of a split without it -> its name in the file. images: the names of those that may be
         images. named: whether the user says which of them is packed.
 
@@ -72,7 +78,7 @@ class ArraysAt:
         every = [*names]
         if not self.split:
             if not named and (splits := splits_among(images)):
-                raise DividedError(os.fspath(self.file.path), splits, kind)
+                raise DividedError(os.fspath(self.file.path), splits, self.kind)
             return {name: name for name in every}
         if not (arrays := of_split(every, self.split)):
             has, where = listed(every, _SHOWN) or "no arrays", plain(os.fsencode(self.file.path.absolute()))
@@ -90,17 +96,17 @@ def split_of(name: str) -> tuple[str, str]:
 def of_split(names: Iterable[str], split: str) -> dict[str, str]:
     """Name without the split -> name, of what belongs to a split. `val` finds `valid`, if there is no `val`."""
     every = [*names]
-    said = re.compile(_FORM.format(re.escape(split)), re.IGNORECASE)
-    found = {_without(name, match): name for name in every if (match := said.search(name))}
+    form = re.compile(_FORM.format(re.escape(split)), re.IGNORECASE)
+    exact = {_without(name, match): name for name in every if (match := form.search(name))}
     alike = {rest: name for name in every for part, rest in [split_of(name)] if part and same_split(part, split)}
-    return found or alike
+    return exact or alike
 
 
 def splits_among(names: Iterable[str]) -> list[str]:
     """The splits that names of images have, train first; empty where one has none, or all have the same."""
-    found = [split_of(name)[0] for name in names]
-    splits = {_CALLED.get(one.lower(), one) for one in found}
-    return sorted(splits, key=split_order) if all(found) and len(splits) > 1 else []
+    parts = [split_of(name)[0] for name in names]
+    splits = {_CALLED.get(part.lower(), part) for part in parts}
+    return sorted(splits, key=split_order) if all(parts) and len(splits) > 1 else []
 
 
 def labels_beside(file: Listing) -> Listing | None:
@@ -117,25 +123,22 @@ def labels_beside(file: Listing) -> Listing | None:
     return None
 
 
-def file_at(path: str | os.PathLike[str], named: re.Pattern[str], kind: str) -> ArraysAt:
-    """The file at a path of this kind of source. named: what files of it are called.
-
-    Raises DividedError for a folder that holds several splits.
-    """
-    listing = Listing.of(path)
+def file_at(path: str | os.PathLike[str], kind: str) -> ArraysAt:
+    """The file at a path of this kind of source. Raises DividedError for a folder that holds several splits."""
+    listing, at = Listing.of(path), partial(ArraysAt, kind, plain(os.fsencode(Path(path).absolute())))
     if listing.exists and not listing.is_dir:
-        return ArraysAt(listing)
+        return at(listing)
     folder, split = (listing, "") if listing.is_dir else (listing.above, listing.path.name)
     if folder.is_file:
-        return ArraysAt(folder, split)
-    files = files_in(folder, named)
+        return at(folder, split)
+    files = files_in(folder, NAMED[kind])
     if "" in files:
         own = split_of(files[""].path.name)[0]
-        return ArraysAt(files[""], "" if own and same_split(own, split) else split, in_folder=True)
+        return at(files[""], "" if own and same_split(own, split) else split, in_folder=True)
     if files and not split:
         raise DividedError(os.fspath(listing.path), [*files], kind)
     fitting = [*of_split(files, split).values()]
-    return ArraysAt(files[fitting[0]], in_folder=True) if fitting else ArraysAt(listing)
+    return at(files[fitting[0]], in_folder=True) if fitting else at(listing)
 
 
 def files_in(folder: Listing, named: re.Pattern[str]) -> dict[str, Listing]:
@@ -165,10 +168,8 @@ def _holds(listing: Listing, named: re.Pattern[str]) -> bool:
     return is_split(path.name) if "" in files else bool(of_split(files, path.name))
 
 
-holds_arrays = partial(_holds, named=ARRAYS)
-"""Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files."""
-holds_hdf5 = partial(_holds, named=HDF5)
-"""Whether a folder, or a split that a path names, is one of HDF5 files."""
+holds_arrays, holds_hdf5 = partial(_holds, named=ARRAYS), partial(_holds, named=HDF5)
+"""Whether a folder, or a split that a path names, is one of .npy, .npz or IDX files; of HDF5 files."""
 
 
 def _without(name: str, match: re.Match[str]) -> str:

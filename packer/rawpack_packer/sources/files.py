@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -38,6 +39,24 @@ NOT_SCANNED = -2
 
 OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 """O_NONBLOCK: opening must not hang on a pipe that took a file's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedFile:
+    """A file that other code opens by its path, as it was when the source was opened."""
+
+    path: str
+    state: tuple[int, int]
+    """Size in bytes and mtime in ns."""
+
+    @property
+    def name(self) -> str:
+        """For messages, which name no absolute path."""
+        return plain(os.path.basename(self.path))  # noqa: PTH119
+
+    def check(self) -> None:
+        """Raise SourceChangedError where the file is no longer the one that was scanned."""
+        check_path(self.path, self.state, self.name)
 
 
 class UnreadableError(PackError):

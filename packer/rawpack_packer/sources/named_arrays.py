@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples, further_first
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.array_files import ArraysAt
+from rawpack_packer.sources.axes import AXES, Axes, channels_first, check_samples, further_first, turned
+from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.declared import with_roles, words_of
 from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, ImageKind, PixelWord
-from rawpack_packer.sources.inferred import hints
+from rawpack_packer.sources.files import ScannedFile
+from rawpack_packer.sources.table.assemble import assemble
 from rawpack_packer.sources.table.choose import (
     IMAGE,
     KEY,
@@ -30,10 +33,9 @@ from rawpack_packer.sources.table.choose import (
     Labels,
     choose,
     named_file,
-    number_labels,
 )
-from rawpack_packer.sources.table.columns import Texts
 from rawpack_packer.sources.table.keys import unique_keys
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import plain
 
 Arrays = str | Sequence[str] | Mapping[str, str]
@@ -60,17 +62,17 @@ def named_arrays(arrays: Arrays) -> dict[str, str]:
                     "where only the axes of the images have to be said"
                 )
             pairs.append((name, of_file))
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    named = dict(pairs)
+    if len(named) < len(pairs):
         raise UsageError(f"{opt.array} names something twice")
-    if found and IMAGE not in found:
+    if named and IMAGE not in named:
         raise UsageError(f"{opt.array} names no image: add image=ARRAY; what is named is packed, and nothing else")
-    if len(found) > 1 and not split_axes(found[IMAGE])[0]:
-        axes = found[IMAGE]
+    if len(named) > 1 and not split_axes(named[IMAGE])[0]:
+        axes = named[IMAGE]
         raise UsageError(
             f"{opt.array(axes)} is for images that need no name; write image=ARRAY{axes} next to other names"
         )
-    return found
+    return named
 
 
 def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]:
@@ -82,8 +84,8 @@ def split_axes(name: str, known: Container[str] = ()) -> tuple[str, Axes | None]
     return name, None
 
 
-class SaidOfArrays:
-    """What a user says of a file of arrays with names, which is decided alike for all kinds of such files."""
+class ArrayOptions:
+    """What a user says of a file of arrays with names, and what is decided alike for all kinds of such files."""
 
     def __init__(
         self,
@@ -105,124 +107,116 @@ class SaidOfArrays:
         words = dict(word.partition(":")[::2] for word in words_of(fields))
         self.words: dict[str, PixelWord] = {name: word for name in words for word in PIXEL_WORDS if words[name] == word}
         """Fields that are declared as images or masks -> the word."""
+        self.names_image = bool(split_axes(self.named.get(IMAGE, ""))[0])
+        """Whether `--array` says which array the image is."""
         if self.names_image and (image_column or label_column):
             other = opt.image_column if image_column else opt.label_column
             raise UsageError(
                 f"{opt.array} and {other} both name arrays: name the image, the label and all fields by one"
             )
 
-    def are_pixels(self, of_file: str) -> bool:
+    def are_pixels(self, name: str) -> bool:
         """Whether an array is declared as images or masks."""
-        named = {split_axes(self.named.get(name, name))[0].lstrip("/") for name in self.words}
-        return of_file in named or of_file.rpartition("/")[2] in named
+        declared = {split_axes(self.named.get(field, field))[0].lstrip("/") for field in self.words}
+        return not declared.isdisjoint({name, name.rpartition("/")[2]})
 
-    @property
-    def names_image(self) -> bool:
-        """Whether `--array` says which array the image is."""
-        return bool(split_axes(self.named.get(IMAGE, ""))[0])
+    def names(self) -> list[str]:
+        """The names of arrays that the user gave, and that of the image without its axes too."""
+        columns = self.columns.image, self.columns.label, self.columns.key
+        every = [*self.named.values(), *(split_axes(name)[0] for name in self.named.values()), *columns]
+        return [name.lstrip("/") for name in every if name]
 
-    def names(self, root: str = "") -> list[str]:
-        """The names of arrays that the user gave, and that of the image without its axes too. root: what they may begin
-        with in vain."""
-        every = [*self.named.values(), *(split_axes(of_file)[0] for of_file in self.named.values())]
-        every += [one for one in (self.columns.image, self.columns.label, self.columns.key) if one]
-        return [one.lstrip(root) for one in every if one.lstrip(root)]
+    def choose(self, infos: Sequence[ColumnInfo], where: str, habits: Habits) -> ChosenColumns:
+        """Which array is what. Raises UsageError where the user has to name something."""
+        names = {info.name for info in infos}
 
-    def choose(self, columns: Sequence[ColumnInfo], where: str, habits: Habits, root: str = "") -> ChosenColumns:
-        """Which array is what. root: see `names`. Raises UsageError where the user has to name something."""
-        named = {name: of_file.lstrip(root) for name, of_file in self.named.items()}
-        names = self.columns.image, self.columns.label, self.columns.key
-        image, label, key = (name and name.lstrip(root) for name in names)
-        known = {one.name for one in columns}
-        last = {one.rpartition("/")[2] for one in known}
+        def in_file(name: str | None) -> str | None:
+            return name if name is None or name in names else name.lstrip("/")
+
+        image, label, key = map(in_file, (self.columns.image, self.columns.label, self.columns.key))
+        last = {name.rpartition("/")[2] for name in names}
         wanted = ColumnChoice(image, label, key, declared={k: word for k, word in self.words.items() if k in last})
-        if of_image := split_axes(named.get(IMAGE, ""), known)[0]:
-            others = {name: split_axes(one, known)[0] for name, one in named.items() if name not in (IMAGE, LABEL)}
-            wanted = ColumnChoice(of_image, named.get(LABEL), key, others, as_arrays=True)
-        return choose(columns, wanted, where, habits)
+        if self.names_image:
+            rest = {field: str(in_file(split_axes(name, names)[0])) for field, name in self.named.items()}
+            image, label = rest.pop(IMAGE), in_file(self.named.get(LABEL))
+            rest.pop(LABEL, None)
+            wanted = ColumnChoice(image, label, key, rest, as_arrays=True)
+        return choose(infos, wanted, where, habits)
 
-    def axes(self, known: Container[str]) -> Axes | None:
-        """The axes of the images, if the user says them. known: see `split_axes`."""
-        return split_axes(self.named.get(IMAGE, ""), known)[1]
+    def axes(self, names: Container[str]) -> Axes | None:
+        """The axes of the images, if the user says them. names: those of all arrays."""
+        return split_axes(self.named.get(IMAGE, ""), names)[1]
 
-    def chw(self, shape: tuple[int, ...], name: str, axes: Axes | None, where: str, *, alone: bool) -> bool:
-        """Whether the channels come first in an array of images. where: the file, or the array in it. alone: whether
-        nothing else is packed. Raises UsageError where the user has to say it."""
-        before = f"image={plain(name)}:" if self.names_image else ":"
+    def chw(self, shape: tuple[int, ...], chosen: ChosenColumns, names: Container[str], where: str) -> bool:
+        """Whether the channels come first in an array of images of this shape. names: those of all arrays. where: the
+        file, or the array in it. Raises UsageError where the user has to say it."""
+        before, axes = f"image={plain(chosen.image)}:" if self.names_image else ":", self.axes(names)
 
         def said_by(axes: Axes) -> str:
             return opt.array(before + axes)
 
-        if alone:
+        if not chosen.fields and chosen.label is None:
             check_samples(shape, axes, where, said_by)
         return channels_first(shape[1:], axes, where, said_by)
 
-    def further_chw(self, name: str, shape: tuple[int | None, ...], known: Container[str], where: str) -> bool:
-        """Whether the channels come first in a further image of this shape: as it is said of it, or of the images.
-        where: its array. Raises UsageError where the user has to say it, or says it of what is no image."""
-        of_file, axes = split_axes(self.named.get(name, name), known)
+    def further(self, name: str, kind: FieldKind, names: Container[str], where: str) -> tuple[FieldKind, bool]:
+        """What a field holds whose array is of a kind, and whether the channels come first in it, as is said of it, or
+        of the images. where: its array. Raises UsageError where the user has to say it, or says it of what is not an
+        image."""
+        in_file, axes = split_axes(self.named.get(name, name), names)
         if self.words.get(name, "mask") == "mask":
             if axes is not None:
-                said = opt.array(f"{name}={of_file}:{axes}")
-                raise UsageError(f"{said} is for images: {opt.fields(f'{name}:image')} says that it is one")
-            return False
-        lengths = tuple(n for n in shape if n is not None)
+                wrong = opt.array(f"{name}={in_file}:{axes}")
+                raise UsageError(f"{wrong} is for images: {opt.fields(f'{name}:image')} says that it is one")
+            return kind, False
+        lengths = tuple(n for n in kind.shape if n is not None)
         if axes is not None:
-            return channels_first(lengths, axes, where, lambda axes: opt.array(f"{name}={of_file}:{axes}"))
-        said = opt.array(f"image=NAME,{name}={of_file}:chw")
-        cure = f"{said} moves them to the end, {name}={of_file}:hwc keeps the axes; so name all that is packed"
-        return further_first(lengths, self.axes(known), where, cure)
+            chw = channels_first(lengths, axes, where, lambda axes: opt.array(f"{name}={in_file}:{axes}"))
+        else:
+            moves = opt.array(f"image=NAME,{name}={in_file}:chw")
+            cure = f"{moves} moves them to the end, {name}={in_file}:hwc keeps the axes; so name all that is packed"
+            chw = further_first(lengths, self.axes(names), where, cure)
+        return replace(kind, shape=turned(kind.shape, chw)), chw
 
-    def labels(
-        self, values: Sequence[str] | NDArray[Any] | None, where: str, known: Sequence[str] | None = None
-    ) -> Labels | None:
-        """The labels in an array of whole numbers or texts. known: the names that the source has for them. Raises
-        UsageError."""
-        if values is not None:
-            return number_labels(values, self.classes, where=where, known=known)
-        if self.classes is not None:
-            raise UsageError(f"{opt.classes} names labels, and {where} has none: name them by {opt.label_column}")
-        return None
-
-    def keys(self, values: Sequence[str] | None, where: str, notes: list[str]) -> Texts | None:
-        """The keys, if there are any; `notes` gets why there are none. Raises UsageError."""
-        named = self.columns.key is not None
-        return None if values is None else unique_keys(values, where, named, notes, f"texts of {KEY!r}")
-
-    def info(
+    def table(
         self,
-        kind: str,
-        path: str,
-        fields: Mapping[str, FieldKind],
-        image: ImageKind | None,
-        counts: Mapping[str, int],
-        left_out: tuple[str, ...],
+        at: ArraysAt,
+        files: Sequence[ScannedFile],
         *,
-        labelled: bool,
-        numbered: bool,
-        root: str,
-    ) -> SourceInfo:
-        """What is known of the file. root: as messages name it."""
-        label = {LABEL: LABEL_KIND} if labelled else {}
-        kinds = with_roles({**label, **fields}, self.fields, image, root)
-        array = ",".join(f"{name}={of_file}" for name, of_file in self.named.items())
+        key: Sequence[str] | None,
+        fields: Mapping[str, FieldKind],
+        labels: Labels | None,
+        image: ImageKind | None,
+        notes: list[str],
+        **others: Any,
+    ) -> Table:
+        """The table of a file of arrays. files: that of `at`, and the one of its labels. key: of each row. others: see
+        `assemble`. Raises UsageError."""
+        named = self.columns.key is not None
+        keys = None if key is None else unique_keys(key, at.root, named, notes, f"texts of {KEY!r}")
+        array = ",".join(f"{name}={in_file}" for name, in_file in self.named.items())
         if len(self.named) == 1 and not self.names_image:
             array = self.named[IMAGE]  # axes alone
-        return SourceInfo(
-            kind=kind,
-            root=root,
-            paths=(path,),
-            fields=kinds,
+        options = given_options(
+            array=array or None,
+            field=words_of(self.fields),
+            classes=named_file(self.classes),
+            image_column=self.columns.image,
+            label_column=self.columns.label,
+            key_column=self.columns.key,
+        )
+        label = {} if labels is None else {LABEL: LABEL_KIND}
+        return assemble(
+            kind=at.kind,
+            root=at.root,
+            paths=(files[0].path,),
+            fields=with_roles({**label, **fields}, self.fields, image, at.root),
+            labels=labels,
+            keys=keys,
             image=image,
-            numbered=numbered,
-            counts=counts,
-            options=given_options(
-                array=array or None,
-                field=words_of(self.fields),
-                classes=named_file(self.classes),
-                image_column=self.columns.image,
-                label_column=self.columns.label,
-                key_column=self.columns.key,
-            ),
-            problems=(*left_out, *hints(kinds, self.words, image)),
+            options=options,
+            notes=notes,
+            declared=self.words,
+            states=np.array([*(file.state for file in files), *at.states], np.int64),
+            **others,
         )

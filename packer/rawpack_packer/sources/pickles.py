@@ -20,6 +20,7 @@ _CORE = re.compile(r"numpy\._?core\.(multiarray|numeric) (_reconstruct|scalar|_f
 _ENCODE = "_codecs encode"
 _FORM = re.compile(r"[<>=|]?(b1|[iuf][1248])")
 _MARK = object()
+_CONSTANTS = {"MARK": _MARK, "NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _VALUES = {
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
     *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
@@ -79,12 +80,12 @@ def _follow(name: str, arg: Any, stack: list[Any], memo: dict[int, Any]) -> None
             pass
         case _ if name in _VALUES:
             stack.append(bytes(arg) if isinstance(arg, bytearray) else arg)
-        case "NONE" | "NEWTRUE" | "NEWFALSE":
-            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
         case "BINSTRING" | "SHORT_BINSTRING":  # of Python 2
             stack.append(arg.encode("latin-1"))
-        case "MARK" | "EMPTY_LIST" | "EMPTY_TUPLE" | "EMPTY_DICT":
-            stack.append({"MARK": _MARK, "EMPTY_LIST": [], "EMPTY_TUPLE": (), "EMPTY_DICT": {}}[name])
+        case _ if name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        case "EMPTY_LIST" | "EMPTY_DICT":
+            stack.append([] if name == "EMPTY_LIST" else {})
         case "TUPLE1" | "TUPLE2" | "TUPLE3":
             stack[-int(name[-1]) :] = [tuple(stack[-int(name[-1]) :])]
         case "TUPLE" | "LIST" | "DICT" | "APPENDS" | "SETITEMS":

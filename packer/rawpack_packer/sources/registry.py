@@ -57,7 +57,7 @@ _ROWS = (
         stops_at_annotations=True, remote=True, extra="archives", extra_for="compressed tar",
     ),
     SourceKind(
-        name="arrays", open="arrays:ArraySource",
+        name="arrays", open="arrays:open_arrays",
         reads="arrays: .npy, .npz, IDX (MNIST); a folder of them, as torchvision's",
         options=_ARRAYS,
         signs=[
@@ -92,7 +92,7 @@ _ROWS = (
         stops_at_annotations=True,
     ),
     SourceKind(
-        name="hdf5", open="hdf5.source:Hdf5Source",
+        name="hdf5", open="hdf5.source:open_hdf5",
         reads="data sets of an HDF5 file: .h5, .hdf5; a folder of such files",
         options=_ARRAYS,
         signs=[
@@ -143,7 +143,7 @@ _ROWS = (
         )
     ),
     SourceKind(
-        name="lmdb", open="lmdb.source:LmdbSource",
+        name="lmdb", open="lmdb.source:open_lmdb",
         reads="LMDBs of image files: as of STR, LSUN, BasicSR, folder2lmdb and Caffe; of pixels of one size",
         options=("array", "fields"),
         signs=[Signs(file=r"\.(lmdb|mdb)$"), Signs(strength=Strength.CONTENT, contains=("data.mdb",))],

@@ -97,27 +97,16 @@ class DataSet:
 
 
 class LookAt(IsolatedCalls):
-    """An HDF5 file that is looked at in a child process. Each method raises UsageError."""
+    """An HDF5 file that is looked at in a child process. Raises UsageError."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(_TIMEOUT_S, plain(str(path)))
         self._path = path
 
-    def data_sets(self, names: Sequence[str] = ()) -> list[DataSet]:
-        """All data sets, each under its first name, and under such of these names as there are."""
-        return self._ask(data_sets, names)
-
-    def values(self, one: DataSet) -> NDArray[Any] | list[str]:
-        """All values of a data set of whole numbers, int64, or texts; or its rows of several numbers."""
-        return self._ask(all_values, one)
-
-    def row(self, one: DataSet, i: int) -> bytes:
-        """Row i of a data set of image files."""
-        return self._ask(row_of, (one, i))
-
-    def _ask(self, function: Callable[[Path, Any], T], argument: Any) -> T:
+    def ask(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function below returns in the child process."""
         try:
-            return self.call(function, self._path, argument)
+            return self.call(function, self._path, *arguments)
         except ChildDiedError as died:
             raise UsageError(
                 f"{self._what} crashes or hangs the HDF5 library ({died}): it is damaged; copy it again"
@@ -131,49 +120,46 @@ def _opened(path: Path) -> Iterator[h5py.File]:
         yield file
 
 
-def data_sets(path: Path, names: Sequence[str]) -> list[DataSet]:
-    """`LookAt.data_sets`, in this process."""
+def data_sets(path: Path, names: Sequence[str] = ()) -> list[DataSet]:
+    """All data sets, each under its first name, and under such of these names as there are. Raises UsageError."""
     where = plain(str(path))
     with _opened(path) as file:
         if ends_early(str(path), file.userblock_size):
             raise UsageError(f"{where}: another HDF5 file follows its end, as if they were joined by cat: split them")
-        found = {one.name: one for one in _found(file)}
+        sets = {data_set.name: data_set for data_set in _sets_in(file)}
         for name in names:
             if "\0" in name:  # where HDF5 takes the name to end
                 continue
             try:
-                found[name] = described(file, name, open_data_set(file, name).id)
+                sets[name] = described(file, name, open_data_set(file, name).id)
             except RefusedError as error:
                 raise UsageError(f"{where}: {plain(name)}: {error}") from error
             except (KeyError, UnicodeEncodeError) as error:
                 if is_of_system(error):
                     raise
-        return [_sniffed(file, one) for one in found.values()]
+        return [_sniffed(file, data_set) for data_set in sets.values()]
 
 
-def all_values(path: Path, one: DataSet) -> NDArray[Any] | list[str]:
-    """`LookAt.values`, in this process."""
+def all_values(path: Path, data_set: DataSet) -> NDArray[Any] | list[str]:
+    """All values of a data set of whole numbers, int64, or texts. Raises UsageError."""
     with _opened(path) as file:
-        opened = open_data_set(file, one.name)
+        opened = open_data_set(file, data_set.name)
         size, stored = math.prod(opened.shape) * opened.dtype.itemsize, opened.id.get_storage_size()
         if size > most_of(stored, sys.maxsize):  # rows that were never written take no bytes
-            raise UsageError(f"{plain(str(path))}: {one} has {size:,} bytes, of which {stored:,} are in the file")
-        rows = opened[()]
-        if math.prod(rows.shape[1:]) > 1:
-            return np.asarray(rows)
-        values = rows.reshape(-1)
-        if one.holds != TEXT:
+            raise UsageError(f"{plain(str(path))}: {data_set} has {size:,} bytes, of which {stored:,} are in the file")
+        values = opened[()].reshape(-1)
+        if data_set.holds != TEXT:
             return np.asarray(values, np.int64)
         texts = list(texts_in(values))
         if None in texts:
-            raise UsageError(f"{plain(str(path))}: {one}: text {texts.index(None)} is not UTF-8")
+            raise UsageError(f"{plain(str(path))}: {data_set}: text {texts.index(None)} is not UTF-8")
         return [str(text) for text in texts]
 
 
-def row_of(path: Path, at: tuple[DataSet, int]) -> bytes:
-    """`LookAt.row`, in this process."""
+def row_of(path: Path, data_set: DataSet, i: int) -> bytes:
+    """Row i of a data set of image files. Raises UsageError."""
     with _opened(path) as file:
-        return bytes(np.asarray(open_data_set(file, at[0].name)[at[1]]).tobytes())
+        return bytes(np.asarray(open_data_set(file, data_set.name)[i]).tobytes())
 
 
 def open_file(path: str) -> h5py.File:
@@ -199,11 +185,11 @@ def ends_early(path: str, begin: int) -> bool:
         return file.read(len(_SIGNATURE)) == _SIGNATURE
 
 
-def _found(file: h5py.File) -> list[DataSet]:
+def _sets_in(file: h5py.File) -> list[DataSet]:
     """All data sets of a file, each under its first name, and the links that are not followed."""
     import h5py
 
-    found, seen = list[DataSet](), set[Any]()
+    sets, seen = list[DataSet](), set[Any]()
     waiting: list[tuple[str, Any]] = [("", h5py.h5g.open(file.id, b"/"))]
     while waiting:
         prefix, group = waiting.pop()
@@ -213,7 +199,7 @@ def _found(file: h5py.File) -> list[DataSet]:
             if kind == h5py.h5l.TYPE_SOFT:
                 continue  # what it leads to has a name of its own
             if kind != h5py.h5l.TYPE_HARD:
-                found.append(DataSet(name, (), "link", "", why="it is a link to another file"))
+                sets.append(DataSet(name, (), "link", "", why="it is a link to another file"))
                 continue
             about = h5py.h5o.get_info(group, raw)
             if about.addr in seen:
@@ -224,8 +210,8 @@ def _found(file: h5py.File) -> list[DataSet]:
             if about.type == h5py.h5o.TYPE_GROUP:
                 waiting.append((f"{name}/", h5py.h5o.open(group, raw)))
             elif about.type == h5py.h5o.TYPE_DATASET:
-                found.append(described(file, name, h5py.h5o.open(group, raw)))
-    return sorted(found, key=lambda one: one.name)
+                sets.append(described(file, name, h5py.h5o.open(group, raw)))
+    return sorted(sets, key=lambda data_set: data_set.name)
 
 
 def described(file: h5py.File, name: str, opened: Any) -> DataSet:
@@ -334,21 +320,23 @@ def texts_in(values: Any) -> Iterator[str | None]:
             yield None
 
 
-def _sniffed(file: h5py.File, one: DataSet) -> DataSet:
+def _sniffed(file: h5py.File, data_set: DataSet) -> DataSet:
     """A data set, with what its first bytes show: see `DataSet.is_file`. Texts that are image files are bytes."""
     from rawpack_packer.images import sniff
 
-    may_be = one.are_files or one.of == "S" or (one.holds == OPAQUE and not one.shape)
-    whole = one.holds == NUMBERS and one.of == "uint8"
-    if not (may_be or whole) or len(one.shape) > 1 or 0 in one.shape:
-        return one
+    may_be = data_set.are_files or data_set.of == "S" or (data_set.holds == OPAQUE and not data_set.shape)
+    whole = data_set.holds == NUMBERS and data_set.of == "uint8"
+    if not (may_be or whole) or len(data_set.shape) > 1 or 0 in data_set.shape:
+        return data_set
     try:
-        data_set = open_data_set(file, one.name)
-        head = np.asarray(data_set[:32] if whole else data_set[0 if one.shape else ()])
+        opened = open_data_set(file, data_set.name)
+        head = np.asarray(opened[:32] if whole else opened[0 if data_set.shape else ()])
     except (OSError, RuntimeError) as error:
         if is_of_system(error):
             raise
-        return one  # who reads the row says so
+        return data_set  # who reads the row says so
     if sniff(head.tobytes()[:32]) is None:
-        return one
-    return replace(one, is_file=True, holds=OPAQUE, dtype="bytes") if one.of == "S" else replace(one, is_file=True)
+        return data_set
+    if data_set.of == "S":
+        data_set = replace(data_set, holds=OPAQUE, dtype="bytes")
+    return replace(data_set, is_file=True)

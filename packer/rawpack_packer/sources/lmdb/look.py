@@ -11,6 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,8 +67,8 @@ def entries(path: str, wanted: re.Pattern[bytes], *, at_once: int = 10_000) -> I
 
 def version(fd: int) -> tuple[int, int, bytes]:
     """What changes when an open file is written to: size, mtime and headers."""
-    found = os.fstat(fd)
-    return found.st_size, found.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
+    state = os.fstat(fd)
+    return state.st_size, state.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
 
 
 def _read(path: str, wanted: re.Pattern[bytes], at_once: int, done: int, last: bytes) -> list[tuple[Any, ...]]:
@@ -101,6 +102,8 @@ def _after(
     last: bytes, fd: int, env: lmdb.Environment, transaction: lmdb.Transaction, wanted: re.Pattern[bytes]
 ) -> Iterator[tuple[bytes, int, int, bytes | None]]:
     """The entries after the key `last`."""
+    import lmdb
+
     database: Any = env.open_db(None, txn=transaction)
     flags = database.flags(transaction)
     if flags["dupsort"]:
@@ -123,20 +126,12 @@ def _after(
         offset = (_address(value) if size else address + len(key)) - begin
         if not 0 <= offset <= offset + size <= file_bytes:
             raise BadLmdbError(f"it is damaged: the value of key {key[:40]!r} is outside the file: was it truncated?")
-        if size == _DATABASE_BYTES and _is_database(env, transaction, key):
-            raise BadLmdbError("it contains databases with names: write one database without a name")
+        if size == _DATABASE_BYTES:
+            with suppress(lmdb.IncompatibleError):
+                env.open_db(key, txn=transaction, create=False)
+                raise BadLmdbError("it contains databases with names: write one database without a name")
         yield key, offset, size, bytes(value) if size <= _MOST_VALUE and wanted.search(key) else None
         after = key
-
-
-def _is_database(env: lmdb.Environment, transaction: lmdb.Transaction, key: bytes) -> bool:
-    import lmdb
-
-    try:
-        env.open_db(key, txn=transaction, create=False)
-    except lmdb.IncompatibleError:
-        return False
-    return True
 
 
 def _map_begin(fd: int, address: int, page_bytes: int, last_page: int) -> int:
@@ -155,6 +150,5 @@ def _number(begin: int) -> int:
 
 
 def _address(data: Any) -> int:
-    """Of the first byte of a buffer."""
-    found: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
-    return found
+    """The address of the first byte of a buffer."""
+    return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])

@@ -7,7 +7,8 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
 from rawpack_packer.sources.named_arrays import Arrays, named_arrays
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
-from rawpack_packer.sources.table.assemble import TableSource
+from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, NO_COUNTS, Labels, number_labels
 from rawpack_packer.sources.table.columns import (
     Fault,
@@ -39,6 +40,7 @@ from rawpack_packer.sources.table.columns import (
 )
 from rawpack_packer.sources.table.named_files import NamedFiles, named_files
 from rawpack_packer.sources.table.objects import MOST_CLASSES, all_faulty
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, plain
 
 _DATA = "data.mdb"
@@ -56,26 +58,20 @@ _OF_ALL = re.compile(rb"__.+__")
 Sample = tuple[bytes | NDArray[np.uint8], dict[str, int]]
 """The image and the fields of one."""
 _BOXES = FieldKind("float32", (None, len(_ROW)), boxes="yolo")
-_CHANNELS, _HEIGHT, _WIDTH, _PLANES, _NUMBER, _FLOATS, _ENCODED = range(1, 8)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PAGE = "docs/how-to/what-is-not-read.md#lmdb"
-_MAKE_AGAIN = "make it again with image files as values, or pack the images that it was made of"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LmdbImages(Spans):
     """The values of a database, each an image, perhaps with its label: `Spans` in its file."""
 
-    layout: str
-    """A name in `LAYOUTS`."""
-    pixels: _Pixels | None
-    """What values are, if they are no files."""
+    read: Callable[[bytes], Sample] | None
+    """See `ValueLayout`."""
 
     def value(self, i: int, /) -> Item:  # type: ignore[override]  # the label is in the same bytes
-        value, read = super().value(i), LAYOUTS[self.layout].read
-        if self.pixels is not None:
-            return Item("", self.pixels.image(value), {}, file_bytes=len(value))
-        image, fields = (value, {}) if read is None else read(value)
+        value = super().value(i)
+        image, fields = (value, {}) if self.read is None else self.read(value)
         return Item("", image, fields, file_bytes=len(value))
 
 
@@ -89,343 +85,297 @@ class _Pixels:
     width: int
     bgr: bool
 
-    def image(self, value: bytes) -> NDArray[np.uint8]:
-        """(H, W, 3) in RGB, or (H, W). Raises DecodeError."""
+    def read(self, value: bytes) -> Sample:
+        """The image is (H, W, 3) in RGB, or (H, W)."""
         size = self.height * self.width
         if len(value) not in (size, 3 * size):
             what = f"{len(value):,} bytes are not {self.height} x {self.width} pixels of 1 or 3 bytes"
             raise DecodeError("truncated" if len(value) < size else "unsupported", what)
         pixels = np.frombuffer(value, np.uint8).reshape(self.height, self.width, -1)
-        return (
-            np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels) if pixels.shape[2] == 3 else pixels[..., 0]
-        )
+        if pixels.shape[2] == 1:
+            return pixels[..., 0], {}
+        return np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels), {}
 
 
-@dataclass(frozen=True)
-class _LmdbOptions:
-    """What the user says of keys and values."""
-
-    boxes: Mapping[bytes, str]
-    """End of keys -> the field of boxes that their values become."""
-    pixels: _Pixels | None
-    array: str | None = None
-    """How `--array` has the pixels."""
-
-    @classmethod
-    def of(cls, array: Arrays, fields: Fields) -> _LmdbOptions:
-        """Raises UsageError."""
-        boxes, pixels, said = dict[bytes, str](), None, None
-        for word in words_of(fields):
-            if not (match := _BOX_ROWS.fullmatch(word)):
-                what = (
-                    f"for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: {_ROW_WORDS}"
-                )
-                raise UsageError(f"{opt.fields(word)}: {what}")
-            boxes[match[2].encode()] = match[1]
-        check_names(boxes.values())
-        for name, value in named_arrays(array).items() if array else ():
-            if name != IMAGE or not (match := _PIXELS.fullmatch(value)):
-                what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of "
-                what += "this size; :bgr after it is for OpenCV's order of colors"
-                raise UsageError(f"{opt.array(plain(f'{name}={value}'))}: {what}")
-            said = f"{name}={value}"
-            pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
-        return cls(boxes, pixels, said)
-
-    @property
-    def at_once(self) -> re.Pattern[bytes]:
-        """Keys whose values are read at once."""
-        ends = b"|".join(map(re.escape, self.sides))
-        return re.compile(rb"^label-|^num-samples$|\.(" + ends + rb")$")
-
-    @property
-    def sides(self) -> dict[bytes, str]:
-        """See `_SIDES`."""
-        return {**_SIDES, **self.boxes}
+def _declared_boxes(fields: Fields) -> dict[bytes, str]:
+    """End of keys -> the field of boxes that their values become, as the user says. Raises UsageError."""
+    boxes = dict[bytes, str]()
+    for word in words_of(fields):
+        if not (match := _BOX_ROWS.fullmatch(word)):
+            what = "for LMDB, write boxes=txt:yolo for keys that end in .txt, with rows of five float64: "
+            raise UsageError(f"{opt.fields(word)}: {what}{_ROW_WORDS}")
+        boxes[match[2].encode()] = match[1]
+    check_names(boxes.values())
+    return boxes
 
 
-@dataclass(frozen=True, eq=False)
-class _LmdbSamples:
-    """The entries of a database that are samples."""
-
-    chosen: Rows
-    """The number of the entry of each sample."""
-    keys: Texts
-    texts: Mapping[str, Texts | RaggedColumn]
-    """By the name of the field: texts, or boxes."""
-    faults: dict[int, Fault]
-    """Why some of them cannot be read."""
-    labels: Labels | None = None
-    problems: list[str] = field(default_factory=list)
+def _declared_pixels(named: Mapping[str, str]) -> _Pixels | None:
+    """named: see `named_arrays`. Raises UsageError."""
+    pixels = None
+    for name, value in named.items():
+        if name != IMAGE or not (match := _PIXELS.fullmatch(value)):
+            what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of this "
+            what += "size; :bgr after it is for OpenCV's order of colors"
+            raise UsageError(f"{opt.array(plain(f'{name}={value}'))}: {what}")
+        pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
+    return pixels
 
 
-class LmdbSource(TableSource):
-    """The samples of an LMDB database in the order of its keys, as a `Source`.
+def open_lmdb(
+    path: str | os.PathLike[str], /, *, array: Arrays = (), fields: Fields = (), progress: Scanning = unseen
+) -> Table:
+    """The samples of an LMDB database in the order of its keys.
 
     Databases of text recognition have a field `text`; pickles and Caffe's Datum have `label`, -1 where it is missing.
     `a.txt` is the text of the file `a.jpg`, or its label if all are whole numbers; `a.cls` is its label, `a.json` text.
     Rows of numbers become boxes, and values pixels, where the user says so.
 
     `info.counts`: other_keys (those that are part of no sample); where keys are labels, unlabelled and empty_classes.
+
+    path: the folder of a `data.mdb`, or the file. array: `image=jpg:HEIGHTxWIDTH`, keys whose values are pixels.
+    fields: `boxes=txt:yolo`, keys whose values are rows of float64. progress: called with the number of keys so far.
+
+    Raises UsageError where it is not an LMDB file, is damaged, or is of an unknown scheme.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        array: Arrays = (),
-        fields: Fields = (),
-        progress: Scanning = unseen,
-    ) -> None:
-        """path: the folder of a `data.mdb`, or the file. array: `image=jpg:HEIGHTxWIDTH`, keys whose values are pixels.
-        fields: `boxes=txt:yolo`, keys whose values are rows of float64. progress: called with the number of keys so
-        far.
-
-        Raises UsageError where it is no LMDB file, is damaged, or is of no known scheme.
-        """
-        where = Path(path).absolute()
-        root, wanted = plain(os.fsencode(where)), _LmdbOptions.of(array, fields)
-        try:
-            with reading(root):
-                files, found, samples, layout = _look_through(where, root, wanted, progress)
-        except BadLmdbError as error:
-            raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
-        progress(len(found))
-        """Who writes such databases, in words."""
-        sizes, offsets = (np.array(values)[samples.chosen] for values in (found.sizes, found.offsets))
-        files_of, more = np.zeros(len(sizes), np.int32), {"layout": layout, "pixels": wanted.pixels}
-        images = spans_of(LmdbImages, files, files_of, offsets, sizes, faults=samples.faults, **more)
-        kinds = {name: _BOXES if name in wanted.boxes.values() else FieldKind("str") for name in samples.texts}
-        counts = {"other_keys": len(found) - found.used, **({} if samples.labels is None else NO_COUNTS)}
-        info = SourceInfo(
-            kind="lmdb",
-            root=root,
-            paths=tuple(dict.fromkeys([str(where), files.paths[0]])),
-            fields={**kinds, LABEL: LABEL_KIND} if LAYOUTS[layout].read else kinds,
-            options=given_options(array=wanted.array, field=words_of(fields)),
-            counts=counts,
-            problems=tuple(samples.problems),
-        )
-        details = {"scheme": LAYOUTS[layout].words}
-        super().__init__(info, samples.keys, images, samples.texts, labels=samples.labels, details=details)
+    where = Path(path).absolute()
+    root, boxes = plain(os.fsencode(where)), _declared_boxes(fields)
+    named = named_arrays(array) if array else {}
+    pixels = _declared_pixels(named)
+    try:
+        with reading(root):
+            file = where / _DATA if where.is_dir() else where
+            database = _look_through(lambda: _Database(named_files(file), root, boxes, pixels), progress)
+    except BadLmdbError as error:
+        raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
+    progress(len(database))
+    sizes, offsets = (np.array(values)[database.rows] for values in (database.sizes, database.offsets))
+    archive, read = np.zeros(len(sizes), np.int32), database.layout.read
+    images = spans_of(LmdbImages, database.files, archive, offsets, sizes, faults=database.faults, read=read)
+    kinds = {name: _BOXES if name in boxes.values() else FieldKind("str") for name in database.columns}
+    info = SourceInfo(
+        kind="lmdb",
+        root=root,
+        paths=tuple(dict.fromkeys([str(where), database.files.paths[0]])),
+        fields={**kinds, LABEL: LABEL_KIND} if database.layout in (_PICKLES, _DATUMS) else kinds,
+        options=given_options(array=f"{IMAGE}={named[IMAGE]}" if named else None, field=words_of(fields)),
+        counts={"other_keys": len(database) - database.used, **({} if database.labels is None else NO_COUNTS)},
+        problems=tuple(database.problems),
+    )
+    details = {"scheme": database.layout.words}
+    return table_of(info, database.keys, images, database.columns, labels=database.labels, details=details)
 
 
-def _look_through(
-    where: Path, root: str, wanted: _LmdbOptions, progress: Scanning, *, again: bool = True
-) -> tuple[NamedFiles, _LmdbEntries, _LmdbSamples, str]:
-    """The file, all of its entries, those that are samples, and their layout. again: read it once more where it was
-    written to while it was read. Raises as `entries` and `_LmdbEntries` do."""
-    files, found = named_files(where / _DATA if where.is_dir() else where), _LmdbEntries(wanted)
-    state = files.state(0)
-    with opened(files.paths[0]) as fd:
+def _look_through(begin: Callable[[], _Database], progress: Scanning, *, again: bool = True) -> _Database:
+    """The samples in a file, which `begin` makes a database of. again: read it once more where it was written to while
+    it was read. Raises as `entries` and `_Database.find_samples` do."""
+    database = begin()
+    file, state = database.files.paths[0], database.files.state(0)
+    with opened(file) as fd:
         before = version(fd)
         try:
-            for entry in entries(files.paths[0], wanted.at_once):
-                found.add(entry, progress)
-            samples = found.samples(fd, root)
-            layout = found.layout(fd, samples.chosen, root)
+            for entry in entries(file, database.at_once):
+                database.add(entry, progress)
+            database.find_samples(fd)
         except BadLmdbError:
             if again and (version(fd) != before or before[:2] != state):
-                return _look_through(where, root, wanted, progress, again=False)
+                return _look_through(begin, progress, again=False)
             raise
-        check_unchanged(fd, state, root)
-    return files, found, samples, layout
+        check_unchanged(fd, state, database.root)
+    return database
 
 
-class _LmdbEntries:
-    """The entries of a database, as few objects as possible: there may be many millions."""
+class _Database:
+    """The entries of a database, as few objects as possible, since there may be many millions; and its samples."""
 
-    def __init__(self, wanted: _LmdbOptions) -> None:
-        self._wanted, self._end_of = wanted, wanted.sides
+    def __init__(self, files: NamedFiles, root: str, boxes: Mapping[bytes, str], pixels: _Pixels | None) -> None:
+        self.files, self.root, self._boxes, self._pixels = files, root, boxes, pixels
+        self._fields = {**_SIDES, **boxes}
+        """See `_SIDES`."""
+        ends = b"|".join(map(re.escape, self._fields))
+        self.at_once = re.compile(rb"^label-|^num-samples$|\.(" + ends + rb")$")
+        """Keys whose values are read at once."""
         self.offsets, self.sizes = array("q"), array("q")
+        self._keys, self._ends = bytearray(), array("q", [0])
+        self._values, self._value_ends = bytearray(), array("q", [0])
+        """Those that are read at once: those of other keys, and of long ones, are empty."""
+        self._count: bytes | None = None
+        """What a database of text recognition, whose samples have numbers from 1, says that their number is."""
+        self._sides = dict[bytes, dict[bytes, int]]()
+        """End of keys, one of `_SIDES` -> key without it -> the number of the entry."""
         self.used = 0
         """Keys that are part of samples, or say something of all."""
-        self._keys, self._ends = bytearray(), array("q", [0])
-        self._labels, self._label_ends = bytearray(), array("q", [0])
-        """The values of the keys that begin with `label-`, in their order."""
-        self._long = set[int]()
-        """Those among them that are too long, and were not read."""
-        self._count: bytes | None = None
-        """Of a database of text recognition, whose samples have numbers from 1: what it says that their number is."""
-        self._sides: dict[bytes, dict[bytes, bytes | None]] = {}
-        """End of keys, one of `_SIDES` -> key without it -> value; None for one that is too long."""
-        self._long_sides = dict[tuple[bytes, bytes], int]()
-        """End and key without it -> the number of the entry, where its value is too long."""
+        self.rows: Rows = np.empty(0, np.int64)
+        """The number of the entry of each sample."""
+        self.keys = texts_of([])
+        self.columns = dict[str, Texts | RaggedColumn]()
+        """By the name of the field: texts, or boxes."""
+        self.faults = dict[int, Fault]()
+        """Why some of the samples cannot be read."""
+        self.labels: Labels | None = None
+        self.problems = list[str]()
+        self.layout = _FILES
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def add(self, entry: LmdbEntry, progress: Scanning) -> None:
-        if entry.key.startswith(_LABEL):
-            if entry.value is None:
-                self._long.add(len(self._label_ends) - 1)
-            self._labels += entry.value or b""
-            self._label_ends.append(len(self._labels))
-        elif entry.key == _COUNT:
-            self._count = entry.value
-        elif (side := entry.key.rpartition(b"."))[2] in self._end_of:
-            self._sides.setdefault(side[2], {})[side[0]] = entry.value if entry.size else b""
-            if entry.size and entry.value is None:
-                self._long_sides[side[2], side[0]] = len(self)
-        self._keys += entry.key
+        key, offset, size, value = entry
+        stem, _, end = key.rpartition(b".")
+        if key == _COUNT:
+            self._count = value
+        elif end in self._fields and not key.startswith(_LABEL):
+            self._sides.setdefault(end, {})[stem] = len(self)
+        self._keys += key
         self._ends.append(len(self._keys))
-        self.offsets.append(entry.offset)
-        self.sizes.append(entry.size)
+        self._values += value or b""
+        self._value_ends.append(len(self._values))
+        self.offsets.append(offset)
+        self.sizes.append(size)
         if len(self) % PROGRESS_EVERY == 0:
             progress(len(self))
 
     def key(self, i: int) -> bytes:
         return bytes(self._keys[self._ends[i] : self._ends[i + 1]])
 
-    def samples(self, fd: int, root: str) -> _LmdbSamples:
-        """The samples. fd: the file. Raises UsageError where there are none."""
-        for end in self._wanted.boxes.keys() - self._sides.keys():
-            raise UsageError(f"{root} has no keys that end in .{plain(end)}")
+    def _value(self, i: int | None) -> bytes | None:
+        """The value of a key that is read at once; None for a long one, empty where there is no key."""
+        if i is None:
+            return b""
+        value = bytes(self._values[self._value_ends[i] : self._value_ends[i + 1]])
+        return value if len(value) == self.sizes[i] else None
+
+    def _end(self, i: int) -> bytes:
+        return self.key(i).rpartition(b".")[2]
+
+    def _read(self, fd: int, i: int) -> bytes:
+        return read_range(fd, self.offsets[i], self.sizes[i])
+
+    def find_samples(self, fd: int) -> None:
+        """Find the samples and their layout. fd: the file. Raises UsageError where there are none, DecodeError,
+        OSError."""
+        for end in self._boxes.keys() - self._sides.keys():
+            raise UsageError(f"{self.root} has no keys that end in .{plain(end)}")
         if self._count is not None:
-            return self._numbered(root, self._count)
+            self._find_numbered(self._count)
+            self.layout = _TEXTS
+        else:
+            self._find_named(fd)
+        if self._pixels:
+            self.layout = ValueLayout("pixels of images of one size", self._pixels.read)
+        elif self._count is None:
+            first = next((i for i in self.rows.tolist() if self.sizes[i]), None)
+            if first is None:
+                raise UsageError(f"{self.root} has no images: all of its values are empty")
+            stem, dot, end = self.key(first).rpartition(b".")
+            numbered = any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self)))
+            value, array_name = self._read(fd, first), f"{plain(end)}:" if stem and dot else ""
+            self.layout = layout_of(value, self.root, numbered=numbered, end=array_name)
+
+    def _find_named(self, fd: int) -> None:
+        """The samples of any other database. Raises as `find_samples`."""
         keys = [i for i in range(len(self)) if not _OF_ALL.fullmatch(self.key(i))]
         if not keys:
-            raise UsageError(f"{root} has no samples")
+            raise UsageError(f"{self.root} has no samples")
         self.used = len(self)
-        others = [i for i in keys if self.key(i).rpartition(b".")[2] not in self._end_of]
+        others = [i for i in keys if self._end(i) not in self._fields]
         # Some are named as another key: then they describe images.
-        ends = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
-        keys = [i for i in keys if self.key(i).rpartition(b".")[2] not in ends]
-        if self._wanted.pixels and (end := self._wanted.pixels.end):
-            of_pixels = [i for i in keys if self.key(i).rpartition(b".")[2] == end]
+        sides = {end: sides for end, sides in self._sides.items() if any(_stem(self.key(i)) in sides for i in others)}
+        keys = [i for i in keys if self._end(i) not in sides]
+        if self._pixels and (end := self._pixels.end):
+            of_pixels = [i for i in keys if self._end(i) == end]
             self.used -= len(keys) - len(of_pixels)
             keys = of_pixels
             if not keys:
-                raise UsageError(f"{root} has no keys that end in .{plain(end)}")
-        chosen, faults = np.array(keys), dict[int, Fault]()
+                raise UsageError(f"{self.root} has no keys that end in .{plain(end)}")
+        self.rows = np.array(keys)
         for row, i in enumerate(keys):
             if (error := bad_name(self.key(i))) is not None:
-                faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
-        if not faults:
-            names = Texts(bytes(self._keys), np.array(self._ends)).pick(chosen)
+                self.faults[row] = error.reason, error.detail.replace("path", "key").replace("file", "key")
+        if not self.faults:
+            self.keys = Texts(bytes(self._keys), np.array(self._ends)).pick(self.rows)
         else:
             every = [text_of(self.key(i)) for i in keys]
             if len(set(every)) < len(every):
                 raise UsageError(
-                    f"{root} has keys that are not UTF-8 and look the same: write it again with other keys"
+                    f"{self.root} has keys that are not UTF-8 and look the same: write it again with other keys"
                 )
-            names = texts_of(every)
-        found = _LmdbSamples(chosen, names, {}, faults)
-        return self._described(found, ends, [_stem(self.key(i)) for i in keys], fd, root) if ends else found
+            self.keys = texts_of(every)
+        stems = [_stem(self.key(i)) for i in keys] if sides else []
+        for end, entry_of in sides.items():
+            self._describe(end, entry_of, stems, fd, texts=b"cls" in sides)
 
-    def _described(
-        self,
-        samples: _LmdbSamples,
-        ends: Mapping[bytes, Mapping[bytes, bytes | None]],
-        stems: list[bytes],
-        fd: int,
-        root: str,
-    ) -> _LmdbSamples:
-        """The samples with what other keys say of them. Raises UsageError where that is no text."""
-        texts, labels, problems = dict[str, Texts | RaggedColumn](), None, list[str]()
-        for end, sides in ends.items():
-            name, values = self._end_of[end], [sides.get(stem, b"") for stem in stems]
-            lacking = [stem for stem in stems if stem not in sides]
-            self.used -= len(sides) - len({*stems} - {*lacking})
-            if lacking:
-                what = count(len(lacking), "image has", "images have")
-                problems.append(f"{what} no key of the same name with .{end.decode()}")
-            if end in self._wanted.boxes:
-                long = {stem: i for (of, stem), i in self._long_sides.items() if of == end}
-                for row, stem in enumerate(stems):
-                    if stem in long:
-                        values[row] = read_range(fd, self.offsets[long[stem]], self.sizes[long[stem]])
-                texts[name], clipped = _boxes([value or b"" for value in values], stems, end, root)
-                problems += clipped
-                continue
-            whole = any(values) and all(
-                value is not None and _NUMBER_TEXT.fullmatch(value) for value in values if value != b""
-            )
-            try:
-                words = ["" if value is None else value.decode() for value in values]
-            except UnicodeDecodeError:
-                sizes, cure = [len(value or b"") for value in sides.values()], ""
-                if all(value is None or len(value) % (8 * len(_ROW)) == 0 for value in values):
-                    cure = f"if these are rows of five float64, {_ROW_WORDS}, "
-                    cure += f"add {opt.fields(f'boxes={plain(end)}:yolo')}; "
-                raise UsageError(
-                    f"{root} has keys that end in .{plain(end)} beside those of images, with values that are not "
-                    f"text, of {min(sizes):,} to {max(sizes):,} bytes: {cure}see {_PAGE}"
-                ) from None
-            if name == LABEL or (name == _TEXT and whole and b"cls" not in ends):
-                numbers = [int(word) if whole and word else word.strip() or None for word in words]
-                labels = number_labels(numbers, where=root, row_name=lambda i: plain(stems[i]))
-                continue
-            texts[name] = texts_of(words)
-            for row in [row for row, value in enumerate(values) if value is None]:
-                samples.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
-        return replace(samples, texts=texts, labels=labels, problems=problems)
+    def _describe(self, end: bytes, entry_of: Mapping[bytes, int], stems: list[bytes], fd: int, *, texts: bool) -> None:
+        """Join what keys with an end say of the samples. entry_of: key without the end -> number of the entry. stems:
+        the keys of the samples, so. texts: whether whole numbers stay texts. Raises UsageError where values are
+        neither boxes nor text."""
+        name, at = self._fields[end], [entry_of.get(stem) for stem in stems]
+        values = [self._value(i) for i in at]
+        lacking = at.count(None)
+        self.used -= len(entry_of.keys() - {*stems})
+        if lacking:
+            what = count(lacking, "image has", "images have")
+            self.problems.append(f"{what} no key of the same name with .{end.decode()}")
+        if end in self._boxes:
+            rows = [self._read(fd, i or 0) if value is None else value for i, value in zip(at, values, strict=True)]
+            self.columns[name], clipped = _boxes(rows, stems, end, self.root)
+            self.problems += clipped
+            return
+        try:
+            words = ["" if value is None else value.decode() for value in values]
+        except UnicodeDecodeError:
+            sizes, cure = [self.sizes[i] for i in entry_of.values()], ""
+            if all(value is None or len(value) % (8 * len(_ROW)) == 0 for value in values):
+                cure = f"if these are rows of five float64, {_ROW_WORDS}, "
+                cure += f"add {opt.fields(f'boxes={plain(end)}:yolo')}; "
+            raise UsageError(
+                f"{self.root} has keys that end in .{plain(end)} beside those of images, with values that are not "
+                f"text, of {min(sizes):,} to {max(sizes):,} bytes: {cure}see {_PAGE}"
+            ) from None
+        whole = any(values) and all(value == b"" or (value and _NUMBER_TEXT.fullmatch(value)) for value in values)
+        if name == LABEL or (name == _TEXT and whole and not texts):
+            numbers = [int(word) if whole and word else word.strip() or None for word in words]
+            self.labels = number_labels(numbers, where=self.root, row_name=lambda i: plain(stems[i]))
+            return
+        self.columns[name] = texts_of(words)
+        for row in [row for row, value in enumerate(values) if value is None]:
+            self.faults.setdefault(row, ("bad_field", f"its {name} has more than 4,096 bytes"))
 
-    def layout(self, fd: int, chosen: Rows, root: str) -> str:
-        """The layout of the values, by the first that is not empty. Raises UsageError, DecodeError, OSError."""
-        if self._wanted.pixels:
-            return "pixels"
-        if self._count is not None:
-            return "text"
-        first = next((i for i in chosen.tolist() if self.sizes[i]), None)
-        if first is None:
-            raise UsageError(f"{root} has no images: all of its values are empty")
-        value = read_range(fd, self.offsets[first], self.sizes[first])
-        stem, dot, end = self.key(first).rpartition(b".")
-        return holds(
-            value,
-            root,
-            numbered=any(_OF_ALL.fullmatch(self.key(i)) for i in range(len(self))),
-            end=f"{plain(end)}:" if stem and dot else "",
-        )
-
-    def _numbered(self, root: str, said: bytes) -> _LmdbSamples:
-        """The samples of a database of text recognition."""
-        count = int(said) if said.isdigit() and len(said) < 20 else 0
+    def _find_numbered(self, number_of: bytes) -> None:
+        """The samples of a database of text recognition. number_of: what it says that their number is."""
+        count = int(number_of) if number_of.isdigit() and len(number_of) < 20 else 0
         if not 0 < count <= len(self):
-            raise UsageError(f"{root}: its key num-samples says {plain(said[:20])}, and it has {len(self):,} keys")
+            raise UsageError(
+                f"{self.root}: its key num-samples says {plain(number_of[:20])}, and it has {len(self):,} keys"
+            )
         digits = next((len(m[1]) for i in range(len(self)) if (m := _IMAGE.fullmatch(self.key(i)))), 0)
         if not digits:
             kinds = {text_of(self.key(i).rpartition(b"-")[0]) for i in range(min(len(self), 10_000))}
             shown = plain(", ".join(sorted(kinds - {""})[:10]))
-            raise UsageError(f"{root} has num-samples and no key image-000000001; it has {shown}")
-        images, labels, label = np.full(count, -1), np.full(count, -1), 0
+            raise UsageError(f"{self.root} has num-samples and no key image-000000001; it has {shown}")
+        # What is not there has no text, as the entry after the last.
+        images, labels, labelled = np.full(count, -1), np.full(count, len(self)), False
         for i in range(len(self)):
             key = self.key(i)
-            for prefix, rows, at in ((_IMAGE_OF, images, i), (_LABEL, labels, label)):
-                if key.startswith(prefix):
-                    number = key[len(prefix) :]
-                    if len(number) == digits and number.isdigit() and 0 < int(number) <= count:
-                        rows[int(number) - 1] = at
-                    label += prefix == _LABEL
-        self.used = 1 + int((images >= 0).sum() + (labels >= 0).sum())
-        faults = dict.fromkeys(np.flatnonzero(images < 0).tolist(), ("empty", "there is no such key"))
-        texts = dict[str, Texts]()
-        if label:
-            texts[_TEXT], wrong = self._texts(labels)
-            faults = wrong | faults
+            for prefix, rows in ((_IMAGE_OF, images), (_LABEL, labels)):
+                number = key[len(prefix) :] if key.startswith(prefix) else b""
+                if len(number) == digits and number.isdigit() and 0 < int(number) <= count:
+                    rows[int(number) - 1] = i
+            labelled |= key.startswith(_LABEL)
+        self.rows = np.maximum(images, 0)
+        self.used = 1 + int((images >= 0).sum() + (labels < len(self)).sum())
+        if labelled:
+            ends = np.append(np.array(self._value_ends), len(self._values))
+            self.columns[_TEXT] = Texts(bytes(self._values), ends).pick(labels)
+            for row, i in enumerate(labels.tolist()):
+                if i == len(self):
+                    self.faults[row] = "bad_field", "there is no label of that number"
+                elif (value := self._value(i)) is None:
+                    self.faults[row] = "bad_field", "the label has more than 4,096 bytes"
+                elif bad_name(value) is not None:
+                    self.faults[row] = "bad_field", "the label is not UTF-8"
+        self.faults |= dict.fromkeys(np.flatnonzero(images < 0).tolist(), ("empty", "there is no such key"))
         names = b"".join(b"image-%0*d" % (digits, number) for number in range(1, count + 1))
-        keys = Texts(names, np.arange(count + 1) * (len(_IMAGE_OF) + digits))
-        return _LmdbSamples(np.maximum(images, 0), keys, texts, faults)
-
-    def _texts(self, labels: Rows) -> tuple[Texts, dict[int, Fault]]:
-        """What is written in each image, and the samples for which nothing is said, or no text."""
-        # The last one, after all others, is empty: for samples without a label.
-        last = len(self._label_ends) - 1
-        ends = np.append(np.array(self._label_ends), len(self._labels))
-        found = Texts(bytes(self._labels), ends).pick(np.where(labels < 0, last, labels))
-        faults = dict[int, Fault]()
-        for row, label in enumerate(labels.tolist()):
-            if label < 0:
-                faults[row] = "bad_field", "there is no label of that number"
-            elif label in self._long:
-                faults[row] = "bad_field", "the label has more than 4,096 bytes"
-            try:
-                found.value(row)
-            except UnicodeDecodeError:
-                faults[row] = "bad_field", "the label is not UTF-8"
-        return found, faults
+        self.keys = Texts(names, np.arange(count + 1) * (len(_IMAGE_OF) + digits))
 
 
 def _stem(key: bytes) -> bytes:
@@ -441,18 +391,20 @@ def _boxes(values: Sequence[bytes], stems: Sequence[bytes], end: bytes, root: st
         if len(value) % (8 * len(_ROW)):
             what = f"{len(value)} bytes are not rows of five float64"
         else:
-            row = np.frombuffer(value, "<f8").reshape(-1, len(_ROW))
-            shares, number = row[:, 1:], row[:, 0]
+            row = np.frombuffer(value, "<f8").reshape(-1, len(_ROW)).copy()
+            number, shares = row[:, 0], row[:, 1:]
             sound = (number >= 0) & (number <= MOST_CLASSES) & (number % 1 == 0)
             sound &= ((shares >= -SHARE_SLACK) & (shares <= 1 + SHARE_SLACK)).all(axis=1)
-            for wrong in np.flatnonzero(~sound)[:1].tolist():
-                shown = ", ".join(f"{one:g}" for one in row[wrong])
+            if not sound.all():
+                wrong = int(sound.argmin())
+                shown = ", ".join(f"{number:g}" for number in row[wrong])
                 what = f"row {wrong} is {shown}, and not a class number, x, y, width and height as shares of the image"
-            outside = ((shares < 0) | (shares > 1)).any(axis=1)
-            clipped += 0 if what else int(outside.sum())
-            row = np.column_stack([number, shares.clip(0, 1)])
+                row = row[:0]
+            else:
+                clipped += int(((shares < 0) | (shares > 1)).any(axis=1).sum())
+                shares.clip(0, 1, out=shares)
         if what:
-            faults[i], row = f"key {plain(stems[i])}.{plain(end)}: {what}", row[:0]
+            faults[i] = f"key {plain(stems[i])}.{plain(end)}: {what}"
         rows.append(row)
     lengths = np.array([len(row) for row in rows])
     if wrong_all := all_faulty(lengths, faults):
@@ -469,23 +421,23 @@ def _datum(value: bytes) -> Sample:
         image = datum.data if datum.encoded else datum.pixels()
     except ValueError as error:
         raise DecodeError("corrupt", f"the value is no Datum: {error}") from error
-    return image, {LABEL: -1 if datum.label is None else datum.label}
+    return image, {LABEL: datum.label}
 
 
 def _pickle(value: bytes) -> Sample:
     try:
-        found = read_pickle(value)
+        content = read_pickle(value)
     except BadPickleError as error:
         raise DecodeError("unsupported", f"the value is not read as a pickle: {error}") from error
-    image, label = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
+    image, label = content if isinstance(content, tuple | list) and len(content) == 2 else (None, None)
     if isinstance(image, list) and len(image) == 1:
         (image,) = image
     if isinstance(label, np.ndarray | list) and np.size(label) == 1:
         label = np.asarray(label).reshape(()).item()
     if not isinstance(image, bytes) or type(label) is not int or not -(1 << 63) <= label < 1 << 63:
-        raise DecodeError(
-            "unsupported", f"the pickle contains {_shown(found)}, not the bytes of an image and its label"
-        )
+        types = ", ".join(type(value).__name__ for value in content[:5]) if isinstance(content, tuple | list) else ""
+        what = f"a {type(content).__name__}{' of ' + plain(types) if isinstance(content, tuple | list) else ''}"
+        raise DecodeError("unsupported", f"the pickle contains {what}, not the bytes of an image and its label")
     return image, {LABEL: label}
 
 
@@ -498,42 +450,39 @@ class ValueLayout(NamedTuple):
     """Makes the image and the label of a value, raises DecodeError; None where a value is an image file."""
 
 
-LAYOUTS = {
-    "text": ValueLayout("text recognition (num-samples, image-000000001, label-000000001)"),
-    "pixels": ValueLayout("pixels of images of one size"),
-    "files": ValueLayout("image files by their keys"),
-    "pickle": ValueLayout("pickles of image and label (folder2lmdb)", _pickle),
-    "datum": ValueLayout("Caffe's Datum", _datum),
-}
+_TEXTS = ValueLayout("text recognition (num-samples, image-000000001, label-000000001)")
+_FILES = ValueLayout("image files by their keys")
+_PICKLES = ValueLayout("pickles of image and label (folder2lmdb)", _pickle)
+_DATUMS = ValueLayout("Caffe's Datum", _datum)
 
 
-def holds(value: bytes, where: str, *, numbered: bool, end: str = "") -> str:
-    """The layout of values such as this one, the first of a database: a name in `LAYOUTS`. Raises UsageError.
+def layout_of(value: bytes, where: str, *, numbered: bool, end: str) -> ValueLayout:
+    """The layout of values such as this one, the first of a database. Raises UsageError.
 
     numbered: whether the database has a key `__len__` or `__keys__`. end: of its key, as `--array` has it.
     """
     from rawpack_packer.images import sniff
 
     if sniff(value) is not None:
-        return "files"
+        return _FILES
     if value[:1] == b"\x80" and value[1:2] in b"\2\3\4\5" and value.endswith(b"."):
         try:
             _pickle(value)
         except DecodeError as error:
             raise UsageError(f"{where}: {error.detail}; see {_PAGE}") from error
-        return "pickle"
+        return _PICKLES
     try:
         datum = read_datum(value)
     except ValueError:
         datum = None
-    if datum is not None and datum.floats and not datum.encoded:
+    if datum is not None and datum.floats is not None and not datum.encoded:
         raise UsageError(f"{where} contains Caffe's Datum with floats (float_data), and only bytes are read")
     if datum is not None and datum.is_complete:
-        return "datum"
+        return _DATUMS
     if numbered:
         raise UsageError(
             f"{where} was written with pyarrow.serialize or msgpack, by its keys __len__ and __keys__; pyarrow can no "
-            f"longer read that either: {_MAKE_AGAIN}"
+            "longer read that either: make it again with image files as values, or pack the images that it was made of"
         )
     raise UsageError(
         f"{where} is of no known scheme: its first value has {len(value):,} bytes that begin with "
@@ -543,52 +492,48 @@ def holds(value: bytes, where: str, *, numbered: bool, end: str = "") -> str:
     )
 
 
-def _shown(found: Any) -> str:
-    if isinstance(found, tuple | list):
-        return f"a {type(found).__name__} of {plain(', '.join(type(one).__name__ for one in found[:5]))}"
-    return f"a {type(found).__name__}"
-
-
-@dataclass(frozen=True)
+@dataclass
 class Datum:
-    """One message. The numbers are 0 where it does not say them."""
+    """One message. Fields are in the order of their numbers, which begin at 1; those that it lacks are 0 or empty."""
 
-    channels: int
-    height: int
-    width: int
-    data: bytes
-    label: int | None
-    encoded: bool
-    floats: bool
-    """Whether it has values as floats."""
+    channels: int = 0
+    height: int = 0
+    width: int = 0
+    data: bytes = b""
+    label: int = -1
+    floats: object = None
+    """Anything where it has values as floats."""
+    encoded: int = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether it has all bytes of its image."""
-        if self.encoded:
-            return bool(self.data)
-        return 0 < self.channels * self.height * self.width == len(self.data)
+        size = self.channels * self.height * self.width
+        return bool(self.data) if self.encoded else 0 < size == len(self.data)
 
     def pixels(self) -> NDArray[np.uint8]:
-        """(H, W) if there is one plane, else (H, W, 3) in RGB: Caffe's planes are blue, green, red.
-
-        Raises ValueError where there are other planes.
-        """
+        """(H, W) if there is one plane, else (H, W, 3) in RGB: Caffe's planes are blue, green, red. Raises ValueError
+        where there are other planes."""
         if self.channels not in (1, 3):
             raise ValueError(f"it has {self.channels} planes, and an image has 1 or 3")
         planes = np.frombuffer(self.data, np.uint8).reshape(self.channels, self.height, self.width)
         return np.ascontiguousarray(planes[::-1].transpose(1, 2, 0)) if self.channels == 3 else planes[0].copy()
 
 
+_DATUM_FIELDS = ("", *(field.name for field in fields_of(Datum)))
+
+
 def read_datum(message: bytes) -> Datum:
-    """The fields of a message. Raises ValueError where it is no `Datum`."""
-    found, at = dict[int, Any](), 0
+    """The fields of a message. Raises ValueError where it is not a `Datum`."""
+    datum, at = Datum(), 0
     while at < len(message):
         value: Any = 0
         tag, at = varint(message, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
             value, at = varint(message, at)
+            if number == 5:  # a label may be negative
+                value -= (value >> 63) << 64
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4
         elif kind == _BYTES:
@@ -596,22 +541,13 @@ def read_datum(message: bytes) -> Datum:
             value, at = message[at : at + length], at + length
         else:
             raise ValueError("not a message")
-        if at > len(message) or not _CHANNELS <= number <= _ENCODED:
+        if at > len(message) or not 0 < number < len(_DATUM_FIELDS):
             raise ValueError("not a Datum")
-        if number != _FLOATS and (kind == _BYTES) != (number == _PLANES):
+        name = _DATUM_FIELDS[number]
+        if name != "floats" and (kind == _BYTES) != (name == "data"):
             raise ValueError("not a Datum")
-        found[number] = value
-    label = found.get(_NUMBER)
-    return Datum(
-        found.get(_CHANNELS, 0),
-        found.get(_HEIGHT, 0),
-        found.get(_WIDTH, 0),
-        found.get(_PLANES, b""),
-        # Negative numbers of int32 are written with 64 bits.
-        None if label is None else label - (1 << 64) if label >> 63 else label,
-        bool(found.get(_ENCODED)),
-        _FLOATS in found,
-    )
+        setattr(datum, name, value)
+    return datum
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:

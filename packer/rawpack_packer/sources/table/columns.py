@@ -23,7 +23,7 @@ from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import Rows as Rows
 from rawpack_packer.sources.base import image_file_of, numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm, are_texts, as_array
-from rawpack_packer.sources.files import MAX_FILE_BYTES, check_path, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, ScannedFile, check_path, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
@@ -122,14 +122,12 @@ class RowNumbers:
 class Mapped:
     """Rows of an array in a file. Only its location travels to a worker, which maps the file at the first read."""
 
-    path: str
+    file: ScannedFile
     dtype: str
     shape: tuple[int, ...]
     """Of the whole array."""
     offset: int
     order: Literal["C", "F"]
-    state: tuple[int, int]
-    """Size in bytes and mtime in ns of the file when the source was opened."""
     rows: range | Rows
 
     def __getstate__(self) -> dict[str, Any]:
@@ -138,10 +136,11 @@ class Mapped:
     @cached_property
     def values(self) -> NDArray[Any]:
         """The whole array."""
-        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+        return np.memmap(self.file.path, self.dtype, "r", self.offset, self.shape, self.order)
 
     def value(self, i: int, /) -> NDArray[Any]:
-        check_path(self.path, self.state, self.path)
+        file = self.file
+        check_path(file.path, file.state, file.path)
         return np.array(self.values[self.rows[i]])
 
     def pick(self, rows: Rows, /) -> Mapped:
