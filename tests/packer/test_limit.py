@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pictures import picture, save
 from running import run_here
+from videos import encode, looked_through_here  # noqa: F401
 
 import rawpack_packer
 from rawpack import Reader
@@ -58,3 +59,28 @@ def test_another_limit_is_another_store(photos: Path, tmp_path: Path) -> None:
     assert "complete already" in run_here("pack", *SMALL[:-1], "--limit", 4, photos, store).out
     refused = run_here("pack", *SMALL, "--limit", 5, photos, store)
     assert (refused.code, "the options of the source differ" in refused.err) == (2, True)
+
+
+def test_what_is_taken_can_be_divided_by_a_column(tmp_path: Path) -> None:
+    """Of every second line of a listing, by a column that is in memory."""
+    for i in range(8):
+        save(tmp_path / f"{i}.png", picture(9, 9, i))
+    lines = [f"{i}.png,{'train' if i % 4 else 'val'}" for i in range(8)]
+    (tmp_path / "list.csv").write_text("\n".join(["path,part", *lines]) + "\n")
+    args = ("--limit", 4, "--split-by", "part", tmp_path / "list.csv", tmp_path / "set")
+    assert run_here("pack", *SMALL, *args).code == 0
+    assert {split: keys(tmp_path / "set" / split) for split in ("train", "val")} == {
+        "train": ["2.png", "6.png"],
+        "val": ["0.png", "4.png"],
+    }
+
+
+@pytest.mark.usefixtures("looked_through_here")
+def test_some_frames_of_videos_are_appended_as_another_video(tmp_path: Path) -> None:
+    """Its number is none that a video of the store has."""
+    for name in ("a/x.mp4", "b/y.mp4"):
+        encode(tmp_path / name, "libx264", 4)
+    rawpack_packer.pack(tmp_path / "a", tmp_path / "store", workers=0, size=8)
+    rawpack_packer.append(tmp_path / "b", tmp_path / "store", workers=0, limit=2)
+    reader = Reader(tmp_path / "store")
+    assert [int(reader[i]["video"]) for i in range(len(reader))] == [0, 0, 0, 0, 1, 1]

@@ -537,3 +537,20 @@ def test_a_source_that_does_not_exist(tmp_path: Path, name: str) -> None:
     ran = run_here("pack", "--splits", "train,val", tmp_path / name, tmp_path / "out")
     assert ran.code == 2
     assert f"there is no file or folder {tmp_path / name}: check" in ran.err
+
+
+def _files(store: Path) -> dict[str, bytes]:
+    batches = Reader(store).batches(1, fields=["image", "key"], decode=False, workers=0)
+    return {batch["key"][0]: bytes(batch["image"][0]) for batch in batches}
+
+
+def test_splits_of_a_store_keep_its_files(tmp_path: Path) -> None:
+    """JPEG files of a store go into its splits as they are, and the splits say which store they are made of."""
+    for i in range(6):
+        save(tmp_path / f"photos/{'ab'[i % 2]}/{i}.png", picture(40, 30, i))
+    rawpack_packer.pack(tmp_path / "photos", tmp_path / "store", format="lmdb", quality=60, size=16, workers=0)
+    rawpack_packer.pack_splits(tmp_path / "store", tmp_path / "set", holdout="val=1", seed=0, format="lmdb", workers=0)
+    assert {**_files(tmp_path / "set/train"), **_files(tmp_path / "set/val")} == _files(tmp_path / "store")
+    for split in ("train", "val"):
+        recipe = json.loads((tmp_path / "set" / split / "store.json").read_text())["recipe"]
+        assert [store["digest"] for store in recipe["origin"]] == [Reader(tmp_path / "store").stores[0].digest]
