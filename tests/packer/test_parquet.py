@@ -26,7 +26,8 @@ from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError, PackError
 from rawpack_packer.sources import AnnotatedError, DividedError, FieldKind, Item, Source, open_source
 from rawpack_packer.sources.fields import Boxes
-from rawpack_packer.sources.parquet import open_parquet, tables
+from rawpack_packer.sources.parquet import tables
+from rawpack_packer.sources.parquet.source import open_parquet
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.testing import SourceConformance
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
 from rawpack.remote.url import filesystem, refuse_url
-from rawpack_packer.errors import stand_in
+from rawpack_packer.errors import need, stand_in
 from rawpack_packer.options import OPTIONS, opt
 from rawpack_packer.sources.base import Scanning, Source, unseen
 from rawpack_packer.sources.beside.annotated import OtherKindError, refuse_above, refuse_tables
@@ -106,14 +106,14 @@ _ROWS = (
         options=("classes", "skip_unreadable"),
     ),
     SourceKind(
-        name="lerobot", open="lerobot:open_lerobot",
+        name="lerobot", open="lerobot.source:open_lerobot",
         reads="LeRobot's datasets, v2 and v3: episodes with videos of cameras, states and actions",
         options=("image_column", "columns", "episodes"),
         signs=[Signs(
             strength=Strength.CONTENT, file=r"(^|/)meta/info\.json$", contains=("meta/info.json",), inside=True,
             decides="lerobot:is_lerobot",
         )],
-        splits="lerobot:splits_of", remote=True, extra="lerobot",
+        splits="lerobot:splits_of", remote=True, extra="lerobot", module="pyarrow",
     ),
     SourceKind(
         name="listing", open="video.source:open_listing",
@@ -149,14 +149,14 @@ _ROWS = (
         signs=[Signs(file=r"\.(lmdb|mdb)$"), Signs(strength=Strength.CONTENT, contains=("data.mdb",))],
     ),
     SourceKind(
-        name="parquet", open="parquet:open_parquet",
+        name="parquet", open="parquet.source:open_parquet",
         reads="Parquet files with images, as on the Hugging Face Hub; folders of save_to_disk",
         options=_TABLE,
         signs=[
             Signs(file=r"\.(parquet|arrow)$", decides="parquet:is_table"),
             Signs(strength=Strength.SOME, holds=_ANY, inside=True, decides="parquet:has_tables"),
         ],
-        splits="parquet:splits_of", remote=True, extra="parquet",
+        splits="parquet:splits_of", remote=True, extra="parquet", module="pyarrow",
     ),
     SourceKind(
         name="recordio", open="archives.recordio:open_recordio",
@@ -172,14 +172,14 @@ _ROWS = (
         signs=[Signs(strength=Strength.CONTENT, contains=("store.json",))],
     ),
     SourceKind(
-        name="tfrecord", open="tfrecord:open_tfrecord",
+        name="tfrecord", open="tfrecord.source:open_tfrecord",
         reads="TFRecord files of tf.train.Example, also by GZIP or ZLIB; folders of TensorFlow Datasets",
         options=_TABLE,
         signs=[
             Signs(several=r"\.(tfrecords?|tfrec)\b[^/]*$|-of-[\d*?]+$"),
             Signs(file=r"rec|-of-\d|\.gz$", holds=_ANY, inside=True, decides="tfrecord:is_tfrecord"),
         ],
-        splits="tfrecord:splits_of", remote=True, extra="tfrecord",
+        splits="tfrecord:splits_of", remote=True, extra="tfrecord", module="google_crc32c",
     ),
     SourceKind(
         name="video", open="video.source:open_videos",
@@ -422,6 +422,8 @@ class _SourceOpening:
         labels = kind == "webdataset" and "{label" in self.options.get("key_pattern", "")
         options |= {"detected": True} if detected and row.stops_at_annotations and not labels else {}
         options |= {"begun": begun} if begun is not None else {}
+        if row.module:
+            need(row.module, row.extra, source_name(listing))
         return as_table(loaded(row.open)(listing, progress=self.progress, **options))
 
 

@@ -13,19 +13,13 @@ were a folder in it.
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from rawpack_packer.errors import need
 from rawpack_packer.sources.folder import split_order
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.named_files import source_name
-
-if TYPE_CHECKING:
-    from rawpack_packer.sources.table.table import Table
 
 INFO = "meta/info.json"
 
@@ -45,14 +39,6 @@ def is_lerobot(listing: Listing) -> bool:
         return _signs_in(info) is not None
     above = _signs_in(listing.above / INFO)
     return above is not None and listing.path.name in above.splits
-
-
-def open_lerobot(path: str | os.PathLike[str], /, **options: Any) -> Table:
-    """Open the dataset. Raises MissingExtraError where pyarrow cannot be imported."""
-    need("pyarrow", "lerobot", source_name(path))
-    from rawpack_packer.sources.lerobot.source import open_episodes
-
-    return open_episodes(path, **options)
 
 
 def splits_of(listing: Listing) -> list[str]:

@@ -72,7 +72,7 @@ class WithBytes:
         return WithBytes(self.images.pick(rows), self.share)
 
 
-def open_episodes(
+def open_lerobot(
     path: str | os.PathLike[str],
     /,
     *,

@@ -109,6 +109,8 @@ class SourceKind:
     """Whether it takes URLs too: then it is opened with `spool=`."""
     extra: str = ""
     """The extra that it needs."""
+    module: str = ""
+    """That of the extra, without which nothing of this kind is read."""
     extra_for: str = ""
     """What needs the extra, in a few words; empty if everything does."""
 

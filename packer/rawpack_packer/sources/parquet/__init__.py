@@ -19,13 +19,13 @@ import re
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from rawpack.disk.splits import is_split_name
 from rawpack.errors import UsageError
-from rawpack_packer.errors import need, reading
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
@@ -33,9 +33,6 @@ from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.table.choose import path_column
 from rawpack_packer.sources.table.named_files import check_whole, decoded, natural, source_name
 from rawpack_packer.text import listed, plain
-
-if TYPE_CHECKING:
-    from rawpack_packer.sources.table.table import Table
 
 T = TypeVar("T")
 PARQUET, ARROW = ".parquet", ".arrow"
@@ -80,14 +77,6 @@ def tables_of_files(listing: Listing) -> list[Path]:
     """The tables of a folder that img2dataset wrote as files: each has a folder of images with its number."""
     tables = (one.path for one in _at_top(listing))
     return [one for one in tables if one.stem.isdigit() and (listing / one.stem).is_dir]
-
-
-def open_parquet(path: str | os.PathLike[str], /, **options: Any) -> Table:
-    """The rows at a path, as of `open_rows`. Raises MissingExtraError where pyarrow cannot be imported."""
-    need("pyarrow", "parquet", source_name(path))
-    from rawpack_packer.sources.parquet.source import open_rows
-
-    return open_rows(path, **options)
 
 
 def is_table(listing: Listing) -> bool:

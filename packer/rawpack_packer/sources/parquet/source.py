@@ -142,7 +142,7 @@ class ArrowColumn:
         return of_samples, files
 
 
-def open_rows(
+def open_parquet(
     path: str | os.PathLike[str], /, *, spool: Spool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Table:
     """The rows of Parquet files, or of Arrow files as `save_to_disk` writes them.

@@ -21,12 +21,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from rawpack.errors import UsageError
-from rawpack_packer.errors import need, reading
+from rawpack_packer.errors import reading
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing
@@ -45,7 +45,7 @@ from rawpack_packer.text import listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.table.remote_files import Spool
-    from rawpack_packer.sources.table.table import Table
+
 
 T = TypeVar("T")
 NOT_READ = "docs/how-to/what-is-not-read.md#tfrecord"
@@ -60,14 +60,6 @@ _DEPTH = 2
 """Folders may be in folders: version in configuration, or in data set."""
 _LENGTH, _LEAST = 8, 16
 """Bytes of the length of a record, with which it begins; and of a record without data."""
-
-
-def open_tfrecord(path: str | os.PathLike[str], /, **options: Any) -> Table:
-    """As `open_examples`. Raises MissingExtraError where google-crc32c cannot be imported."""
-    need("google_crc32c", "tfrecord", source_name(path))
-    from rawpack_packer.sources.tfrecord.source import open_examples
-
-    return open_examples(path, **options)
 
 
 def is_tfrecord(listing: Listing) -> bool:

@@ -55,7 +55,7 @@ _HABITS = Habits(
 )
 
 
-def open_examples(
+def open_tfrecord(
     path: str | os.PathLike[str], /, *, spool: Spool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Table:
     """The records of TFRecord files: each a `tf.train.Example` with an image file.
