@@ -30,7 +30,7 @@ from rawpack import Reader
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources import AnnotatedError, Source, open_source
 from rawpack_packer.sources.archives.members import value_of
-from rawpack_packer.sources.archives.webdataset import WebDatasetSource
+from rawpack_packer.sources.archives.webdataset import open_webdataset
 from rawpack_packer.sources.fields import Boxes, FieldKind
 from rawpack_packer.sources.files import UnreadableError
 from rawpack_packer.testing import SourceConformance
@@ -77,7 +77,7 @@ def by_webdataset(*paths: Path) -> list[dict[str, Any]]:
 
 
 def opened(path: Path, **options: Any) -> Source:
-    return WebDatasetSource(path, **options)
+    return open_webdataset(path, **options)
 
 
 def label_of(source: Source, i: int) -> int:

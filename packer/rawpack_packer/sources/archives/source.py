@@ -18,10 +18,10 @@ import numpy as np
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
-from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
+from rawpack_packer.sources.archives.opened import FoundMember, Pass, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
-from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
+from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
@@ -174,16 +174,14 @@ class _Index:
     def spans(self) -> Spans:
         """Where everything is that has a number in the tree."""
         tree = self.tree
-        columns = (
+        return Spans(
             self.archives,
             np.array(tree.archive, np.int32),
             np.array(tree.offset, np.int64),
             np.array([tree.size, tree.time], np.int64).T,
             tree.faults,
+            packed=np.array(tree.packed, np.int64).reshape(-1, 2) if tree.packed else None,
         )
-        if tree.packed:
-            return ZipSpans(*columns, packed=np.array(tree.packed, np.int64).reshape(-1, 2))
-        return CompressedSpans(*columns) if self.archives.indexes else Spans(*columns)
 
     def _add(self, found: Iterable[FoundMember], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
         """Add members of archive k, below `folder`. name, shown: of what is read, if it cannot be read to its end."""

@@ -71,7 +71,7 @@ class Tree:
         """Files whose paths lead out of the archive."""
         self.archive, self.offset, self.size, self.time = array("i"), array("q"), array("q"), array("q")
         self.packed = array("q")
-        """Of members of a zip archive, two numbers each: see `ZipSpans`."""
+        """Of members of a zip archive, two numbers each: see `Spans`."""
         self.faults: dict[int, Fault] = {}
         self._targets: dict[int, bytes] = {}
         """Where links lead; nowhere for a hard link whose target is missing."""

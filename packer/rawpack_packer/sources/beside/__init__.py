@@ -31,6 +31,7 @@ _MOST_HITS = 1000
 TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 """Suffixes of tables."""
 PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
+NO_PICKLES = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
 _FEW = 3
 _OF_CAMERA = re.compile(
     rb"II\*\x00.{4}CR|IIRO|IIRS|IIU\x00|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM|II.{4}HEAPCCDR|"

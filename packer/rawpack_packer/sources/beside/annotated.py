@@ -38,6 +38,7 @@ from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,
     NEVER,
+    NO_PICKLES,
     PICKLES,
     Beside,
     ImageNames,
@@ -145,13 +146,6 @@ def refuse_annotations(
     lines = tuple(f"{line}; {opt.kind(info.kind)} keeps it so" for line in seen.lines)
     doubts = (*info.doubts, *lines[lost:])  # of images, all of which are packed
     return replace(info, problems=(*info.problems, *lines[:lost]), doubts=doubts, left_out=lines[:lost])
-
-
-def refuse_members(path: str | os.PathLike[str], what: str, cure: str) -> None:
-    """Raise AnnotatedError for members of shards that may be labels, and that no option names."""
-    where = os.fspath(path)
-    seen = Seen(shown(where) if is_url(where) else where, Beside(), "webdataset", ImagesOnDisk(Listing(where), ()))
-    raise AnnotatedError(seen.told(what, cure, "shards are packed without them"))
 
 
 def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
@@ -296,7 +290,7 @@ def _pairs(seen: Seen) -> str:
     cure = _FILES_PAGE
     match formats[suffix]:
         case "pickle":
-            cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
+            cure = NO_PICKLES
         case _ if seen.in_archive:
             cure = "see docs/how-to/pack-webdataset.md#fields"
         case "yolo" if label_files(Path(seen.path), text_of(image)) == [text_of(file)]:

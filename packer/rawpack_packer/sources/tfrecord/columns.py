@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.opened import CompressedSpans
 from rawpack_packer.sources.fields import EXACT, FieldKind, as_text
 from rawpack_packer.sources.table.columns import (
     Column,
     Numbers,
     RaggedColumn,
     Rows,
+    Spans,
     TextLists,
     Texts,
     ends_of,
@@ -199,7 +199,7 @@ def _changed(made: NDArray[Any], given: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class ExampleImages(CompressedSpans):
+class ExampleImages(Spans):
     """Image files in records: `offset` and `states` are those of the whole records, of which checksums are checked."""
 
     inside: Rows = field(default_factory=lambda: np.empty((0, 2), np.int64))
