@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
 from rawpack_packer.sources.table.assemble import with_labels
 from rawpack_packer.sources.table.choose import LABEL, Classes, Labels, classes_from_0, named_file
-from rawpack_packer.sources.table.columns import Files, Numbers
+from rawpack_packer.sources.table.columns import Numbers
 from rawpack_packer.sources.table.table import NO_STATES, Table, TablePart
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, plain
@@ -53,7 +53,6 @@ SPLITS = frozenset(_RANKS)
 """Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
-NO_PARTNERS: Mapping[str, Files] = {}
 _FIRST_FOLDERS = 20
 """Folders in a folder that are looked into for a file that shows enough."""
 _AS_CLASSES = {"archive", "folder", "video"}
@@ -122,40 +121,31 @@ def open_folder(
     root = plain(os.fsencode(where))
     folders = class_folders(label_depth, classes, labels_file)
     scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable, classes=folders)
-    info = with_class_options(scan.info("folder", root), label_depth, classes)
     if not scan.samples:
         raise NoImageError(root, scan)
-    files, partners, asks = scan.files(), dict[str, Files](), detected and labels_file is None
+    table = folder_table(with_class_options(scan.info("folder", root), label_depth, classes), scan.files())
+    asks = detected and labels_file is None
     if asks and not images:
-        info = refuse_annotations(path, scan, files, info)
+        table = refuse_annotations(path, scan, table)
     if images or fields:
         wanted = wanted_images(arrays=True)
         scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
-        files, info, partners = with_partners(files, info, images, fields, scanned)
+        table = with_partners(table, images, fields, scanned)
     if asks and images:  # its files are images of the samples now
-        info = refuse_annotations(path, scan, files, info)
+        table = refuse_annotations(path, scan, table)
     if detected:
         refuse_splits(path, scan)
     inside = Path(where, labels_file or "")
-    table = folder_table(info, files, partners)
     return labelled(table, labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
 
-def folder_table(
-    info: SourceInfo, files: FolderFiles, partners: Mapping[str, Files] = NO_PARTNERS, states: Rows = NO_STATES
-) -> Table:
-    """The table of a folder's files. partners: further images of each. states: of all other files, see
-    `Source.states`."""
+def folder_table(info: SourceInfo, files: FolderFiles, states: Rows = NO_STATES) -> Table:
+    """The table of a folder's files. states: of all other files, see `Source.states`."""
     labels = files.file_labels()
     columns: dict[str, Column] = {} if labels is None else {LABEL: Numbers(labels)}
-    return Table(
-        info,
-        TablePart(replace(files, labels=None), columns={**columns, **partners}),
-        files.states,
-        np.concatenate([*(column.states for column in partners.values()), states]),
-        labels=labels,
-        unread=np.flatnonzero(files.states[:, 0] == NOT_SCANNED),
-    )
+    rows = TablePart(replace(files, labels=None), columns=columns)
+    unread = np.flatnonzero(files.states[:, 0] == NOT_SCANNED)
+    return Table(info, rows, files.states, states, labels=labels, unread=unread)
 
 
 def labelled(

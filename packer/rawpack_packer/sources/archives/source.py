@@ -129,9 +129,9 @@ def open_archive(
     info = with_class_options(scan.info("archive", root), label_depth, classes)
     doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
     info = replace(info, paths=archives.on_disk, problems=(*info.problems, *doubled[:MAX_PROBLEMS]))
+    table = folder_table(info, files, archives.states).but(beside=tree.beside(folder))
     if detected and labels_file is None:
-        info = refuse_annotations(path, scan, files, info)
-    table = folder_table(info, files, states=archives.states).but(beside=tree.beside(folder))
+        table = refuse_annotations(path, scan, table)
     table = labelled(table, labels_file, label_column, partial(_inside, tree, folder, spans))
     filled = [name for name in info.classes or () if name not in info.empty_classes]
     if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):

@@ -33,8 +33,7 @@ from rawpack_packer.sources.archives.opened import Pass
 from rawpack_packer.sources.archives.samples import FIRST, Shards, dotted, is_shard
 from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.base import Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.beside import NO_PICKLES, command, is_of_camera
-from rawpack_packer.sources.beside.annotated import AnnotatedError
+from rawpack_packer.sources.beside import NO_PICKLES, AnnotatedError, command, is_of_camera
 from rawpack_packer.sources.declared import array_of, declared_kind, words_of
 from rawpack_packer.sources.exported import exported_beside
 from rawpack_packer.sources.fields import FieldKind, Fields

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_files import FolderFiles
@@ -46,6 +47,7 @@ NEVER = frozenset(
     {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "classes", "labels", "requirements"}
 )
 """Names without a suffix of files that describe no image, even if an image has the same name."""
+_DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 _MOST_SUFFIXES = 64
 _MOST_NAMES = 4096
 """Files of one folder, and of one suffix, that are compared with its images."""
@@ -55,6 +57,16 @@ _MOST_APART = 16
 """Folders without an image whose files are compared with the images of others: each look goes through all names."""
 _SAMPLED = 4
 """Files of one folder, and of one suffix, that are compared with the images of other folders."""
+
+
+class AnnotatedError(UsageError):
+    """What describes the images is next to them, and the kind of the source was not given."""
+
+    def asked(self, destination: str, other: Sequence[str] = ()) -> AnnotatedError:
+        """The same error, where more is known of what the user asked for: see `DividedError`."""
+        verb, end = (other[1], list(other[3:])) if other else ("pack", [destination])
+        tail = plain("".join(f" {shlex.quote(word)}" for word in end))
+        return type(self)(_DST.sub(lambda match: f"`rawpack {verb} {match[1]}{tail}`", str(self)))
 
 
 @dataclass(slots=True)
@@ -166,16 +178,17 @@ class Seen:
         least = min(files, sum(self.filled.values()))
         return named >= min(_FEW, least) and 2 * named >= least
 
-    def told(
+    def error(
         self,
         what: str,
         cure: str,
         lost: str = "a folder is packed without it",
         otherwise: str = "packs the images alone",
-    ) -> str:
-        """The error. what: is there, printable. cure: the command, or what to do. lost: what happens otherwise.
-        otherwise: what the command does with the kind of the source."""
-        return f"{plain(self.path)} contains {what}, and {lost}: {cure}; {opt.kind(self.kind)} {otherwise}"
+    ) -> AnnotatedError:
+        """what: what there is, printable. cure: the command, or what to do. lost: what happens otherwise. otherwise:
+        what the command does with the kind of the source."""
+        what = f"{plain(self.path)} contains {what}, and {lost}"
+        return AnnotatedError(f"{what}: {cure}; {opt.kind(self.kind)} {otherwise}")
 
     @property
     def in_archive(self) -> bool:

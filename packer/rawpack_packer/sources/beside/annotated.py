@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,12 +33,12 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,
     NEVER,
     NO_PICKLES,
     PICKLES,
+    AnnotatedError,
     Beside,
     ImageNames,
     ImagesOnDisk,
@@ -49,8 +48,8 @@ from rawpack_packer.sources.beside import (
     is_container,
     is_of_camera,
 )
-from rawpack_packer.sources.beside.tables import list_cure, tables_beside
-from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, twins_in
+from rawpack_packer.sources.beside.tables import list_cure, refuse_listed
+from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, refuse_twins
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.inflation import readable
@@ -60,6 +59,7 @@ from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.folder_scan import FolderScan
+    from rawpack_packer.sources.table.table import Table
 
 _FILES_PAGE = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
 _TABLE_PAGE = "see docs/how-to/pack-annotated-folders.md#a-table-of-labels"
@@ -91,18 +91,7 @@ _COCO = (
     (re.compile(rb'"categories"\s*:\s*\['), b'"supercategory"'),
 )
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
-_DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 _MOST_MASKS = 4
-
-
-class AnnotatedError(UsageError):
-    """What describes the images is next to them, and the kind of the source was not given."""
-
-    def asked(self, destination: str, other: Sequence[str] = ()) -> AnnotatedError:
-        """The same error, where more is known of what the user asked for: see `DividedError`."""
-        verb, end = (other[1], list(other[3:])) if other else ("pack", [destination])
-        tail = plain("".join(f" {shlex.quote(one)}" for one in end))
-        return AnnotatedError(_DST.sub(lambda found: f"`rawpack {verb} {found[1]}{tail}`", str(self)))
 
 
 class OtherKindError(UsageError):
@@ -113,39 +102,40 @@ class OtherKindError(UsageError):
         self.kind = kind
 
 
-def refuse_annotations(
-    path: str | os.PathLike[str], scan: FolderScan, part: FolderFiles, info: SourceInfo
-) -> SourceInfo:
+def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, table: Table) -> Table:
     """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
-    where there is a kind of source that reads it. Returns `info` with a line for what is packed nevertheless.
+    where there is a kind of source that reads it. Returns the table with a line for what is packed nevertheless.
 
-    path: of the source, as the user wrote it. part, info: what the scan found.
+    path: of the source, as the user wrote it. scan: which the table is of.
     """
-    beside, inside = scan.beside, scan.inside
-    shown_path = shown(os.fspath(path)) if is_url(path) else os.fspath(path)  # without its password
+    beside, inside, info = scan.beside, scan.inside, table.info
+    part: FolderFiles = table.rows.images
+    path = shown(os.fspath(path)) if is_url(path) else os.fspath(path)  # without its password
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
-    empty, classes = set(info.empty_classes), info.classes or ()
+    empty, classes = info.empty_classes, info.classes or ()
     labeled = len(classes) - len(empty) > 1
-    seen = Seen(shown_path, beside, info.kind, ImageNames(part, scan.head), filled, labeled, scan.depth)
-    folders = {folder_of(table) for table in beside.tables}
+    seen = Seen(path, beside, info.kind, ImageNames(part, scan.head), filled, labeled, scan.depth)
+    _refuse_coco(seen)
+    folders = {folder_of(file) for file in beside.tables}
     folders = {one for one in folders if any(name.startswith(one) for name in filled) or _top(one) in empty}
-    tables = [one for one in beside.tables if folder_of(one) in folders]
-    error = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
-    if not error and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
-        raise OtherKindError(shown_path, "labelme")
-    error = error or _pairs(seen) or _apart(seen) or _singles(seen)
+    refuse_listed(seen, [*(file for file in beside.tables if folder_of(file) in folders), *beside.above])
+    _refuse_pairs(seen)
+    _refuse_apart(seen)
+    _refuse_singles(seen)
     if inside:  # its folders are judged as those of the source are
         part = replace(part, folders=tuple(folder.removeprefix(inside) for folder in part.folders))
         filled = {folder.removeprefix(inside): n for folder, n in filled.items()}
         seen = replace(seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled)
-    masks, lost = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}, len(seen.lines)
-    error = error or twins_in(seen, part) or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
-    if error:
-        raise AnnotatedError(error)
+    lost = len(seen.lines)
+    refuse_twins(seen, part)
+    masks = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}
+    _refuse_masks(seen, masks, {_top(folder) for folder in filled})
+    _refuse_look_alikes(seen, part)
     lines = tuple(f"{line}; {opt.kind(info.kind)} keeps it so" for line in seen.lines)
     doubts = (*info.doubts, *lines[lost:])  # of images, all of which are packed
-    return replace(info, problems=(*info.problems, *lines[:lost]), doubts=doubts, left_out=lines[:lost])
+    problems = (*info.problems, *lines[:lost])
+    return table.but(info=replace(info, problems=problems, doubts=doubts, left_out=lines[:lost]))
 
 
 def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
@@ -165,15 +155,15 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
         beside.end(os.fsencode(below), ())
     seen = Seen(os.fspath(path), beside, "folder", ImagesOnDisk(root, ["", *splits, *others]))
     masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if MASKS.fullmatch(folder)}
-    if error := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
-        raise AnnotatedError(error)
+    _refuse_coco(seen)
+    refuse_listed(seen, beside.tables)
+    _refuse_masks(seen, masks, splits)
     filled, labeled = dict[bytes, int](), any(True in (root / split).names.values() for split in splits)
     with suppress(OSError, ValueError):  # who opens the split says so
         for split in splits:
             images = [name for name, _ in (root / split).all_names() if name.lower().endswith(ENDS)]
             filled[os.fsencode(f"{split}/")] = len(images)
-    if error := _singles(replace(seen, filled=filled, labeled=labeled)):
-        raise AnnotatedError(error)
+    _refuse_singles(replace(seen, filled=filled, labeled=labeled))
 
 
 def refuse_tables(listing: Listing) -> None:
@@ -185,7 +175,7 @@ def refuse_tables(listing: Listing) -> None:
     tables = sorted(os.fsencode(name) for name in listing.names if name.endswith(".parquet"))
     if tables and holds_images(listing) is False and holds_image(listing):
         seen = Seen(os.fspath(listing), Beside(), "folder", ImagesOnDisk(listing, [""]))
-        raise AnnotatedError(tables_beside(seen, tables))
+        refuse_listed(seen, tables)
 
 
 def coco_splits(root: Listing) -> dict[str, tuple[Path, Path]]:
@@ -209,18 +199,18 @@ def _is_coco(head: bytes) -> bool:
     return any(key.search(head) and word in head for key, word in _COCO)
 
 
-def _coco(seen: Seen) -> str:
+def _refuse_coco(seen: Seen) -> None:
     from rawpack_packer.sources.folder import split_order
 
     files = [one for one in seen.beside.singles if one.lower().endswith(b".json")][:_MOST_TRIED]
     coco = [one for one in files if _is_coco(seen.images.head(one))]
     if not coco:
-        return ""
+        return
     names = {one: text_of(one).rpartition("/")[2] for one in coco}
     with_boxes = [one for one in coco if not names[one].startswith(_NO_BOXES)]
     splits = [] if seen.in_archive or not with_boxes else sorted(coco_splits(Listing(seen.path)), key=split_order)
     read = with_boxes or [one for one in coco if names[one].startswith(_CAPTIONS)]
-    commands = [(one, told) for one in read if (told := _coco_command(seen, one))]
+    commands = [(file, packs) for file in read if (packs := _coco_command(seen, file))]
     cure = _COCO_PAGE if read else "rawpack reads COCO's boxes and captions, and no panoptic masks"
     if len(splits) > 1:
         cure = f"{command('--splits', ','.join(splits), seen.path)} packs images with their boxes"
@@ -228,7 +218,7 @@ def _coco(seen: Seen) -> str:
         which = f" of {plain(text_of(commands[0][0]))}" if len(coco) > 1 else ""
         cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
     files_of = "COCO's JSON" if len(coco) == 1 else "COCO's JSON files"
-    return seen.told(f"{files_of} {listed([text_of(one) for one in coco], _MOST_SHOWN)}", seen.unpacked(cure))
+    raise seen.error(f"{files_of} {listed([text_of(one) for one in coco], _MOST_SHOWN)}", seen.unpacked(cure))
 
 
 def _coco_command(seen: Seen, file: bytes) -> str:
@@ -275,10 +265,13 @@ def _pair_formats(seen: Seen) -> dict[str, str]:
     return formats
 
 
-def _pairs(seen: Seen) -> str:
+def _refuse_pairs(seen: Seen) -> None:
+    """Raise AnnotatedError, or OtherKindError, for files next to images that may be their labels."""
     formats = _pair_formats(seen)
     if not formats:
-        return ""
+        return
+    if formats == {".json": "labelme"} and not seen.in_archive and not seen.labeled:
+        raise OtherKindError(seen.path, "labelme")
     from rawpack_packer.sources.detection.yolo import label_files
 
     suffix = min(formats, key=lambda one: (one in PICKLES, one))
@@ -301,10 +294,12 @@ def _pairs(seen: Seen) -> str:
             cure = _VOC
         case "labelme":
             cure = f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons{lost}"
-    return seen.told(what, cure, "a folder is packed without such files")
+    raise seen.error(what, cure, "a folder is packed without such files")
 
 
-def _apart(seen: Seen) -> str:
+def _refuse_apart(seen: Seen) -> None:
+    """Raise AnnotatedError for files in another folder that are named as the images; where the folders give these
+    classes, it is a line."""
     for (folder, suffix), names in seen.beside.apart.items():
         images = list[str]()
         for number, name in enumerate(names):
@@ -329,8 +324,7 @@ def _apart(seen: Seen) -> str:
             cure = f"{command(*options, seen.path)} packs them as YOLO's boxes"
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
         what += plain(text_of(folder + names[0]))
-        return seen.told(what, seen.unpacked(cure), "a folder is packed without them")
-    return ""
+        raise seen.error(what, seen.unpacked(cure), "a folder is packed without them")
 
 
 def _voc_cure(seen: Seen) -> str:
@@ -342,9 +336,9 @@ def _voc_cure(seen: Seen) -> str:
     return _VOC
 
 
-def _singles(seen: Seen) -> str:
-    """The error for a list or a file of arrays that may have the labels of all images. Where folders give the images
-    classes, it is a line, except for CVAT's."""
+def _refuse_singles(seen: Seen) -> None:
+    """Raise AnnotatedError for a list or a file of arrays that may have the labels of all images. Where folders give
+    the images classes, it is a line, except for CVAT's."""
     tried, images, lists = 0, sum(seen.filled.values()), list[str]()
     for file in seen.beside.singles[:_MOST_TRIED]:
         head, name = readable(seen.images.head(file)), plain(text_of(file))
@@ -375,11 +369,10 @@ def _singles(seen: Seen) -> str:
                 continue
             cure = list_cure(seen, file) or _LISTING
         if cure:
-            return seen.told(what, seen.unpacked(cure))
+            raise seen.error(what, seen.unpacked(cure))
     if lists:
         what = count(len(lists), "file")
         seen.lines.append(f"{what} that may describe the images, left out: {listed(lists, _MOST_SHOWN)}")
-    return ""
 
 
 def _rows(file: bytes, head: bytes) -> int | None:
@@ -402,18 +395,14 @@ def _top(folder: bytes) -> str:
     return text_of(folder.partition(b"/")[0])
 
 
-def _tops(filled: Collection[bytes]) -> set[str]:
-    return {_top(folder) for folder in filled}
-
-
 def _first_files(part: FolderFiles, name: str) -> list[bytes]:
     """The paths of some files of a first-level folder."""
     inside = [k for k, folder in enumerate(part.folders) if _top(folder) == name]
     return [part.path(i) for i in np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()]
 
 
-def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[str]) -> str:
-    """The error for a folder whose images are named as those of another folder; "" where there is none.
+def _refuse_masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[str]) -> None:
+    """Raise AnnotatedError for a folder whose images are named as those of another folder.
 
     folders: those that may hold masks by their names, with the paths of some files. tops: the first-level folders of
     images that count, such as splits; "" stands for images in none.
@@ -432,26 +421,25 @@ def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[
             cure = "see docs/how-to/pack-a-listing.md#masks"
             if all(_same_below(*pair) for pair in pairs):
                 depth = "depth" in name.lower()
-                told = _pair_command(seen, pairs[0][1], name, *(() if depth else ("--field", "mask:mask")))
-                cure = f"{told} packs images with their {'depths' if depth else 'masks'}"
-            return _of_partner(seen, pairs[0], name, cure)
-    return ""
+                pack = _pair_command(seen, pairs[0][1], name, *(() if depth else ("--field", "mask:mask")))
+                cure = f"{pack} packs images with their {'depths' if depth else 'masks'}"
+            raise _partner_error(seen, pairs[0], name, cure)
 
 
-def _of_partner(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> str:
+def _partner_error(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> AnnotatedError:
     """The error for a file that belongs to an image. pair: their paths. name: the first-level folder of the file."""
     what, cure = f"{plain(pair[0])} for the image {plain(pair[1])}", seen.unpacked(cure)
     if not seen.filled:
-        return seen.told(what, cure, "the splits are packed without it")
-    return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
+        return seen.error(what, cure, "the splits are packed without it")
+    return seen.error(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
 
 
-def _look_alikes(seen: Seen, part: FolderFiles) -> str:
-    """The error for two folders, such as noisy and clean, or pics and pics_fg, whose images have the same names; ""
-    where there are none."""
-    tops = sorted(_tops(seen.filled))
+def _refuse_look_alikes(seen: Seen, part: FolderFiles) -> None:
+    """Raise AnnotatedError for two folders, such as noisy and clean, or pics and pics_fg, whose images have the same
+    names."""
+    tops = sorted({_top(folder) for folder in seen.filled})
     if len(tops) != 2 or seen.in_archive:
-        return ""
+        return
     held = {top: sum(n for name, n in seen.filled.items() if _top(name) == top) for top in tops}
     for first, second in (tops, tops[::-1]):
         files = [text_of(one) for one in _first_files(part, second)]
@@ -464,8 +452,7 @@ def _look_alikes(seen: Seen, part: FolderFiles) -> str:
         other = held[first] == held[second] and second.startswith(first) and ends and not ends[0] & ends[1]
         if len(pairs) == len(files) > 0 and (named or other):
             cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
-            return _of_partner(seen, pairs[0], second, cure)
-    return ""
+            raise _partner_error(seen, pairs[0], second, cure)
 
 
 def _same_below(one: str, other: str) -> bool:
