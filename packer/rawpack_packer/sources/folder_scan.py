@@ -16,12 +16,11 @@ import os
 import stat
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, takewhile
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -36,14 +35,13 @@ from rawpack_packer.sources.files import (
     NOT_SCANNED,
     UNKNOWN,
     SourceChangedError,
-    UnreadableError,
     bad_name,
     opened,
     problems_shown,
     text_of,
 )
 from rawpack_packer.sources.folder_files import FolderFiles
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.listing import ListedEntry, Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.text import again, composed, count, plain
 
@@ -62,19 +60,9 @@ _BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a link that leads nowhere."""
 _Entry = tuple[bytes, int, int]
 """Name, size in bytes, mtime in ns. A plain tuple: a folder may have a million."""
+Entry = os.DirEntry[str] | ListedEntry
 Identity = tuple[int, int]
 """Device and inode of a folder."""
-
-
-class Entry(Protocol):
-    """An entry of a folder, such as an `os.DirEntry`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool: ...
-    def is_symlink(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -107,6 +95,8 @@ class ClassFolders:
     """How deep below the source they are, from 1; None where their shape shows it."""
     names: tuple[str, ...] | None = None
     """All classes in the order of their numbers; None for the folders' names, sorted."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The options that say so: see `SourceInfo`."""
 
 
 UNSAID = ClassFolders()
@@ -202,22 +192,12 @@ class FolderScan:
             empty_classes=empty,
             label_depth=self.depth if self.classes else 0,
             flat=not self.classes,
+            options=self._said.options,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
             problems=(*self.shown_problems(), *self._respelled[:MAX_PROBLEMS]),
             doubts=tuple(self.doubts),
             skipped=dict(self.beside.suffixes),
         )
-
-    def filled(self) -> list[str]:
-        """The classes that have a sample."""
-        labels = self.files().file_labels()
-        empty = empty_classes(self.classes, labels) if labels is not None else ()
-        return [name for name in self.classes if name not in empty]
-
-    def check(self, root: str, *, skip_unreadable: bool) -> None:
-        """Raise UnreadableError where something could not be looked into. root: as messages name it."""
-        if self.counts["problems"] and not skip_unreadable:
-            raise UnreadableError(root, self.counts["problems"], self.shown_problems())
 
     def instead(self) -> str:
         """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""
@@ -232,10 +212,6 @@ class FolderScan:
         ]
         parts = [count(self.counts[name], one, many) + more for name, one, many, more in found if self.counts[name]]
         return f"it contains {', '.join(parts)}" if parts else "the folder is empty"
-
-    def archives(self) -> str:
-        """The extension of archives among the other files, such as ".tar"; "" without any."""
-        return next((extension for extension in self.beside.suffixes if extension in ARCHIVES), "")
 
     def head(self, path: bytes) -> bytes:
         """The first bytes of a file below the root; b"" where it cannot be read."""
