@@ -33,7 +33,6 @@ TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 """Suffixes of tables."""
 PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
 NO_PICKLES = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
-_FEW = 3
 _OF_CAMERA = re.compile(
     rb"II\*\x00.{4}CR|IIRO|IIRS|IIU\x00|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM|II.{4}HEAPCCDR|"
     rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI |\x00\x00\x01[\xb3\xba]|FLV\x01|"
@@ -172,11 +171,6 @@ class Seen:
     """Of the class folders."""
     lines: list[str] = field(default_factory=list)
     """What may describe the images and stops nothing, for the summary."""
-
-    def are_many(self, named: int, files: int) -> bool:
-        """Whether files of one suffix may be the labels of the images. named: how many have the name of an image."""
-        least = min(files, sum(self.filled.values()))
-        return named >= min(_FEW, least) and 2 * named >= least
 
     def error(
         self,

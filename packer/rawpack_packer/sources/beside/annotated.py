@@ -202,23 +202,22 @@ def _is_coco(head: bytes) -> bool:
 def _refuse_coco(seen: Seen) -> None:
     from rawpack_packer.sources.folder import split_order
 
-    files = [one for one in seen.beside.singles if one.lower().endswith(b".json")][:_MOST_TRIED]
-    coco = [one for one in files if _is_coco(seen.images.head(one))]
-    if not coco:
+    files = [file for file in seen.beside.singles if file.lower().endswith(b".json")][:_MOST_TRIED]
+    names = {file: text_of(file).rpartition("/")[2] for file in files if _is_coco(seen.images.head(file))}
+    if not names:
         return
-    names = {one: text_of(one).rpartition("/")[2] for one in coco}
-    with_boxes = [one for one in coco if not names[one].startswith(_NO_BOXES)]
+    with_boxes = [file for file, name in names.items() if not name.startswith(_NO_BOXES)]
     splits = [] if seen.in_archive or not with_boxes else sorted(coco_splits(Listing(seen.path)), key=split_order)
-    read = with_boxes or [one for one in coco if names[one].startswith(_CAPTIONS)]
+    read = with_boxes or [file for file, name in names.items() if name.startswith(_CAPTIONS)]
     commands = [(file, packs) for file in read if (packs := _coco_command(seen, file))]
     cure = _COCO_PAGE if read else "rawpack reads COCO's boxes and captions, and no panoptic masks"
     if len(splits) > 1:
         cure = f"{command('--splits', ','.join(splits), seen.path)} packs images with their boxes"
     elif commands:
-        which = f" of {plain(text_of(commands[0][0]))}" if len(coco) > 1 else ""
+        which = f" of {plain(text_of(commands[0][0]))}" if len(names) > 1 else ""
         cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
-    files_of = "COCO's JSON" if len(coco) == 1 else "COCO's JSON files"
-    raise seen.error(f"{files_of} {listed([text_of(one) for one in coco], _MOST_SHOWN)}", seen.unpacked(cure))
+    what = f"COCO's JSON{' files' * (len(names) > 1)} {listed([*map(text_of, names)], _MOST_SHOWN)}"
+    raise seen.error(what, seen.unpacked(cure))
 
 
 def _coco_command(seen: Seen, file: bytes) -> str:
@@ -245,55 +244,39 @@ def _format_of(suffix: str, head: bytes) -> str:
     return "labelme" if suffix == ".json" and b'"shapes"' in head and b'"imagePath"' in head else ""
 
 
-def _pair_formats(seen: Seen) -> dict[str, str]:
-    """Suffix of files that are named as images next to them, and may be their labels -> their format. Others are a
-    line: they are few, or the folders give the images classes."""
-    formats, few = dict[str, str](), list[str]()
+def _refuse_pairs(seen: Seen) -> None:
+    """Raise AnnotatedError, or OtherKindError, for files that are named as images next to them, and may be their
+    labels. Others are a line: they are few, or the folders give the images classes."""
+    formats = dict[str, str]()
     for suffix, (file, image) in seen.beside.pairs.items():
         head, (named, files) = seen.images.head(file), seen.beside.named[suffix]
         if is_of_camera(head):
             continue
-        form = _format_of(suffix, head)
-        if seen.are_many(named, files) and (form or not seen.labeled):
+        form, least = _format_of(suffix, head), min(files, sum(seen.filled.values()))
+        if named >= min(_FEW, least) and 2 * named >= least and (form or not seen.labeled):
             formats[suffix] = form
-        else:
-            example = f"{plain(text_of(file))} for {plain(text_of(image))}"
-            few.append(
-                f"{count(named, f'{suffix} file')} with the name of an image, left out: {example}; {_FILES_PAGE}"
-            )
-    seen.lines[:] = few
-    return formats
-
-
-def _refuse_pairs(seen: Seen) -> None:
-    """Raise AnnotatedError, or OtherKindError, for files next to images that may be their labels."""
-    formats = _pair_formats(seen)
+            continue
+        example = f"{plain(text_of(file))} for {plain(text_of(image))}"
+        files_named = f"{count(named, f'{suffix} file')} with the name of an image"
+        seen.lines.append(f"{files_named}, left out: {example}; {_FILES_PAGE}")
     if not formats:
         return
     if formats == {".json": "labelme"} and not seen.in_archive and not seen.labeled:
         raise OtherKindError(seen.path, "labelme")
     from rawpack_packer.sources.detection.yolo import label_files
 
-    suffix = min(formats, key=lambda one: (one in PICKLES, one))
-    file, image = seen.beside.pairs[suffix]
-    others = [one for one in formats if one != suffix]
+    suffix = min(formats, key=lambda suffix: (suffix in PICKLES, suffix))
+    (file, image), form = seen.beside.pairs[suffix], formats[suffix]
+    others = [other for other in formats if other != suffix]
     what = f"{plain(text_of(file))} for the image {plain(text_of(image))}"
     what += f" (also {listed(others, 5)})" if others else ""
-    lost = "; that loses the folders' classes" if seen.labeled else ""
-    cure = _FILES_PAGE
-    match formats[suffix]:
-        case "pickle":
-            cure = NO_PICKLES
-        case _ if seen.in_archive:
-            cure = "see docs/how-to/pack-webdataset.md#fields"
-        case "yolo" if label_files(Path(seen.path), text_of(image)) == [text_of(file)]:
-            cure = f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes{lost}"
-        case "yolo":
-            cure = _YOLO_PAGE
-        case "voc":
-            cure = _VOC
-        case "labelme":
-            cure = f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons{lost}"
+    cure = {"pickle": NO_PICKLES, "voc": _VOC, "yolo": _YOLO_PAGE}.get(form, _FILES_PAGE)
+    if seen.in_archive and form != "pickle":
+        cure = "see docs/how-to/pack-webdataset.md#fields"
+    elif form == "labelme" or (form == "yolo" and label_files(Path(seen.path), text_of(image)) == [text_of(file)]):
+        packs = "them as YOLO's boxes" if form == "yolo" else "labelme's boxes and polygons"
+        packs += "; that loses the folders' classes" if seen.labeled else ""
+        cure = f"{command('--source', form, seen.path)} packs {packs}"
     raise seen.error(what, cure, "a folder is packed without such files")
 
 
@@ -318,22 +301,16 @@ def _refuse_apart(seen: Seen) -> None:
             continue
         cure = _LISTING
         if form == "voc":
-            cure = _voc_cure(seen)
+            folders = [folder for folder, suffix in seen.beside.apart if suffix == ".xml"]
+            roots = [folder.removesuffix(b"Annotations/") for folder in folders if folder.endswith(b"Annotations/")]
+            roots = [root for root in roots if any(name.startswith(root + b"JPEGImages/") for name in seen.filled)]
+            cure = f"{command(seen.folder(roots[0]))} packs Pascal VOC's boxes" if roots else _VOC
         elif form == "yolo":
             options = ("--source", "yolo", "--images", seen.below(beside), "--labels-dir", seen.folder(folder))
             cure = f"{command(*options, seen.path)} packs them as YOLO's boxes"
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
         what += plain(text_of(folder + names[0]))
         raise seen.error(what, seen.unpacked(cure), "a folder is packed without them")
-
-
-def _voc_cure(seen: Seen) -> str:
-    """What to do with Pascal VOC's XML files."""
-    for folder, suffix in seen.beside.apart:
-        root = folder.removesuffix(b"Annotations/")
-        if suffix == ".xml" and root != folder and any(one.startswith(root + b"JPEGImages/") for one in seen.filled):
-            return f"{command(seen.folder(root))} packs Pascal VOC's boxes"
-    return _VOC
 
 
 def _refuse_singles(seen: Seen) -> None:
