@@ -164,8 +164,7 @@ class _Index:
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
-        self.archives = look.files
-        self._progress, self._seen = progress, 0
+        self.archives, self._progress, self._seen = look.files, progress, 0
         self._nested = False
         """Whether any member is an archive by its name."""
         self._first: tuple[int, bool] | None = None

@@ -208,16 +208,19 @@ class Seen:
         return self.below(path).rstrip("/") or "."
 
 
+@dataclass(frozen=True)
 class ImageNames:
     """Finds images by their names, or with `stem` by their names without the extension, in the memory that a scan has
     anyway."""
 
-    def __init__(self, part: FolderFiles, head: Head) -> None:
-        self._part, self.head = part, head
+    part: FolderFiles
+    head: Head
 
     def paths(self, name: str, stem: bool) -> Iterator[str]:
         """The paths of images by the last part of a name: the first thousand or so."""
-        part, at, last = self._part, -1, _last(name)
+        part, at, last = self.part, -1, b""
+        with suppress(UnicodeEncodeError):  # half of a surrogate pair, from a table
+            last = os.fsencode(name.rpartition("/")[2])
         wanted = last + b"." if stem else last
         for _ in range(_MOST_HITS if last else 0):
             at = part.names.find(wanted, at + 1)
@@ -230,28 +233,27 @@ class ImageNames:
 
     def keys(self) -> list[str]:
         """The paths of all images, in order."""
-        return [self._part.key(i) for i in range(len(self._part))]
+        return [self.part.key(i) for i in range(len(self.part))]
 
 
+@dataclass(frozen=True)
 class ImagesOnDisk:
-    """Finds images in a few folders on disk, as `ImageNames` does in a scan."""
+    """Finds images in a few folders on disk, as `ImageNames` does in a scan, by a whole name in each."""
 
-    def __init__(self, root: Listing, places: Sequence[str]) -> None:
-        """places: the folders, below the root; "" for itself."""
-        self._root, self._places = root, places
+    root: Listing
+    places: Sequence[str]
+    """The folders, below the root; "" for itself."""
 
     def head(self, path: bytes) -> bytes:
-        """The first bytes of a file, by its path below the root; b"" where it cannot be read."""
-        return (self._root / os.fsdecode(path)).head
+        return (self.root / os.fsdecode(path)).head
 
     def paths(self, name: str, stem: bool) -> Iterator[str]:
-        """The paths of images by a whole name, in each of the folders."""
         if not name or "\0" in name or (stem and name.lower().endswith(ENDS)):
             return
-        for folder in self._places:
+        for folder in self.places:
             for end in (*ENDS, ".JPEG", ".JPG", ".PNG") if stem else ("",):
                 relative = os.path.join(folder, name + end)  # noqa: PTH118
-                if os.path.isfile(self._root.path / relative):  # noqa: PTH113
+                if os.path.isfile(self.root.path / relative):  # noqa: PTH113
                     yield relative
 
     def keys(self) -> list[str]:
@@ -281,10 +283,3 @@ def only_container(filled: Iterable[str]) -> str:
     """
     names = [*filled]
     return names[0] if len(names) == 1 and is_container(names[0]) else ""
-
-
-def _last(name: str) -> bytes:
-    try:
-        return os.fsencode(name.rpartition("/")[2])
-    except UnicodeEncodeError:  # half of a surrogate pair, from a table
-        return b""
