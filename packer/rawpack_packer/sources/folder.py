@@ -123,7 +123,7 @@ def open_folder(
     scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable, classes=folders)
     if not scan.samples:
         raise NoImageError(root, scan)
-    table = folder_table(scan.info("folder", root), scan.files())
+    table = folder_table(scan, scan.info("folder", root), scan.files())
     asks = detected and labels_file is None
     if asks and not images:
         table = refuse_annotations(path, scan, table)
@@ -139,13 +139,12 @@ def open_folder(
     return labelled(table, labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
 
-def folder_table(info: SourceInfo, files: FolderFiles, states: Rows = NO_STATES) -> Table:
+def folder_table(scan: FolderScan, info: SourceInfo, files: FolderFiles, states: Rows = NO_STATES) -> Table:
     """The table of a folder's files. states: of all other files, see `Source.states`."""
-    labels = files.file_labels()
+    labels = scan.labels()
     columns: dict[str, Column] = {} if labels is None else {LABEL: Numbers(labels)}
-    rows = TablePart(replace(files, labels=None), columns=columns)
     unread = np.flatnonzero(files.states[:, 0] == NOT_SCANNED)
-    return Table(info, rows, files.states, states, labels=labels, unread=unread)
+    return Table(info, TablePart(files, columns=columns), files.states, states, labels=labels, unread=unread)
 
 
 def labelled(
@@ -252,7 +251,7 @@ def class_folders(depth: int | None, classes: Classes | None, labels_file: objec
 
 def refuse_splits(path: str | os.PathLike[str], scan: FolderScan) -> None:
     """Raise DividedError where the folder that holds all classes is divided into splits."""
-    labels = scan.files().file_labels()
+    labels = scan.labels()
     empty = () if labels is None else empty_classes(scan.classes, labels)
     if scan.inside and (splits := split_names([name for name in scan.classes if name not in empty])):
         where = os.path.join(os.fspath(path), os.fsdecode(scan.inside[:-1]))  # noqa: PTH118 - as the user wrote it

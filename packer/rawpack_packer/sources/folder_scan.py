@@ -27,7 +27,7 @@ import numpy as np
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
@@ -171,17 +171,19 @@ class FolderScan:
     def files(self) -> FolderFiles:
         """All that was found, in the memory of the scan, which then takes no more."""
         self._names = [b"".join(self._names)]
-        labels = np.array(self._labels, np.int32) if self.classes else None
         folder_of, ends, states = map(np.asarray, (self._folder_of, self._ends, self._states))
         folders = tuple(self._folders)
-        return FolderFiles(self._root, folders, labels, folder_of, self._names[0], ends, states.reshape(-1, 2))
+        return FolderFiles(self._root, folders, folder_of, self._names[0], ends, states.reshape(-1, 2))
+
+    def labels(self) -> Rows | None:
+        """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
+        return np.array(self._labels, np.int64)[np.asarray(self._folder_of)] if self.classes else None
 
     def info(self, kind: str, root: str) -> SourceInfo:
         """What is known of a source of these files: of its samples, the classes only."""
-        files = self.files()
-        labels, unlabelled, empty = files.file_labels(), 0, tuple[str, ...]()
+        labels, unlabelled, empty = self.labels(), 0, tuple[str, ...]()
         if labels is not None:
-            read = labels[files.states[:, 0] != NOT_SCANNED]
+            read = labels[self.files().states[:, 0] != NOT_SCANNED]
             unlabelled, empty = int((read == -1).sum()), empty_classes(self.classes, read)
         return SourceInfo(
             kind=kind,

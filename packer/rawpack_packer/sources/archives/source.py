@@ -137,7 +137,7 @@ def open_archive(
     info = scan.info("archive", root)
     doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
     info = replace(info, paths=archives.on_disk, problems=(*info.problems, *doubled[:MAX_PROBLEMS]))
-    table = folder_table(info, files, archives.states).but(beside=tree.beside(folder))
+    table = folder_table(scan, info, files, archives.states).but(beside=tree.beside(folder))
     if detected and labels_file is None:
         table = refuse_annotations(path, scan, table)
     table = labelled(table, labels_file, label_column, partial(_inside, tree, folder, spans))

@@ -276,7 +276,7 @@ def open_videos(
         folder, files = where, scan.files()
         paths, states = [files.path(i) for i in range(len(files))], files.states
         info = scan.info("video", root)
-        if (labels := files.file_labels()) is not None:
+        if (labels := scan.labels()) is not None:
             columns["label"] = Numbers(labels)
     videos = [(file, selection) for file in _files(folder, paths, map(text_of, paths), states)]
     info = replace(info, fields={**info.fields, **_FIELDS}, options={**selection.options, **said.options})
