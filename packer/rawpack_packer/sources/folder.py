@@ -26,7 +26,7 @@ from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
 from rawpack_packer.sources.files import NOT_SCANNED, UnreadableError, missing
 from rawpack_packer.sources.folder_files import FolderFiles
-from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, UNSAID, ClassFolders, FolderScan, Wanted
+from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, ClassFolders, FolderScan, Wanted
 from rawpack_packer.sources.labels_file import read_labels
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
@@ -224,7 +224,7 @@ def scan_folder(
     *,
     skip_unreadable: bool,
     most: float = math.inf,
-    classes: ClassFolders = UNSAID,
+    classes: ClassFolders | None = None,
 ) -> FolderScan:
     """A scan of a folder, until `most` files are found. Raises UsageError where it is not a folder that can be read,
     UnreadableError where some of it cannot be looked into."""

@@ -99,9 +99,6 @@ class ClassFolders:
     """The options that say so: see `SourceInfo`."""
 
 
-UNSAID = ClassFolders()
-
-
 class FolderScan:
     """One walk through a folder, depth first, each folder's entries in order."""
 
@@ -111,7 +108,7 @@ class FolderScan:
         wanted: Wanted,
         progress: Scanning = unseen,
         listing: Listing | None = None,
-        classes: ClassFolders = UNSAID,
+        classes: ClassFolders | None = None,
     ) -> None:
         """root: the absolute path of the folder. listing: of it, where it was looked at before."""
         self.classes: dict[str, None] = {}
@@ -136,7 +133,7 @@ class FolderScan:
         self._seen = 0
         self._problems: list[str] = []
         self._folders: list[bytes] = []
-        self._said = classes
+        self._said = classes or ClassFolders()
         self._labels = list[int]()
         self._folder_of = array("i")
         self._names = list[bytes]()
@@ -205,14 +202,14 @@ class FolderScan:
         """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""
         named = [suffix for suffix in self.beside.suffixes if suffix][:_EXTENSIONS]
         extensions = f" ({', '.join(map(plain, named))})" if named else ""
-        found = [
+        kinds = [
             (self.wanted.others_name, self.wanted.others_name[:-1], "", ""),
             ("other_files", "other file", "", extensions),
             ("special_files", "pipe, socket or device", "pipes, sockets and devices", ""),
             ("hidden", "hidden file or folder", "hidden files and folders", ""),
             ("problems", "problem", "", f" ({self._problems[0]})" if self._problems else ""),
         ]
-        parts = [count(self.counts[name], one, many) + more for name, one, many, more in found if self.counts[name]]
+        parts = [count(self.counts[name], noun, many) + more for name, noun, many, more in kinds if self.counts[name]]
         return f"it contains {', '.join(parts)}" if parts else "the folder is empty"
 
     def head(self, path: bytes) -> bytes:
