@@ -111,6 +111,8 @@ class Pass:
     def __init__(self, files: NamedFiles, label: str = "") -> None:
         """label: the suffix of members that are read at once, since they hold labels; "" for none."""
         self._files, self._ending = files, f".{label}" if label else ""
+        self._what = f"members, labels in {self._ending}"
+        self._kind: Any = FoundMember
         self._indexes = dict[int, KeptBytes]()
         self._looks = self._every()
 
@@ -153,9 +155,9 @@ class Pass:
     def _found(self, k: int) -> Iterator[Any]:
         """The members of archive k, which are kept for a run that resumes, or what an earlier run kept. Raises
         BadArchiveError and as `opened_archive` does; UsageError for what is no archive."""
-        files, what = self._files, f"members, labels in {self._ending}"
+        files, what = self._files, self._what
         index, compressed = files.kept_index(k), f"compressed {what}"
-        if (kept := files.kept(k, compressed if index else what, FoundMember)) is not None:
+        if (kept := files.kept(k, compressed if index else what, self._kind)) is not None:
             if index:
                 self._indexes[k] = index
             yield from kept
