@@ -24,7 +24,7 @@ from tfrecords import tfrecord
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
-from rawpack_packer.sources.beside.annotated import AnnotatedError
+from rawpack_packer.sources.beside import AnnotatedError
 from rawpack_packer.sources.dataset import open_dataset
 from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
 from rawpack_packer.sources.folder import DividedError

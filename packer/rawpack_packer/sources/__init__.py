@@ -10,7 +10,7 @@ from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.files import SourceChangedError
 
 if TYPE_CHECKING:
-    from rawpack_packer.sources.beside.annotated import AnnotatedError
+    from rawpack_packer.sources.beside import AnnotatedError
     from rawpack_packer.sources.dataset import open_dataset
     from rawpack_packer.sources.folder import DividedError
     from rawpack_packer.sources.listing.lines import BadListingError
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "AnnotatedError": "beside.annotated",
+    "AnnotatedError": "beside",
     "BadListingError": "listing.lines",
     "DividedError": "folder",
     "Table": "table.table",

@@ -159,7 +159,8 @@ def doubts_beside(source: Table, path: str, sibling_classes: Any) -> list[str]:
         return []
     if not by_opening and (suffix or (info.kind not in ("folder", "video") and not in_archive)):
         return []
-    names = dict.fromkeys(in_archive, True) or Listing(where.parent).names
+    above = Listing(where.parent)
+    names = dict.fromkeys(in_archive, True) or above.names
     own_classes, whole = {*map(composed, info.classes)}, True
     for name, is_dir in [*names.items()][:_MOST_LISTED]:
         stem = name.removesuffix(suffix)
@@ -173,7 +174,7 @@ def doubts_beside(source: Table, path: str, sibling_classes: Any) -> list[str]:
         elif in_archive:
             others = in_archive[name]
         else:
-            others = [folder for folder, below in (Listing(where.parent) / name).names.items() if below]
+            others = [folder for folder, below in (above / name).names.items() if below]
         other_classes = {*map(composed, others)}
         if other_classes - own_classes or (whole and other_classes and own_classes - other_classes):
             cure = f"{opt.classes} names all classes, in the order of their numbers"

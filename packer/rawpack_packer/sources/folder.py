@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,15 +24,15 @@ from rawpack_packer.sources.base import NO_FILE, Column, Rows, Scanning, SourceI
 from rawpack_packer.sources.beside import is_of_camera
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.fields import Fields
-from rawpack_packer.sources.files import NOT_SCANNED, missing
+from rawpack_packer.sources.files import NOT_SCANNED, UnreadableError, missing
 from rawpack_packer.sources.folder_files import FolderFiles
-from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, UNSAID, ClassFolders, FolderScan, Wanted
+from rawpack_packer.sources.folder_scan import ARCHIVES, OF_MACOS, ClassFolders, FolderScan, Wanted
 from rawpack_packer.sources.labels_file import read_labels
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import Folders, with_partners
 from rawpack_packer.sources.table.assemble import with_labels
-from rawpack_packer.sources.table.choose import LABEL, Classes, Labels, classes_from_0, named_file
-from rawpack_packer.sources.table.columns import Files, Numbers
+from rawpack_packer.sources.table.choose import LABEL, Classes, Labels, classes_from_0, empty_classes, named_file
+from rawpack_packer.sources.table.columns import Numbers
 from rawpack_packer.sources.table.table import NO_STATES, Table, TablePart
 from rawpack_packer.sources.video import EXTENSIONS as VIDEO_EXTENSIONS
 from rawpack_packer.text import count, plain
@@ -53,7 +53,6 @@ SPLITS = frozenset(_RANKS)
 """Names of splits, in lower case."""
 _END = re.compile(r"[ _-]?(set|split|data|images|imgs|\d{4})$")
 """What may follow a name: `train2017`, `test_images`."""
-NO_PARTNERS: Mapping[str, Files] = {}
 _FIRST_FOLDERS = 20
 """Folders in a folder that are looked into for a file that shows enough."""
 _AS_CLASSES = {"archive", "folder", "video"}
@@ -70,7 +69,7 @@ class NoImageError(UsageError):
         self.suffixes = scan.beside.suffixes
         """Of its other files, suffix -> how many."""
         cure = "give the folder that contains the images"
-        self.archives = scan.archives()
+        self.archives = next((suffix for suffix in self.suffixes if suffix in ARCHIVES), "")
         if self.archives:
             cure = f"`rawpack pack {shlex.quote(root + '/*' + self.archives)} store/` packs archives as they are"
         super().__init__(f"no image in {root}: {self.what}; {cure}")
@@ -122,40 +121,30 @@ def open_folder(
     root = plain(os.fsencode(where))
     folders = class_folders(label_depth, classes, labels_file)
     scan = scan_folder(path, wanted_images(), progress, skip_unreadable=skip_unreadable, classes=folders)
-    info = with_class_options(scan.info("folder", root), label_depth, classes)
     if not scan.samples:
         raise NoImageError(root, scan)
-    files, partners, asks = scan.files(), dict[str, Files](), detected and labels_file is None
+    table = folder_table(scan, scan.info("folder", root), scan.files())
+    asks = detected and labels_file is None
     if asks and not images:
-        info = refuse_annotations(path, scan, files, info)
+        table = refuse_annotations(path, scan, table)
     if images or fields:
         wanted = wanted_images(arrays=True)
         scanned = partial(scan_folder, wanted=wanted, progress=progress, skip_unreadable=skip_unreadable)
-        files, info, partners = with_partners(files, info, images, fields, scanned)
+        table = with_partners(table, images, fields, scanned)
     if asks and images:  # its files are images of the samples now
-        info = refuse_annotations(path, scan, files, info)
+        table = refuse_annotations(path, scan, table)
     if detected:
         refuse_splits(path, scan)
     inside = Path(where, labels_file or "")
-    table = folder_table(info, files, partners)
     return labelled(table, labels_file, label_column, lambda _: inside.read_bytes() if inside.is_file() else None)
 
 
-def folder_table(
-    info: SourceInfo, files: FolderFiles, partners: Mapping[str, Files] = NO_PARTNERS, states: Rows = NO_STATES
-) -> Table:
-    """The table of a folder's files. partners: further images of each. states: of all other files, see
-    `Source.states`."""
-    labels = files.file_labels()
+def folder_table(scan: FolderScan, info: SourceInfo, files: FolderFiles, states: Rows = NO_STATES) -> Table:
+    """The table of a folder's files. states: of all other files, see `Source.states`."""
+    labels = scan.labels()
     columns: dict[str, Column] = {} if labels is None else {LABEL: Numbers(labels)}
-    return Table(
-        info,
-        TablePart(replace(files, labels=None), columns={**columns, **partners}),
-        files.states,
-        np.concatenate([*(column.states for column in partners.values()), states]),
-        labels=labels,
-        unread=np.flatnonzero(files.states[:, 0] == NOT_SCANNED),
-    )
+    unread = np.flatnonzero(files.states[:, 0] == NOT_SCANNED)
+    return Table(info, TablePart(files, columns=columns), files.states, states, labels=labels, unread=unread)
 
 
 def labelled(
@@ -235,7 +224,7 @@ def scan_folder(
     *,
     skip_unreadable: bool,
     most: float = math.inf,
-    classes: ClassFolders = UNSAID,
+    classes: ClassFolders | None = None,
 ) -> FolderScan:
     """A scan of a folder, until `most` files are found. Raises UsageError where it is not a folder that can be read,
     UnreadableError where some of it cannot be looked into."""
@@ -245,7 +234,8 @@ def scan_folder(
     check_folder(listing, root)
     scan = FolderScan(where, wanted, progress, listing, classes)
     scan.run(most)
-    scan.check(root, skip_unreadable=skip_unreadable)
+    if scan.counts["problems"] and not skip_unreadable:
+        raise UnreadableError(root, scan.counts["problems"], scan.shown_problems())
     return scan
 
 
@@ -255,25 +245,24 @@ def class_folders(depth: int | None, classes: Classes | None, labels_file: objec
     if labels_file is not None and (depth is not None or classes is not None):
         raise UsageError(f"{opt.labels_file} has the labels: leave out {opt.label_depth} and {opt.classes}")
     depth = None if depth is None else whole_number("label_depth", depth, 1)
-    return ClassFolders(depth, None if classes is None else classes_from_0(classes))
-
-
-def with_class_options(info: SourceInfo, depth: int | None, classes: Classes | None) -> SourceInfo:
-    """What is known of a source, with the options of `class_folders`."""
-    chosen_by = given_options(label_depth=depth, classes=None if classes is None else named_file(classes))
-    return replace(info, options={**info.options, **chosen_by})
+    names = None if classes is None else classes_from_0(classes)
+    return ClassFolders(depth, names, given_options(label_depth=depth, classes=named_file(classes)))
 
 
 def refuse_splits(path: str | os.PathLike[str], scan: FolderScan) -> None:
     """Raise DividedError where the folder that holds all classes is divided into splits."""
-    if scan.inside and (splits := split_names(scan.filled())):
+    labels = scan.labels()
+    empty = () if labels is None else empty_classes(scan.classes, labels)
+    if scan.inside and (splits := split_names([name for name in scan.classes if name not in empty])):
         where = os.path.join(os.fspath(path), os.fsdecode(scan.inside[:-1]))  # noqa: PTH118 - as the user wrote it
         raise DividedError(where, splits, scan.wanted.noun.replace("image", "folder"))
 
 
 def holds_image(listing: Listing) -> bool:
     """Whether there is any image below a folder, as far as it can be looked into."""
-    return _names_file(listing, EXTENSIONS) or bool(_first_image(listing).samples)
+    return _names_file(listing, EXTENSIONS) or bool(
+        scan_folder(listing, wanted_images(), skip_unreadable=True, most=1).samples
+    )
 
 
 def _names_file(listing: Listing, extensions: Collection[str], depth: int = 2) -> bool:
@@ -284,10 +273,6 @@ def _names_file(listing: Listing, extensions: Collection[str], depth: int = 2) -
             return True
     folders = [name for name, is_dir in listing.names.items() if is_dir and name != OF_MACOS] if depth else []
     return any(_names_file(listing / name, extensions, depth - 1) for name in folders[:_FIRST_FOLDERS])
-
-
-def _first_image(listing: Listing) -> FolderScan:
-    return scan_folder(listing, wanted_images(), skip_unreadable=True, most=1)
 
 
 def wanted_images(*, arrays: bool = False) -> Wanted:
@@ -379,7 +364,7 @@ def _has_samples(listing: Listing, *, unknown: bool = False) -> bool:
     if _names_file(listing, EXTENSIONS | VIDEO_EXTENSIONS):
         return True
     try:
-        scan = _first_image(listing)
+        scan = scan_folder(listing, wanted_images(), skip_unreadable=True, most=1)
     except UsageError:
         return unknown
     return bool(scan.samples or scan.counts["videos"] or (unknown and scan.counts["problems"]))

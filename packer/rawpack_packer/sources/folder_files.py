@@ -21,8 +21,6 @@ class FolderFiles:
     """The folder's absolute path, as the operating system takes it."""
     folders: tuple[bytes, ...]
     """Folders that hold the files, below root, each ending in "/"; root itself is b""."""
-    labels: NDArray[np.int32] | None
-    """Label of each folder; None where there are no classes."""
     folder_of: NDArray[np.int32]
     """(n,): the folder of each file."""
     names: bytes
@@ -69,7 +67,6 @@ class FolderFiles:
         return FolderFiles(
             self.root,
             tuple(self.folders[k] for k in used.tolist()),
-            None if self.labels is None else self.labels[used],
             numbers.astype(np.int32),
             names,
             ends,
@@ -84,7 +81,3 @@ class FolderFiles:
     def path(self, i: int) -> bytes:
         """The file's path below root, as the operating system has it."""
         return self.folders[int(self.folder_of[i])] + self.names[int(self.ends[i]) : int(self.ends[i + 1])]
-
-    def file_labels(self) -> NDArray[np.int64] | None:
-        """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
-        return None if self.labels is None else self.labels[self.folder_of].astype(np.int64)

@@ -16,19 +16,18 @@ import os
 import stat
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, takewhile
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from rawpack.errors import PackError, UsageError
 from rawpack_packer.errors import reason_of, stop_if_of_any_file
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Scanning, SourceInfo, unseen
+from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import Beside
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import (
@@ -36,14 +35,13 @@ from rawpack_packer.sources.files import (
     NOT_SCANNED,
     UNKNOWN,
     SourceChangedError,
-    UnreadableError,
     bad_name,
     opened,
     problems_shown,
     text_of,
 )
 from rawpack_packer.sources.folder_files import FolderFiles
-from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.look.listing import ListedEntry, Listing
 from rawpack_packer.sources.table.choose import empty_classes
 from rawpack_packer.text import again, composed, count, plain
 
@@ -62,19 +60,9 @@ _BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 """Errors of a link that leads nowhere."""
 _Entry = tuple[bytes, int, int]
 """Name, size in bytes, mtime in ns. A plain tuple: a folder may have a million."""
+Entry = os.DirEntry[str] | ListedEntry
 Identity = tuple[int, int]
 """Device and inode of a folder."""
-
-
-class Entry(Protocol):
-    """An entry of a folder, such as an `os.DirEntry`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def path(self) -> str: ...
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool: ...
-    def is_symlink(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -107,9 +95,8 @@ class ClassFolders:
     """How deep below the source they are, from 1; None where their shape shows it."""
     names: tuple[str, ...] | None = None
     """All classes in the order of their numbers; None for the folders' names, sorted."""
-
-
-UNSAID = ClassFolders()
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The options that say so: see `SourceInfo`."""
 
 
 class FolderScan:
@@ -121,7 +108,7 @@ class FolderScan:
         wanted: Wanted,
         progress: Scanning = unseen,
         listing: Listing | None = None,
-        classes: ClassFolders = UNSAID,
+        classes: ClassFolders | None = None,
     ) -> None:
         """root: the absolute path of the folder. listing: of it, where it was looked at before."""
         self.classes: dict[str, None] = {}
@@ -146,7 +133,7 @@ class FolderScan:
         self._seen = 0
         self._problems: list[str] = []
         self._folders: list[bytes] = []
-        self._said = classes
+        self._said = classes or ClassFolders()
         self._labels = list[int]()
         self._folder_of = array("i")
         self._names = list[bytes]()
@@ -181,17 +168,19 @@ class FolderScan:
     def files(self) -> FolderFiles:
         """All that was found, in the memory of the scan, which then takes no more."""
         self._names = [b"".join(self._names)]
-        labels = np.array(self._labels, np.int32) if self.classes else None
         folder_of, ends, states = map(np.asarray, (self._folder_of, self._ends, self._states))
         folders = tuple(self._folders)
-        return FolderFiles(self._root, folders, labels, folder_of, self._names[0], ends, states.reshape(-1, 2))
+        return FolderFiles(self._root, folders, folder_of, self._names[0], ends, states.reshape(-1, 2))
+
+    def labels(self) -> Rows | None:
+        """(n,): the label of each file, -1 outside the class folders; None where there are no classes."""
+        return np.array(self._labels, np.int64)[np.asarray(self._folder_of)] if self.classes else None
 
     def info(self, kind: str, root: str) -> SourceInfo:
         """What is known of a source of these files: of its samples, the classes only."""
-        files = self.files()
-        labels, unlabelled, empty = files.file_labels(), 0, tuple[str, ...]()
+        labels, unlabelled, empty = self.labels(), 0, tuple[str, ...]()
         if labels is not None:
-            read = labels[files.states[:, 0] != NOT_SCANNED]
+            read = labels[self.files().states[:, 0] != NOT_SCANNED]
             unlabelled, empty = int((read == -1).sum()), empty_classes(self.classes, read)
         return SourceInfo(
             kind=kind,
@@ -202,40 +191,26 @@ class FolderScan:
             empty_classes=empty,
             label_depth=self.depth if self.classes else 0,
             flat=not self.classes,
+            options=self._said.options,
             counts={**self.counts, "unlabelled": unlabelled, "empty_classes": len(empty)},
             problems=(*self.shown_problems(), *self._respelled[:MAX_PROBLEMS]),
             doubts=tuple(self.doubts),
             skipped=dict(self.beside.suffixes),
         )
 
-    def filled(self) -> list[str]:
-        """The classes that have a sample."""
-        labels = self.files().file_labels()
-        empty = empty_classes(self.classes, labels) if labels is not None else ()
-        return [name for name in self.classes if name not in empty]
-
-    def check(self, root: str, *, skip_unreadable: bool) -> None:
-        """Raise UnreadableError where something could not be looked into. root: as messages name it."""
-        if self.counts["problems"] and not skip_unreadable:
-            raise UnreadableError(root, self.counts["problems"], self.shown_problems())
-
     def instead(self) -> str:
         """What was found instead of samples: "it holds 2 other files (.txt, .csv)", or "the folder is empty"."""
         named = [suffix for suffix in self.beside.suffixes if suffix][:_EXTENSIONS]
         extensions = f" ({', '.join(map(plain, named))})" if named else ""
-        found = [
+        kinds = [
             (self.wanted.others_name, self.wanted.others_name[:-1], "", ""),
             ("other_files", "other file", "", extensions),
             ("special_files", "pipe, socket or device", "pipes, sockets and devices", ""),
             ("hidden", "hidden file or folder", "hidden files and folders", ""),
             ("problems", "problem", "", f" ({self._problems[0]})" if self._problems else ""),
         ]
-        parts = [count(self.counts[name], one, many) + more for name, one, many, more in found if self.counts[name]]
+        parts = [count(self.counts[name], noun, many) + more for name, noun, many, more in kinds if self.counts[name]]
         return f"it contains {', '.join(parts)}" if parts else "the folder is empty"
-
-    def archives(self) -> str:
-        """The extension of archives among the other files, such as ".tar"; "" without any."""
-        return next((extension for extension in self.beside.suffixes if extension in ARCHIVES), "")
 
     def head(self, path: bytes) -> bytes:
         """The first bytes of a file below the root; b"" where it cannot be read."""

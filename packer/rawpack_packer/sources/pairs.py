@@ -15,15 +15,15 @@ import numpy as np
 
 from rawpack.errors import UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import SourceInfo, given_options
+from rawpack_packer.sources.base import given_options
 from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.fields import PIXEL_WORDS, FieldKind, Fields, PixelWord, check_names
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, text_of
 from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.inferred import first_pixels
-from rawpack_packer.sources.table.choose import EMPTY, UNLABELLED, empty_classes
 from rawpack_packer.sources.table.columns import NO_FILE, Files, texts_of
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, plain
 
 Folders = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | Sequence[str]
@@ -63,18 +63,16 @@ def in_split(images: Folders, split: str) -> Folders:
     return {name: folder if "*" in folder else os.path.join(folder, split) for name, folder in named.items()}  # noqa: PTH118 - as written
 
 
-def with_partners(
-    files: FolderFiles, info: SourceInfo, images: Folders, fields: Fields, scan: Callable[[str], FolderScan]
-) -> tuple[FolderFiles, SourceInfo, dict[str, Files]]:
-    """The files of a folder, what is known of them, and their partners. fields: which are masks, as NAME:mask.
-    scan: of a folder.
+def with_partners(table: Table, images: Folders, fields: Fields, scan: Callable[[str], FolderScan]) -> Table:
+    """The table of a folder with the partners of its files; those that a pattern fits are no samples any more.
+    fields: which are masks, as NAME:mask. scan: of a folder.
 
     Raises UsageError where a folder is not there or lies in the other, none of its files belongs to an image, or two
     belong to one.
     """
     folders, words = _named(images), words_of(fields)
-    said = dict(word.partition(":")[::2] for word in words)
-    for name, word in said.items():
+    roles = dict(word.partition(":")[::2] for word in words)
+    for name, word in roles.items():
         if name not in folders or word not in PIXEL_WORDS:
             raise UsageError(
                 f"{opt.fields(f'{name}:{word}')}: of a folder of images, {opt.images('NAME=FOLDER')} names folders of "
@@ -82,33 +80,34 @@ def with_partners(
                 "NAME:disparity, which contain distances in pixels)"
             )
     kinds, columns, alone, problems = dict[str, FieldKind](), dict[str, Files](), 0, list[str]()
-    files, info, beside = _without(files, info, {name: text for name, text in folders.items() if "*" in text})
+    table, beside = _without(table, {name: text for name, text in folders.items() if "*" in text})
     for name, folder in folders.items():
-        columns[name], left = beside[name] if name in beside else _partners(files, folder, scan)
-        there = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
-        role: PixelWord = next((role for role in PIXEL_WORDS if said.get(name) == role), "image")
-        kinds[name] = first_pixels(role, name, columns[name].value, there)
+        columns[name], left = beside.get(name) or _partners(table.rows.images, folder, scan)
+        rows = np.flatnonzero(columns[name].states[:, 0] != NO_FILE).tolist()
+        role: PixelWord = next((role for role in PIXEL_WORDS if roles.get(name) == role), "image")
+        kinds[name] = first_pixels(role, name, columns[name].value, rows)
         alone += len(left)
         if left:
             problems.append(f"{count(len(left), 'file')} of {plain(folder)} without an image, left out: {left[0]}")
+    info = table.info
     info = replace(
         info,
         fields={**info.fields, **kinds},
-        paths=tuple(dict.fromkeys((*info.paths, *(one.root for one in columns.values())))),
+        paths=tuple(dict.fromkeys((*info.paths, *(column.root for column in columns.values())))),
         options=given_options(images=[f"{name}={folder}" for name, folder in folders.items()], field=words),
         counts={**info.counts, UNPAIRED: alone},
         problems=(*info.problems, *problems),
     )
-    return files, info, columns
+    states = np.concatenate([table.file_states, *(column.states for column in columns.values())])
+    return table.joined(columns).but(info=info, file_states=states)
 
 
-def _without(
-    files: FolderFiles, info: SourceInfo, patterns: Mapping[str, str]
-) -> tuple[FolderFiles, SourceInfo, dict[str, tuple[Files, list[str]]]]:
-    """The files that no pattern fits, what is known of them, and for each pattern their partners and those of none.
-    Raises UsageError where a pattern fits no partner of an image, or all images."""
+def _without(table: Table, patterns: Mapping[str, str]) -> tuple[Table, dict[str, tuple[Files, list[str]]]]:
+    """The table of the files that no pattern fits; and for each pattern their partners, and the files that belong to
+    none. Raises UsageError where a pattern fits no partner of an image, or all images."""
     if not patterns:
-        return files, info, {}
+        return table, {}
+    files: FolderFiles = table.rows.images
     paths, numbers = [files.path(i) for i in range(len(files))], dict[str, dict[bytes, int]]()
     rest = dict.fromkeys(range(len(files)))
     for name, pattern in patterns.items():
@@ -124,29 +123,17 @@ def _without(
             if fits and files.states[i, 0] != NOT_SCANNED:
                 numbers[name][folder + slash + last[len(before) : len(last) - len(after)]] = i
                 rest.pop(i, None)
-    rows, partners = np.array([*rest], np.int64), dict[str, tuple[Files, list[str]]]()
-    stems = [_stem(paths[i]) for i in rest]
+    partners, stems = dict[str, tuple[Files, list[str]]](), [_stem(paths[i]) for i in rest]
     for name, pattern in patterns.items():
-        found = numbers[name]
-        at = np.array(
-            [found.get(stem, found.get(stem[: len(stem) - len(ending(stem))], -1)) for stem in stems], np.int64
-        )
-        if not (at >= 0).any():
+        others = numbers[name]
+        at = [others.get(stem, others.get(stem[: len(stem) - len(ending(stem))], -1)) for stem in stems]
+        partners[name] = _matched(files, others, stems, at)
+        if max(at, default=-1) < 0:
             raise UsageError(
                 f"{opt.images(plain(f'{name}={pattern}'))}: no image of {plain(files.root)} has such a file next to "
                 "it, where * stands for the image's name without the extension, or without its last word"
             )
-        texts = [text_of(paths[k] if k >= 0 else stem) for k, stem in zip(at.tolist(), stems, strict=True)]
-        states = np.where(at[:, None] >= 0, files.states[at], NO_FILE)
-        left = [plain(files.key(k)) for k in sorted({*found.values()} - {*at.tolist()})]
-        partners[name] = Files(files.root, texts_of(texts), states), left
-    files = files.pick(rows)
-    labels, empty = files.file_labels(), info.empty_classes
-    if labels is not None:
-        read = labels[files.states[:, 0] != NOT_SCANNED]
-        empty = empty_classes(info.classes, read)
-        info = replace(info, counts={**info.counts, UNLABELLED: int((read == -1).sum()), EMPTY: len(empty)})
-    return files, replace(info, empty_classes=empty), partners
+    return table.take(np.array([*rest], np.int64)), partners
 
 
 def _named(images: Folders) -> dict[str, str]:
@@ -176,15 +163,15 @@ def _partners(files: FolderFiles, folder: str, scan: Callable[[str], FolderScan]
             f"{opt.images(shown)} is in {plain(files.root)}, of which all images are samples: give the folder that "
             "contains the first images alone"
         )
-    found, numbers, twice = scan(where).files(), dict[bytes, int](), dict[bytes, int]()
-    for k in np.flatnonzero(found.states[:, 0] != NOT_SCANNED).tolist():
-        stem = _stem(found.path(k))
+    others, numbers, twice = scan(where).files(), dict[bytes, int](), dict[bytes, int]()
+    for k in np.flatnonzero(others.states[:, 0] != NOT_SCANNED).tolist():
+        stem = _stem(others.path(k))
         if bad_name(stem) is None and numbers.setdefault(stem, k) != k:
             twice[stem] = k
     stems = [_stem(files.path(i)) for i in range(len(files))]
-    at = np.array([numbers.get(stem, -1) for stem in stems], np.int64)
-    if (at < 0).all():
-        holds = f"contains {found.key(0)}" if numbers else "contains no image or .npy"
+    at = [numbers.get(stem, -1) for stem in stems]
+    if max(at) < 0:
+        holds = f"contains {others.key(0)}" if numbers else "contains no image or .npy"
         raise UsageError(
             f"{opt.images(shown)}: no image of {plain(files.root)} has a partner there: the first image is "
             f"{plain(files.key(0))}, and {shown} {plain(holds)}. Both need the same path, but for the extension; a "
@@ -192,12 +179,26 @@ def _partners(files: FolderFiles, folder: str, scan: Callable[[str], FolderScan]
         )
     for stem in stems if twice else ():
         if stem in twice:
-            one, two = (plain(found.key(k)) for k in (numbers[stem], twice[stem]))
-            raise UsageError(f"{opt.images(shown)}: {one} and {two} belong to the same image: take out one of them")
-    paths = [text_of(found.path(k) if k >= 0 else stem) for k, stem in zip(at.tolist(), stems, strict=True)]
-    states = np.where(at[:, None] >= 0, found.states[at], NO_FILE)
-    left = sorted({*numbers.values()} - {*at.tolist()})
-    return Files(where, texts_of(paths), states), [plain(found.key(k)) for k in left]
+            first, second = (plain(others.key(k)) for k in (numbers[stem], twice[stem]))
+            raise UsageError(
+                f"{opt.images(shown)}: {first} and {second} belong to the same image: take out one of them"
+            )
+    return _matched(others, numbers, stems, at)
+
+
+def _matched(
+    files: FolderFiles, numbers: Mapping[bytes, int], stems: Sequence[bytes], at: Sequence[int]
+) -> tuple[Files, list[str]]:
+    """The partners of images among files, and the files that belong to no image.
+
+    numbers: of the files that are partners, by their stems. stems: of the images. at: the number of the partner of
+    each, -1 for none.
+    """
+    paths = [text_of(files.path(k) if k >= 0 else stem) for k, stem in zip(at, stems, strict=True)]
+    rows = np.array(at, np.int64)
+    states = np.where(rows[:, None] >= 0, files.states[rows], NO_FILE)
+    left = [plain(files.key(k)) for k in sorted({*numbers.values()} - {*at})]
+    return Files(files.root, texts_of(paths), states), left
 
 
 def _stem(path: bytes) -> bytes:

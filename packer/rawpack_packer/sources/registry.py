@@ -201,7 +201,7 @@ _ROWS = (
         splits="detection.voc:voc_splits",
     ),
     SourceKind(
-        name="webdataset", open="archives.webdataset:WebDatasetSource",
+        name="webdataset", open="archives.webdataset:open_webdataset",
         reads="WebDataset shards: .tar, .tar.gz",
         options=("fields", "classes", "prefix", "skip_unreadable", "key_pattern"),
         signs=[Signs(holds=r"\.(tar|tar\.gz|tgz)$", decides="archives.webdataset:holds_shards")],

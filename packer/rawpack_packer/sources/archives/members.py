@@ -93,11 +93,9 @@ def named_fields(fields: Mapping[str, Declared] | Sequence[str]) -> dict[str, Na
 
 
 def _named(text: str, given: str | None, member: str, declared: Declared | None) -> NamedMember:
-    parts = member.lower().split(",") if given == "image" else [member]
+    parts, option = member.lower().split(",") if given == "image" else [member], opt.fields(repr(text))
     if given == "" or not all(parts):
-        raise UsageError(
-            f"{opt.fields(repr(text))}: write MEMBER or NAME=MEMBER, such as txt, caption=txt or json.caption"
-        )
+        raise UsageError(f"{option}: write MEMBER or NAME=MEMBER, such as txt, caption=txt or json.caption")
     if given == "image":
         return NamedMember("image", tuple(parts), (), None)
     words = member.split(".")
@@ -106,18 +104,16 @@ def _named(text: str, given: str | None, member: str, declared: Declared | None)
     kind = type_of(suffix)
     if kind in PICKLES:
         raise UsageError(
-            f"{opt.fields(repr(text))}: a .{kind} can run code when it is read, so rawpack never reads it: write its "
-            "values as .json or .npy members"
+            f"{option}: a .{kind} can run code when it is read, so rawpack never reads it: write its values as .json "
+            "or .npy members"
         )
     if kind in _NOT_READ:
-        raise UsageError(
-            f"{opt.fields(repr(text))}: rawpack does not read .{kind} members: write .json or .npy members"
-        )
+        raise UsageError(f"{option}: rawpack does not read .{kind} members: write .json or .npy members")
     kind_of = None if declared is None or array_of(declared)[0] else declared_kind(suffix, declared)
     if is_image(suffix) and not are_pixels(kind_of):
         raise UsageError(
-            f"{opt.fields(repr(text))}: a .{kind} is an image: {opt.fields(f'image={suffix}')}; for a further image of "
-            f"the sample {suffix}:image, for a mask {suffix}:mask"
+            f"{option}: a .{kind} is an image: {opt.fields(f'image={suffix}')}; for a further image of the sample "
+            f"{suffix}:image, for a mask {suffix}:mask"
         )
     name = given or (entry[-1] if entry else ".".join(words[:-1]).replace(".", "_") or suffix)
     return NamedMember(name, (suffix,), entry, declared)

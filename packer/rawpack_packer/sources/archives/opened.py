@@ -32,7 +32,6 @@ from rawpack_packer.sources.archives.tar import (
 from rawpack_packer.sources.archives.zip import MARKS, zip_members
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.inflation import read_in_steps
-from rawpack_packer.sources.table.columns import Spans
 from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.named_files import NamedFiles
 
@@ -190,38 +189,21 @@ class Pass:
         return archive.members(self._ending)
 
 
-@dataclass(frozen=True, eq=False)
-class CompressedSpans(Spans):
-    """Members of tar archives of which some are compressed, as `Spans`: for these, `offset` is that in the tar."""
-
-    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        k, size = int(self.archive[i]), int(self.states[i, 0])
-        if not self._is_compressed(i):
-            return super()._reader(i, most)
-        size = size if most is None else min(size, most)
-        return partial(self._read_compressed, k=k, offset=int(self.offset[i]), size=size)
-
-    def _read_compressed(self, fd: int, *, k: int, offset: int, size: int) -> bytes:
-        path, state = self.archives.paths[k], self.archives.state(k)
-        known = os.getpid(), path, state
-        reader = _opened.pop(known, None)
-        if reader is None:
-            reader = _open_compressed(path, fd, 1, self.archives.indexes[k])
-        data = _read_at(reader, offset, size)
-        _opened[known] = reader
-        while len(_opened) > _OPEN:
-            _opened.popitem(last=False)[1].close()
-        if len(data) < size:
-            raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
-        return data
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """None for a member of a compressed archive."""
-        return None if self._is_compressed(i) else super().image_file(i)
-
-    def _is_compressed(self, i: int) -> bool:
-        indexes = self.archives.indexes
-        return bool(indexes and indexes[int(self.archive[i])])
+def read_compressed(fd: int, *, files: NamedFiles, k: int, offset: int, size: int) -> bytes:
+    """`size` bytes of compressed archive k, which is open as `fd`, from `offset` on in what it decompresses to. Raises
+    DecodeError where these are fewer, or damaged."""
+    path, state = files.paths[k], files.state(k)
+    identity = os.getpid(), path, state
+    reader = _opened.pop(identity, None)
+    if reader is None:
+        reader = _open_compressed(path, fd, 1, files.indexes[k])
+    data = _read_at(reader, offset, size)
+    _opened[identity] = reader
+    while len(_opened) > _OPEN:
+        _opened.popitem(last=False)[1].close()
+    if len(data) < size:
+        raise DecodeError("truncated", f"the archive ends after {len(data)} of the {size} bytes")
+    return data
 
 
 def _compression(first: bytes) -> str:

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.archives.members import PICKLES, WHOLE, NamedMember, is_image, parsed, type_of
-from rawpack_packer.sources.archives.opened import MOST_LABEL, CompressedSpans, FoundMember
-from rawpack_packer.sources.archives.tar import Member
+from rawpack_packer.sources.archives.opened import MOST_LABEL, FoundMember, Pass
+from rawpack_packer.sources.archives.tar import BadArchiveError, Member
+from rawpack_packer.sources.base import Scanning
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, text_of
+from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.table.choose import as_class
 from rawpack_packer.sources.table.columns import Fault, Rows, Spans
 from rawpack_packer.sources.table.named_files import NamedFiles
@@ -49,10 +51,17 @@ def key_of(name: bytes) -> tuple[bytes, str] | None:
 
 
 class Shards:
-    """What a pass over the shards finds: the key of each sample, and where its members are."""
+    """Samples of shards: the key of each, and where its members are."""
 
-    def __init__(self, fields: Collection[NamedMember], label: NamedMember | None) -> None:
-        """fields: what the user named. label: the one that is read at once, of `cls` by default."""
+    def __init__(self, look: Pass, where: str, named: Mapping[str, NamedMember], label: NamedMember | None) -> None:
+        """look: the pass through the shards. where: the source, printable. named: the fields that the user named.
+        label: the one that is read at once, of `cls` by default."""
+        self.where, self.named, self.label = where, named, label
+        self._look = look
+        self.images: tuple[str, ...] = ()
+        """The suffixes of images; set by `find_images`, as are `rows`."""
+        self.rows = np.empty(0, np.int64)
+        """The samples that have an image, or stand for what could not be read."""
         self.members = 0
         """So far."""
         self._places: dict[str, array[int]] = {}
@@ -70,103 +79,103 @@ class Shards:
         self._same: dict[int | str, int | str] = {}
         """One object for all labels that are equal."""
         self.counts = {"other_members": 0, "pickles": 0}
-        self._wanted = {suffix for one in fields for suffix in one.suffixes}
-        self._label = label
+        self._wanted = {suffix for field in named.values() for suffix in field.suffixes}
 
     def __len__(self) -> int:
         return len(self.shard)
+
+    @property
+    def files(self) -> NamedFiles:
+        return self._look.files
 
     def key(self, i: int) -> bytes:
         """The key of sample i, as the archive has it."""
         return bytes(self.keys[self.ends[i] : self.ends[i + 1]])
 
-    def read(self, found: Iterable[FoundMember], shard: int, where: str) -> Iterator[int]:
-        """Add the samples of a shard; yields the number of members that all shards have so far.
+    def read(self, found: Iterable[FoundMember], shard: int, progress: Scanning) -> None:
+        """Add the samples of a shard. Of one that cannot be read to its end, the last sample, which may lack members,
+        stands for what is missing; or a sample with the name of the shard. Raises UsageError where it has what no
+        sample may have."""
+        where, key, seen = self.files.name(shard), None, set[str]()
+        try:
+            for member, data in found:
+                self.members += 1
+                if self.members % PROGRESS_EVERY == 0:
+                    progress(self.members)
+                parts = key_of(member.name) if member.kind == "file" else None
+                if parts is None:
+                    self.counts["other_members"] += member.kind != "folder"
+                    continue
+                if parts[0] != key:
+                    key, seen = parts[0], set()
+                    self._begin(key, shard)
+                suffix = parts[1]
+                if suffix in seen:
+                    raise UsageError(
+                        f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each "
+                        "suffix: write the shard again"
+                    )
+                seen.add(suffix)
+                self._add(suffix, member, data, where)
+        except (BadArchiveError, DecodeError) as error:
+            base = os.fsencode(self.files.base(shard))
+            if not len(self) or self.shard[-1] != shard:
+                self._begin(base, shard)
+            i, intact = len(self) - 1, self.shard.count(shard) - 1
+            why = error.detail if isinstance(error, DecodeError) else error
+            what = f"cannot be read to its end: {why}; {count(intact, 'intact sample')} before that"
+            self.unread[i], self.labels[i] = f"{where} {what}", None
+            self.faults[i] = "not_scanned", f"{plain(base)} {what}"
 
-        where: the shard, printable. Raises BadArchiveError and DecodeError where the shard cannot be read to its end,
-        see `cut`; UsageError where it has what no sample may have.
-        """
-        key, seen = None, set[str]()
-        for member, data in found:
-            self.members += 1
-            yield self.members
-            parts = key_of(member.name) if member.kind == "file" else None
-            if parts is None:
-                self.counts["other_members"] += member.kind != "folder"
-                continue
-            if parts[0] != key:
-                key, seen = parts[0], set()
-                self._begin(key, shard)
-            suffix = parts[1]
-            if suffix in seen:
-                raise UsageError(
-                    f"{where} has two members {plain(member.name[:_LONGEST])}, and a sample has one of each suffix: "
-                    "write the shard again"
-                )
-            seen.add(suffix)
-            self._add(suffix, member, data, where)
-
-    def cut(self, shard: int, files: NamedFiles, why: str) -> None:
-        """Note that a shard cannot be read to its end. Its last sample, which may lack members, stands for what is
-        missing; if it has none, a sample with the name of the shard."""
-        base = os.fsencode(files.base(shard))
-        if not len(self) or self.shard[-1] != shard:
-            self._begin(base, shard)
-        i, intact = len(self) - 1, self.shard.count(shard) - 1
-        what = f"cannot be read to its end: {why}; {count(intact, 'intact sample')} before that"
-        self.unread[i], self.labels[i] = f"{files.name(shard)} {what}", None
-        self.faults[i] = "not_scanned", f"{plain(base)} {what}"
-
-    def spans(self, files: NamedFiles, suffixes: Iterable[str], rows: Rows) -> Spans:
-        """The members of these samples with one of these suffixes; those that a sample lacks are faults."""
+    def spans(self, suffixes: Collection[str]) -> Spans:
+        """The members of the samples at `rows` with one of these suffixes; those that a sample lacks are faults."""
         place = np.full((len(self), 3), -1, np.int64)
         for suffix in reversed([*suffixes]):
-            found = self._members(suffix)
-            place[found[:, 0]] = found[:, 1:]
+            members = self._members(suffix)
+            place[members[:, 0]] = members[:, 1:]
         place[[*self.unread]] = -1, NOT_SCANNED, errno.EIO
-        place = place[rows]
-        wanted = " or ".join(f".{plain(one)}" for one in suffixes)
+        place = place[self.rows]
+        wanted = " or ".join(f".{plain(suffix)}" for suffix in suffixes)
         faults: dict[int, Fault] = {
             int(i): ("bad_field", f"the sample has no member {wanted}") for i in np.flatnonzero(place[:, 0] < 0)
         }
         if self.faults:
-            faults |= {k: self.faults[row] for k, row in enumerate(rows.tolist()) if row in self.faults}
-        of = CompressedSpans if files.indexes else Spans
-        return of(files, np.array(self.shard, np.int32)[rows], place[:, 0], place[:, 1:], faults)
+            faults |= {k: self.faults[row] for k, row in enumerate(self.rows.tolist()) if row in self.faults}
+        return Spans(self.files, np.array(self.shard, np.int32)[self.rows], place[:, 0], place[:, 1:], faults)
 
-    def images(self, named: NamedMember | None, where: str) -> tuple[tuple[str, ...], Rows]:
-        """The suffixes of images, and the samples that have one, or stand for what could not be read. Raises
-        UsageError where a sample has several, or none has one."""
+    def find_images(self, where: str) -> None:
+        """Find the images of samples. where: what was read so far, printable. Raises UsageError where a sample has
+        several, or none has one."""
+        named = self.named.get("image")
         others = (suffix for suffix in self.suffixes if is_image(suffix) and suffix not in self._wanted)
-        suffixes = named.suffixes if named else tuple(others)
-        found = np.zeros(len(self), np.int32)
+        self.images = suffixes = named.suffixes if named else tuple(others)
+        images = np.zeros(len(self), np.int32)
         for suffix in suffixes:
-            found[self._members(suffix)[:, 0]] += 1
-        if named is None and (found > 1).any():
-            i = int(np.argmax(found > 1))
-            first, other = (plain(one) for one in suffixes[:2])
+            images[self._members(suffix)[:, 0]] += 1
+        if named is None and (images > 1).any():
+            i = int(np.argmax(images > 1))
+            first, other = map(plain, suffixes[:2])
             raise UsageError(
-                f"{where}: sample {plain(self.key(i))} has {found[i]} images. Shards have "
-                f"{listed([f'.{one}' for one in suffixes], 8)}: name the one to pack, such as "
-                f"{opt.fields(f'image={first}')}; {opt.fields(f'{other}:image')} packs another with it, and "
-                f"{opt.kind('archive')} packs each as a sample"
+                f"{where}: sample {plain(self.key(i))} has {images[i]} images. Shards have {dotted(suffixes)}: name "
+                f"the one to pack, such as {opt.fields(f'image={first}')}; {opt.fields(f'{other}:image')} packs "
+                f"another with it, and {opt.kind('archive')} packs each as a sample"
             )
-        if not found.any():
-            has = listed([f".{one}" for one in self.suffixes], 8)
+        if not images.any():
+            has = dotted(self.suffixes)
             has = f"its members have the suffixes {has}" if has else "it has no samples"
             raise UsageError(f"{where} has no image: {has}; {opt.fields('image=SUFFIX')} names the image")
-        found[[*self.unread]] = 1
-        return suffixes, np.flatnonzero(found)
+        images[[*self.unread]] = 1
+        self.rows = np.flatnonzero(images)
 
     @property
     def show_fields(self) -> bool:
         """Whether a shard that was just added is intact, and has or had before it an image."""
         return len(self) > 0 and len(self) - 1 not in self.unread and any(map(is_image, self.suffixes))
 
-    def check_together(self, rows: Rows, files: NamedFiles) -> None:
-        """Raise UsageError where members of a sample with an image, one of `rows`, are elsewhere in its shard: without
-        the image, they would be left out."""
-        rest = np.delete(np.arange(len(self)), rows)
+    def check_together(self) -> None:
+        """Raise UsageError where members of a sample with an image are elsewhere in its shard: without the image, they
+        would be left out."""
+        rows, rest = self.rows, np.delete(np.arange(len(self)), self.rows)
         if not len(rest):
             return
         lone, hashes = self._hashes(rest), self._hashes(rows)
@@ -174,9 +183,9 @@ class Shards:
             same = rows[np.flatnonzero(hashes == lone[np.searchsorted(rest, i)])].tolist()
             if any(self.key(k) == self.key(i) and self.shard[k] == self.shard[i] for k in same):
                 raise UsageError(
-                    f"{files.name(self.shard[i])}: members of the sample {plain(self.key(i))} are in several places, "
-                    "and those that do not follow its image would be left out: sort the members of the shard by their "
-                    "names, as `tar --sort=name` does"
+                    f"{self.files.name(self.shard[i])}: members of the sample {plain(self.key(i))} are in several "
+                    "places, and those that do not follow its image would be left out: sort the members of the shard "
+                    "by their names, as `tar --sort=name` does"
                 )
 
     def _members(self, suffix: str) -> Rows:
@@ -207,17 +216,22 @@ class Shards:
         places = self._places.setdefault(suffix, array("q"))
         if suffix in self._wanted or is_image(suffix) or len(places) < 4 * FIRST:
             places.extend((i, member.offset, member.size, member.mtime_ns))
-        if self._label is None or suffix != self._label.suffix:
+        if self.label is None or suffix != self.label.suffix:
             return
         try:
             if member.size > MOST_LABEL:
                 raise DecodeError("bad_field", f"it has {member.size:,} bytes")
-            label = _label(data, self._label)
+            label = _label(data, self.label)
         except DecodeError as error:
             what = f"the label of {plain(member.name[:_LONGEST])} cannot be read: {error.detail}"
             raise UsageError(f"{where}: {what}") from error
         if label is not None:
             self.labels[i] = self._same.setdefault(label, label)
+
+
+def dotted(suffixes: Iterable[str]) -> str:
+    """Suffixes as messages name them, the first few."""
+    return listed([f".{suffix}" for suffix in suffixes], 8)
 
 
 def is_shard(members: Iterable[Member]) -> bool:

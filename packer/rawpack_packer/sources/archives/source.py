@@ -18,10 +18,10 @@ import numpy as np
 from rawpack.errors import DecodeError, UsageError
 from rawpack.remote.url import is_url
 from rawpack_packer.errors import reading
-from rawpack_packer.sources.archives.opened import CompressedSpans, FoundMember, Pass, opened_archive
+from rawpack_packer.sources.archives.opened import FoundMember, Pass, opened_archive
 from rawpack_packer.sources.archives.tar import BLOCK, BadArchiveError, Member, is_tar
 from rawpack_packer.sources.archives.tree import Tree, TreeScan
-from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD, ZipSpans
+from rawpack_packer.sources.archives.zip import ENCRYPTED, MARKS, OTHER_METHOD
 from rawpack_packer.sources.base import Scanning, unseen
 from rawpack_packer.sources.beside.annotated import refuse_annotations
 from rawpack_packer.sources.files import MAX_PROBLEMS, UnreadableError
@@ -33,7 +33,6 @@ from rawpack_packer.sources.folder import (
     labelled,
     split_names,
     wanted_images,
-    with_class_options,
 )
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
 from rawpack_packer.sources.look.listing import Listing
@@ -102,36 +101,45 @@ def open_archive(
     Raises UsageError where the archives cannot be read or have no image, UnreadableError where one is not intact,
     MissingExtraError where one is compressed and nothing installed can read it.
     """
-    outer, inside = split_path(os.fspath(path))
-    index = _Index(begun or Pass(named_files(outer, spool)), os.fsencode(inside), progress)
+    outer, named = split_path(os.fspath(path))
+    inside = os.fsencode(named)
+    index = _Index(begun or Pass(named_files(outer, spool)), inside, progress)
     tree, spans, archives = index.tree, index.spans(), index.archives
     shown = archives.name(0)
     if len(archives) > 1:
         shown += f" and {len(archives) - 1:,} more"
-    if tree.find(os.fsencode(inside)) is None and index.problems and not skip_unreadable:
-        raise UnreadableError(shown, len(index.problems), index.problems.values())
-    folder = _folder(tree, os.fsencode(inside), shown)
+    if (folder := tree.find(inside)) is None:
+        if index.problems and not skip_unreadable:
+            raise UnreadableError(shown, len(index.problems), index.problems.values())
+        folders = [plain(name) for name, node in tree.root.items() if isinstance(node, dict)]
+        holds = listed(folders, _SHOWN) or "no folder"
+        raise UsageError(f"there is no folder {plain(inside)!r} in {shown}: it contains {holds}")
     root = f"{shown}/{plain(folder)}" if folder else shown
-    folders = class_folders(label_depth, classes, labels_file)
-    scan = TreeScan(tree, folder, wanted_images(), spans.head, folders)
+    scan = TreeScan(tree, folder, wanted_images(), spans.head, class_folders(label_depth, classes, labels_file))
     scan.run()
     scan.add_outside()
     for name, problem in index.problems.items():
         scan.add_problem(name, problem)
     files = scan.files_in(spans) if scan.samples else None
-    lines, images = ([], 0) if files is None else _zipped(files.members, scan.samples)
-    if (scan.counts["problems"] or images) and not skip_unreadable:
-        raise UnreadableError(root, scan.counts["problems"] + images, (*scan.shown_problems(), *lines))
+    unread = Counter[str]() if files is None or files.members is None else _zipped(files.members)
+    lost = scan.counts["problems"] + unread.total()
+    if lost and not skip_unreadable:
+        lines = [
+            f"{count(n, 'image')} of {scan.samples:,} cannot be read: {detail}: "
+            + ("unpack it with its password" if detail == ENCRYPTED else "unpack it, or make it again with deflate")
+            for detail, n in unread.items()
+        ]
+        raise UnreadableError(root, lost, (*scan.shown_problems(), *lines))
     if files is None:
         from rawpack_packer.sources.advice import cifar_error
 
         raise cifar_error(Path(outer)) or UsageError(f"no image in {root}: {scan.instead()}")
-    info = with_class_options(scan.info("archive", root), label_depth, classes)
+    info = scan.info("archive", root)
     doubled = [f"{plain(name)} is there more than once: the last one counts" for name in tree.doubled]
     info = replace(info, paths=archives.on_disk, problems=(*info.problems, *doubled[:MAX_PROBLEMS]))
+    table = folder_table(scan, info, files, archives.states).but(beside=tree.beside(folder))
     if detected and labels_file is None:
-        info = refuse_annotations(path, scan, files, info)
-    table = folder_table(info, files, states=archives.states).but(beside=tree.beside(folder))
+        table = refuse_annotations(path, scan, table)
     table = labelled(table, labels_file, label_column, partial(_inside, tree, folder, spans))
     filled = [name for name in info.classes or () if name not in info.empty_classes]
     if detected and info.counts["unlabelled"] == 0 and (splits := split_names(filled)):
@@ -156,8 +164,7 @@ class _Index:
         self.tree = Tree()
         self.problems: dict[bytes, str] = {}
         """Archives that cannot be read to their end: a name for each -> why, for a person."""
-        self.archives = look.files
-        self._progress, self._seen = progress, 0
+        self.archives, self._progress, self._seen = look.files, progress, 0
         self._nested = False
         """Whether any member is an archive by its name."""
         self._first: tuple[int, bool] | None = None
@@ -174,16 +181,14 @@ class _Index:
     def spans(self) -> Spans:
         """Where everything is that has a number in the tree."""
         tree = self.tree
-        columns = (
+        return Spans(
             self.archives,
             np.array(tree.archive, np.int32),
             np.array(tree.offset, np.int64),
             np.array([tree.size, tree.time], np.int64).T,
             tree.faults,
+            packed=np.array(tree.packed, np.int64).reshape(-1, 2) if tree.packed else None,
         )
-        if tree.packed:
-            return ZipSpans(*columns, packed=np.array(tree.packed, np.int64).reshape(-1, 2))
-        return CompressedSpans(*columns) if self.archives.indexes else Spans(*columns)
 
     def _add(self, found: Iterable[FoundMember], k: int, name: bytes, shown: str, folder: bytes = b"") -> None:
         """Add members of archive k, below `folder`. name, shown: of what is read, if it cannot be read to its end."""
@@ -207,11 +212,10 @@ class _Index:
             self.problems[name + b"/"] = f"{shown} cannot be read to its end: {detail}; {intact} before that"
 
     def _check_kind(self, k: int, is_zip: bool) -> None:
-        if self._first is None:
-            self._first = k, is_zip
-        elif self._first[1] != is_zip:
-            one, other = self.archives.name(self._first[0]), self.archives.name(k)
-            raise UsageError(f"{one} and {other} are of different kinds: pack zip and tar archives separately")
+        first, was_zip = self._first = self._first or (k, is_zip)
+        if was_zip != is_zip:
+            names = f"{self.archives.name(first)} and {self.archives.name(k)}"
+            raise UsageError(f"{names} are of different kinds: pack zip and tar archives separately")
 
     def _add_nested(self, inside: bytes) -> None:
         """Unpack the tar archives in archives, unless there are images: then all of them are problems, as others are.
@@ -260,8 +264,7 @@ class _Index:
     def _add_folder(self, path: bytes) -> bytes:
         """Have a folder in place of an archive, with its name, even if nothing of it can be read: it may be a class,
         and without it the numbers of others would change."""
-        ending = next(ending for ending in _NESTED if path.lower().endswith(ending))
-        folder = path[: -len(ending)] + b"/"
+        folder = next(path[: -len(ending)] for ending in _NESTED if path.lower().endswith(ending)) + b"/"
         self.tree.add(Member(folder, "folder", 0, 0, 0, b""), 0)
         return folder
 
@@ -284,19 +287,10 @@ class _Index:
         self.problems[b"%d/%s" % (k, path)] = f"{outer}/{plain(path)} {why}"
 
 
-def _zipped(members: Spans | None, images: int) -> tuple[list[str], int]:
-    """The images that are encrypted, or compressed in a way that is not read: a line for each way, and how many.
-    images: how many there are in all."""
-    if members is None:
-        return [], 0
-    found = Counter(detail for _, detail in members.faults.values())
-    known = {detail: n for detail, n in found.items() if detail == ENCRYPTED or detail.startswith(OTHER_METHOD)}
-    cures = ("unpack it with its password", "unpack it, or make it again with deflate")
-    lines = [
-        f"{count(n, 'image')} of {images:,} cannot be read: {detail}: {cures[detail != ENCRYPTED]}"
-        for detail, n in known.items()
-    ]
-    return lines, sum(known.values())
+def _zipped(members: Spans) -> Counter[str]:
+    """Why images are not read that are encrypted, or compressed in a way that is not read -> how many."""
+    details = (detail for _, detail in members.faults.values())
+    return Counter(detail for detail in details if detail == ENCRYPTED or detail.startswith(OTHER_METHOD))
 
 
 def _inside(tree: Tree, folder: bytes, spans: Spans, file: str) -> bytes | None:
@@ -315,40 +309,22 @@ def _inside(tree: Tree, folder: bytes, spans: Spans, file: str) -> bytes | None:
 def split_path(path: str) -> tuple[str, str]:
     """A path or URL as that of an archive or several, and of the folder in them: "" where it goes into no file."""
     if is_url(path):
-        return _split_url(path)
+        http = path.lower().startswith(("http://", "https://"))
+        address = re.split("[?#]", path, maxsplit=1)[0] if http else path
+        splits = ((archives + path[len(address) :], inside) for archives, inside in _splits_of(address))
+        return next(splits, (path, ""))
     above = path
     while above and not os.path.lexists(above) and os.path.dirname(above) != above:  # noqa: PTH120
         above = os.path.dirname(above)  # noqa: PTH120
     if above != path and above and os.path.isfile(above):  # noqa: PTH113
         return above, path[len(above) :].strip("/")
-    for archives, inside in _splits_of(path):
-        if is_pattern(archives):
-            return archives, inside
-    return path, ""
-
-
-def _split_url(url: str) -> tuple[str, str]:
-    http = url.lower().startswith(("http://", "https://"))
-    address = re.split("[?#]", url, maxsplit=1)[0] if http else url
-    for archives, inside in _splits_of(address):
-        return archives + url[len(address) :], inside
-    return url, ""
+    return next((split for split in _splits_of(path) if is_pattern(split[0])), (path, ""))
 
 
 def _splits_of(path: str) -> Iterator[tuple[str, str]]:
     """The ways to divide a path after the extension of an archive."""
     for slash in re.finditer("/", path):
         archives, inside = path[: slash.start()], path[slash.end() :].strip("/")
-        known = archives.lower().endswith(EXTENSIONS)
-        if known and not is_pattern(inside) and not inside.lower().endswith(EXTENSIONS):
+        is_end = archives.lower().endswith(EXTENSIONS)
+        if is_end and not is_pattern(inside) and not inside.lower().endswith(EXTENSIONS):
             yield archives, inside
-
-
-def _folder(tree: Tree, inside: bytes, shown: str) -> bytes:
-    """The folder that is packed. inside: as the user named it. Raises UsageError where there is none."""
-    if (folder := tree.find(inside)) is not None:
-        return folder
-    there = [plain(name) for name, node in tree.root.items() if isinstance(node, dict)]
-    raise UsageError(
-        f"there is no folder {plain(inside)!r} in {shown}: it contains {listed(there, _SHOWN) or 'no folder'}"
-    )

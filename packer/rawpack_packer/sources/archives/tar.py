@@ -62,7 +62,7 @@ class Member(NamedTuple):
     target: bytes
     """Of a link: where it leads."""
     packed: tuple[int, int] | None = None
-    """Of a member of a zip archive: see `ZipSpans.packed`."""
+    """Of a member of a zip archive: see `Spans.packed`."""
     fault: Fault | None = None
     """Why it cannot be read."""
 

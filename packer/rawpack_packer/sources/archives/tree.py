@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from rawpack_packer.sources.archives.tar import Member
 from rawpack_packer.sources.beside import TABLES
 from rawpack_packer.sources.files import MAX_PROBLEMS, NOT_SCANNED, text_of
 from rawpack_packer.sources.folder_files import FolderFiles
-from rawpack_packer.sources.folder_scan import OF_MACOS, ClassFolders, Entry, FolderScan, Identity, Wanted
-from rawpack_packer.sources.look.listing import HEAD
+from rawpack_packer.sources.folder_scan import OF_MACOS, ClassFolders, FolderScan, Identity, Wanted
+from rawpack_packer.sources.look.listing import HEAD, ListedEntry
 from rawpack_packer.sources.table.columns import Fault, Spans
 
 _MOST_HOPS = 40
@@ -71,7 +72,7 @@ class Tree:
         """Files whose paths lead out of the archive."""
         self.archive, self.offset, self.size, self.time = array("i"), array("q"), array("q"), array("q")
         self.packed = array("q")
-        """Of members of a zip archive, two numbers each: see `ZipSpans`."""
+        """Of members of a zip archive, two numbers each: see `Spans`."""
         self.faults: dict[int, Fault] = {}
         self._targets: dict[int, bytes] = {}
         """Where links lead; nowhere for a hard link whose target is missing."""
@@ -129,10 +130,9 @@ class Tree:
     def files(self, folder: bytes) -> Iterator[tuple[bytes, int]]:
         """The path and the number of each file below a folder that is not hidden. Links to files are followed, those to
         folders are not."""
-        waiting = [(folder + b"/" if folder else b"", self.resolve(self.root, folder))]
+        waiting = [(folder + b"/" if folder else b"", self.folder_at(folder))]
         while waiting:
             path, at = waiting.pop()
-            assert isinstance(at, Folder)
             for name, node in at.items():
                 if name.startswith(b"."):
                     continue
@@ -155,13 +155,18 @@ class Tree:
 
     def beside(self, folder: bytes) -> dict[str, list[str]]:
         """The folders next to one that `find` names, itself too, each with the folders in it."""
-        above = self.resolve(self.root, folder.rpartition(b"/")[0])
-        assert isinstance(above, Folder)  # as `find` found a folder in it
+        above = self.folder_at(folder.rpartition(b"/")[0])
         return {
             text_of(name): [text_of(inner) for inner, below in node.items() if isinstance(below, Folder)]
             for name, node in above.items()
             if folder and isinstance(node, Folder)
         }
+
+    def folder_at(self, path: bytes, below: Folder | None = None) -> Folder:
+        """The folder at a path, which is one, below another folder or the root."""
+        folder = self.resolve(self.root if below is None else below, path)
+        assert isinstance(folder, Folder)
+        return folder
 
     def followed(self, folder: Folder, name: bytes) -> Node | OSError:
         """What has a name in a folder, or what it links to; the error of a link that leads nowhere."""
@@ -228,18 +233,9 @@ def _parts(path: bytes) -> list[bytes]:
 
 
 @dataclass(slots=True)
-class _MemberEntry:
-    name: str
-    found: Node | OSError
+class _MemberEntry(ListedEntry):
+    node: Node | OSError
     """What it is, or what it links to."""
-    is_link: bool
-    path: str = ""
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return isinstance(self.found, Folder) and not self.is_link
-
-    def is_symlink(self) -> bool:
-        return self.is_link
 
 
 class TreeScan(FolderScan):
@@ -254,26 +250,23 @@ class TreeScan(FolderScan):
         classes: ClassFolders,
     ) -> None:
         """inside: the folder. first_bytes: reads that many of a file's first bytes, by its number."""
-        self._tree, self._read = tree, first_bytes
-        self._top = tree.root
-        self._top = self._folder(inside)
+        self._tree, self._read, self._top = tree, first_bytes, tree.folder_at(inside)
         super().__init__("", wanted, classes=classes)
         for folder in self._top.above():
-            for name, node in folder.items():
-                if os.path.splitext(os.fsdecode(name))[1].lower() in TABLES and not isinstance(node, Folder):  # noqa: PTH122
-                    self.beside.above.append(name)
+            files = [name for name, node in folder.items() if not isinstance(node, Folder)]
+            self.beside.above += [name for name in files if _suffix(name) in TABLES]
 
     def head(self, path: bytes) -> bytes:
         """The first bytes of a file in the folder; b"" where it cannot be read."""
-        try:
-            return self._first(self._tree.resolve(self._top, path), HEAD)
-        except (OSError, RawpackError):
-            return b""
+        with suppress(OSError, RawpackError):
+            node = self._tree.resolve(self._top, path)
+            return b"" if isinstance(node, Folder) else self._read(node, HEAD)
+        return b""
 
     def add_outside(self) -> None:
         """Add the files whose paths lead out of the archive, as samples that are rejected; others are counted."""
         for name, number in self._tree.outside.items():
-            if os.path.splitext(os.fsdecode(name))[1].lower() in self.wanted.extensions:  # noqa: PTH122
+            if _suffix(name) in self.wanted.extensions:
                 self._add(0, [(name, self._tree.size[number], number)])
                 self.counts["bad_names"] += 1
             else:
@@ -298,44 +291,38 @@ class TreeScan(FolderScan):
     def _above(self) -> set[Identity]:
         return {(0, id(folder)) for folder in self._top.above()}
 
-    def _folder(self, path: bytes) -> Folder:
-        """The folder at a path below the one that is scanned."""
-        found = self._tree.resolve(self._top, path)
-        assert isinstance(found, Folder)  # the scan enters nothing else
-        return found
-
     def _identity(self, folder: bytes) -> Identity:
-        return 0, id(self._folder(folder))
+        return 0, id(self._tree.folder_at(folder, self._top))
 
     def _entries(self, folder: bytes) -> AbstractContextManager[Iterable[_MemberEntry]]:
-        found, tree = self._folder(folder), self._tree
+        tree = self._tree
+        found = tree.folder_at(folder, self._top)
         if self._seen > _MOST_SEEN + len(tree):
             raise UsageError(f"links between folders of the archive lead to more than {self._seen:,} files: unpack it")
         return nullcontext(
-            _MemberEntry(os.fsdecode(name), tree.followed(found, name), tree.is_link(node))
+            _MemberEntry(
+                os.fsdecode(name), "", isinstance(node, Folder), tree.is_link(node), tree.followed(found, name)
+            )
             for name, node in found.items()
         )
 
-    def _stat(self, entry: Entry) -> tuple[int, int, int]:
-        found = self._found(entry)
-        if isinstance(found, Folder):
+    def _stat(self, entry: Any) -> tuple[int, int, int]:
+        node: Node | OSError = entry.node
+        if isinstance(node, OSError):
+            raise node
+        if isinstance(node, Folder):
             return stat.S_IFDIR, 0, 0
-        return stat.S_IFIFO if found in self._tree.special else stat.S_IFREG, self._tree.size[found], found
+        return stat.S_IFIFO if node in self._tree.special else stat.S_IFREG, self._tree.size[node], node
 
-    def _first_bytes(self, entry: Entry) -> bytes:
-        return self._first(self._found(entry), self.wanted.sniff_bytes)
-
-    def _first(self, node: Node, size: int) -> bytes:
-        return b"" if isinstance(node, Folder) or node in self._tree.faults else self._read(node, size)
-
-    def _found(self, entry: Entry) -> Node:
-        assert isinstance(entry, _MemberEntry)
-        if isinstance(entry.found, OSError):
-            raise entry.found
-        return entry.found
+    def _first_bytes(self, entry: Any) -> bytes:
+        return self._read(entry.node, self.wanted.sniff_bytes)
 
     def _check_there(self, where: bytes) -> None:
         """Nothing in an archive is removed during a scan; see `table.columns` for the archive itself."""
+
+
+def _suffix(name: bytes) -> str:
+    return os.path.splitext(os.fsdecode(name))[1].lower()  # noqa: PTH122
 
 
 def _error(number: int) -> OSError:

@@ -12,15 +12,13 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from rawpack.errors import DecodeError
 from rawpack_packer.errors import is_of_system
 from rawpack_packer.sources.archives.tar import BadArchiveError, Kind, Member
 from rawpack_packer.sources.files import MAX_FILE_BYTES, noting_reads
-from rawpack_packer.sources.table.columns import Fault, Rows, Spans, read_range
+from rawpack_packer.sources.table.columns import Fault, read_range
 from rawpack_packer.text import plain
 
 _LOCAL = struct.Struct("<4s22xHH")
@@ -48,27 +46,6 @@ _MOST_SHOWN = 200
 ENCRYPTED = "it is encrypted"
 OTHER_METHOD = "it is compressed by method"
 """What is wrong with members that no damage has made unreadable."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ZipSpans(Spans):
-    """Members of zip archives, as `Spans`: `offset` is that of a member's own header, its checksum is its time."""
-
-    packed: Rows
-    """(n, 2): the bytes that each member has in the archive, and by which method it is compressed."""
-
-    def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        size, checksum = (most, None) if most is not None else self.states[i].tolist()
-        length, method = self.packed[i].tolist()
-        return partial(read_zip, offset=int(self.offset[i]), length=length, method=method, size=size, checksum=checksum)
-
-    def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        """With the header."""
-        path, offset, _ = super().image_file(i) or ("", 0, 0)
-        return path, offset, int(self.packed[i, 0]) + _LOCAL.size
-
-    def pick(self, rows: Rows, /) -> Self:
-        return replace(super().pick(rows), packed=self.packed[rows])
 
 
 def zip_members(fd: int) -> Iterator[Member]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rawpack.errors import UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_files import FolderFiles
@@ -31,7 +32,7 @@ _MOST_HITS = 1000
 TABLES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"})
 """Suffixes of tables."""
 PICKLES = frozenset({".pyd", ".pkl", ".pickle", ".pth", ".pt"})
-_FEW = 3
+NO_PICKLES = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
 _OF_CAMERA = re.compile(
     rb"II\*\x00.{4}CR|IIRO|IIRS|IIU\x00|MMOR|FUJIFILMCCD-RAW|FOVb|\x00MRM|II.{4}HEAPCCDR|"
     rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI |\x00\x00\x01[\xb3\xba]|FLV\x01|"
@@ -45,6 +46,7 @@ NEVER = frozenset(
     {"readme", "license", "licence", "copying", "notice", "changelog", "citation", "classes", "labels", "requirements"}
 )
 """Names without a suffix of files that describe no image, even if an image has the same name."""
+_DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 _MOST_SUFFIXES = 64
 _MOST_NAMES = 4096
 """Files of one folder, and of one suffix, that are compared with its images."""
@@ -54,6 +56,16 @@ _MOST_APART = 16
 """Folders without an image whose files are compared with the images of others: each look goes through all names."""
 _SAMPLED = 4
 """Files of one folder, and of one suffix, that are compared with the images of other folders."""
+
+
+class AnnotatedError(UsageError):
+    """What describes the images is next to them, and the kind of the source was not given."""
+
+    def asked(self, destination: str, other: Sequence[str] = ()) -> AnnotatedError:
+        """The same error, where more is known of what the user asked for: see `DividedError`."""
+        verb, end = (other[1], list(other[3:])) if other else ("pack", [destination])
+        tail = plain("".join(f" {shlex.quote(word)}" for word in end))
+        return type(self)(_DST.sub(lambda match: f"`rawpack {verb} {match[1]}{tail}`", str(self)))
 
 
 @dataclass(slots=True)
@@ -160,21 +172,17 @@ class Seen:
     lines: list[str] = field(default_factory=list)
     """What may describe the images and stops nothing, for the summary."""
 
-    def are_many(self, named: int, files: int) -> bool:
-        """Whether files of one suffix may be the labels of the images. named: how many have the name of an image."""
-        least = min(files, sum(self.filled.values()))
-        return named >= min(_FEW, least) and 2 * named >= least
-
-    def told(
+    def error(
         self,
         what: str,
         cure: str,
         lost: str = "a folder is packed without it",
         otherwise: str = "packs the images alone",
-    ) -> str:
-        """The error. what: is there, printable. cure: the command, or what to do. lost: what happens otherwise.
-        otherwise: what the command does with the kind of the source."""
-        return f"{plain(self.path)} contains {what}, and {lost}: {cure}; {opt.kind(self.kind)} {otherwise}"
+    ) -> AnnotatedError:
+        """what: what there is, printable. cure: the command, or what to do. lost: what happens otherwise. otherwise:
+        what the command does with the kind of the source."""
+        what = f"{plain(self.path)} contains {what}, and {lost}"
+        return AnnotatedError(f"{what}: {cure}; {opt.kind(self.kind)} {otherwise}")
 
     @property
     def in_archive(self) -> bool:
@@ -200,16 +208,19 @@ class Seen:
         return self.below(path).rstrip("/") or "."
 
 
+@dataclass(frozen=True)
 class ImageNames:
     """Finds images by their names, or with `stem` by their names without the extension, in the memory that a scan has
     anyway."""
 
-    def __init__(self, part: FolderFiles, head: Head) -> None:
-        self._part, self.head = part, head
+    part: FolderFiles
+    head: Head
 
     def paths(self, name: str, stem: bool) -> Iterator[str]:
         """The paths of images by the last part of a name: the first thousand or so."""
-        part, at, last = self._part, -1, _last(name)
+        part, at, last = self.part, -1, b""
+        with suppress(UnicodeEncodeError):  # half of a surrogate pair, from a table
+            last = os.fsencode(name.rpartition("/")[2])
         wanted = last + b"." if stem else last
         for _ in range(_MOST_HITS if last else 0):
             at = part.names.find(wanted, at + 1)
@@ -222,28 +233,27 @@ class ImageNames:
 
     def keys(self) -> list[str]:
         """The paths of all images, in order."""
-        return [self._part.key(i) for i in range(len(self._part))]
+        return [self.part.key(i) for i in range(len(self.part))]
 
 
+@dataclass(frozen=True)
 class ImagesOnDisk:
-    """Finds images in a few folders on disk, as `ImageNames` does in a scan."""
+    """Finds images in a few folders on disk, as `ImageNames` does in a scan, by a whole name in each."""
 
-    def __init__(self, root: Listing, places: Sequence[str]) -> None:
-        """places: the folders, below the root; "" for itself."""
-        self._root, self._places = root, places
+    root: Listing
+    places: Sequence[str]
+    """The folders, below the root; "" for itself."""
 
     def head(self, path: bytes) -> bytes:
-        """The first bytes of a file, by its path below the root; b"" where it cannot be read."""
-        return (self._root / os.fsdecode(path)).head
+        return (self.root / os.fsdecode(path)).head
 
     def paths(self, name: str, stem: bool) -> Iterator[str]:
-        """The paths of images by a whole name, in each of the folders."""
         if not name or "\0" in name or (stem and name.lower().endswith(ENDS)):
             return
-        for folder in self._places:
+        for folder in self.places:
             for end in (*ENDS, ".JPEG", ".JPG", ".PNG") if stem else ("",):
                 relative = os.path.join(folder, name + end)  # noqa: PTH118
-                if os.path.isfile(self._root.path / relative):  # noqa: PTH113
+                if os.path.isfile(self.root.path / relative):  # noqa: PTH113
                     yield relative
 
     def keys(self) -> list[str]:
@@ -273,10 +283,3 @@ def only_container(filled: Iterable[str]) -> str:
     """
     names = [*filled]
     return names[0] if len(names) == 1 and is_container(names[0]) else ""
-
-
-def _last(name: str) -> bytes:
-    try:
-        return os.fsencode(name.rpartition("/")[2])
-    except UnicodeEncodeError:  # half of a surrogate pair, from a table
-        return b""

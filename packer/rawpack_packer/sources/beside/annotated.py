@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,11 +33,12 @@ import numpy as np
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import SourceInfo
 from rawpack_packer.sources.beside import (
     ENDS,
     NEVER,
+    NO_PICKLES,
     PICKLES,
+    AnnotatedError,
     Beside,
     ImageNames,
     ImagesOnDisk,
@@ -48,8 +48,8 @@ from rawpack_packer.sources.beside import (
     is_container,
     is_of_camera,
 )
-from rawpack_packer.sources.beside.tables import list_cure, tables_beside
-from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, twins_in
+from rawpack_packer.sources.beside.tables import list_cure, refuse_listed
+from rawpack_packer.sources.beside.twins import FIRST, MASKS, SECOND, refuse_twins
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.inflation import readable
@@ -59,6 +59,7 @@ from rawpack_packer.text import count, listed, plain
 
 if TYPE_CHECKING:
     from rawpack_packer.sources.folder_scan import FolderScan
+    from rawpack_packer.sources.table.table import Table
 
 _FILES_PAGE = "see docs/how-to/pack-annotated-folders.md#one-file-for-each-image"
 _TABLE_PAGE = "see docs/how-to/pack-annotated-folders.md#a-table-of-labels"
@@ -90,18 +91,7 @@ _COCO = (
     (re.compile(rb'"categories"\s*:\s*\['), b'"supercategory"'),
 )
 _YOLO = re.compile(rb"\s*\d+(\s+-?\d*\.?\d+([eE]-?\d+)?){4,}\s*")
-_DST = re.compile(r"`rawpack pack ((?:[^`])*?) DST`")
 _MOST_MASKS = 4
-
-
-class AnnotatedError(UsageError):
-    """What describes the images is next to them, and the kind of the source was not given."""
-
-    def asked(self, destination: str, other: Sequence[str] = ()) -> AnnotatedError:
-        """The same error, where more is known of what the user asked for: see `DividedError`."""
-        verb, end = (other[1], list(other[3:])) if other else ("pack", [destination])
-        tail = plain("".join(f" {shlex.quote(one)}" for one in end))
-        return AnnotatedError(_DST.sub(lambda found: f"`rawpack {verb} {found[1]}{tail}`", str(self)))
 
 
 class OtherKindError(UsageError):
@@ -112,46 +102,40 @@ class OtherKindError(UsageError):
         self.kind = kind
 
 
-def refuse_annotations(
-    path: str | os.PathLike[str], scan: FolderScan, part: FolderFiles, info: SourceInfo
-) -> SourceInfo:
+def refuse_annotations(path: str | os.PathLike[str], scan: FolderScan, table: Table) -> Table:
     """Raise AnnotatedError where a folder, or an archive of one, also holds what describes its images; OtherKindError
-    where there is a kind of source that reads it. Returns `info` with a line for what is packed nevertheless.
+    where there is a kind of source that reads it. Returns the table with a line for what is packed nevertheless.
 
-    path: of the source, as the user wrote it. part, info: what the scan found.
+    path: of the source, as the user wrote it. scan: which the table is of.
     """
-    beside, inside = scan.beside, scan.inside
-    shown_path = shown(os.fspath(path)) if is_url(path) else os.fspath(path)  # without its password
+    beside, inside, info = scan.beside, scan.inside, table.info
+    part: FolderFiles = table.rows.images
+    path = shown(os.fspath(path)) if is_url(path) else os.fspath(path)  # without its password
     numbers, counts = np.unique(part.folder_of, return_counts=True)
     filled = {part.folders[k]: n for k, n in zip(numbers.tolist(), counts.tolist(), strict=True)}
-    empty, classes = set(info.empty_classes), info.classes or ()
+    empty, classes = info.empty_classes, info.classes or ()
     labeled = len(classes) - len(empty) > 1
-    seen = Seen(shown_path, beside, info.kind, ImageNames(part, scan.head), filled, labeled, scan.depth)
-    folders = {folder_of(table) for table in beside.tables}
+    seen = Seen(path, beside, info.kind, ImageNames(part, scan.head), filled, labeled, scan.depth)
+    _refuse_coco(seen)
+    folders = {folder_of(file) for file in beside.tables}
     folders = {one for one in folders if any(name.startswith(one) for name in filled) or _top(one) in empty}
-    tables = [one for one in beside.tables if folder_of(one) in folders]
-    error = _coco(seen) or tables_beside(seen, [*tables, *beside.above])
-    if not error and not seen.in_archive and not labeled and _pair_formats(seen) == {".json": "labelme"}:
-        raise OtherKindError(shown_path, "labelme")
-    error = error or _pairs(seen) or _apart(seen) or _singles(seen)
+    refuse_listed(seen, [*(file for file in beside.tables if folder_of(file) in folders), *beside.above])
+    _refuse_pairs(seen)
+    _refuse_apart(seen)
+    _refuse_singles(seen)
     if inside:  # its folders are judged as those of the source are
         part = replace(part, folders=tuple(folder.removeprefix(inside) for folder in part.folders))
         filled = {folder.removeprefix(inside): n for folder, n in filled.items()}
         seen = replace(seen, path=seen.folder(inside), images=ImageNames(part, scan.head), filled=filled)
-    masks, lost = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}, len(seen.lines)
-    error = error or twins_in(seen, part) or _masks(seen, masks, _tops(filled)) or _look_alikes(seen, part)
-    if error:
-        raise AnnotatedError(error)
+    lost = len(seen.lines)
+    refuse_twins(seen, part)
+    masks = {name: _first_files(part, name) for name in classes if MASKS.fullmatch(name)}
+    _refuse_masks(seen, masks, {_top(folder) for folder in filled})
+    _refuse_look_alikes(seen, part)
     lines = tuple(f"{line}; {opt.kind(info.kind)} keeps it so" for line in seen.lines)
     doubts = (*info.doubts, *lines[lost:])  # of images, all of which are packed
-    return replace(info, problems=(*info.problems, *lines[:lost]), doubts=doubts, left_out=lines[:lost])
-
-
-def refuse_members(path: str | os.PathLike[str], what: str, cure: str) -> None:
-    """Raise AnnotatedError for members of shards that may be labels, and that no option names."""
-    where = os.fspath(path)
-    seen = Seen(shown(where) if is_url(where) else where, Beside(), "webdataset", ImagesOnDisk(Listing(where), ()))
-    raise AnnotatedError(seen.told(what, cure, "shards are packed without them"))
+    problems = (*info.problems, *lines[:lost])
+    return table.but(info=replace(info, problems=problems, doubts=doubts, left_out=lines[:lost]))
 
 
 def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
@@ -171,15 +155,15 @@ def refuse_above(path: str | os.PathLike[str], splits: Sequence[str]) -> None:
         beside.end(os.fsencode(below), ())
     seen = Seen(os.fspath(path), beside, "folder", ImagesOnDisk(root, ["", *splits, *others]))
     masks = {folder: sorted(files)[:_MOST_MASKS] for folder, files in held.items() if MASKS.fullmatch(folder)}
-    if error := _coco(seen) or tables_beside(seen, beside.tables) or _masks(seen, masks, splits):
-        raise AnnotatedError(error)
+    _refuse_coco(seen)
+    refuse_listed(seen, beside.tables)
+    _refuse_masks(seen, masks, splits)
     filled, labeled = dict[bytes, int](), any(True in (root / split).names.values() for split in splits)
     with suppress(OSError, ValueError):  # who opens the split says so
         for split in splits:
             images = [name for name, _ in (root / split).all_names() if name.lower().endswith(ENDS)]
             filled[os.fsencode(f"{split}/")] = len(images)
-    if error := _singles(replace(seen, filled=filled, labeled=labeled)):
-        raise AnnotatedError(error)
+    _refuse_singles(replace(seen, filled=filled, labeled=labeled))
 
 
 def refuse_tables(listing: Listing) -> None:
@@ -191,7 +175,7 @@ def refuse_tables(listing: Listing) -> None:
     tables = sorted(os.fsencode(name) for name in listing.names if name.endswith(".parquet"))
     if tables and holds_images(listing) is False and holds_image(listing):
         seen = Seen(os.fspath(listing), Beside(), "folder", ImagesOnDisk(listing, [""]))
-        raise AnnotatedError(tables_beside(seen, tables))
+        refuse_listed(seen, tables)
 
 
 def coco_splits(root: Listing) -> dict[str, tuple[Path, Path]]:
@@ -215,26 +199,25 @@ def _is_coco(head: bytes) -> bool:
     return any(key.search(head) and word in head for key, word in _COCO)
 
 
-def _coco(seen: Seen) -> str:
+def _refuse_coco(seen: Seen) -> None:
     from rawpack_packer.sources.folder import split_order
 
-    files = [one for one in seen.beside.singles if one.lower().endswith(b".json")][:_MOST_TRIED]
-    coco = [one for one in files if _is_coco(seen.images.head(one))]
-    if not coco:
-        return ""
-    names = {one: text_of(one).rpartition("/")[2] for one in coco}
-    with_boxes = [one for one in coco if not names[one].startswith(_NO_BOXES)]
+    files = [file for file in seen.beside.singles if file.lower().endswith(b".json")][:_MOST_TRIED]
+    names = {file: text_of(file).rpartition("/")[2] for file in files if _is_coco(seen.images.head(file))}
+    if not names:
+        return
+    with_boxes = [file for file, name in names.items() if not name.startswith(_NO_BOXES)]
     splits = [] if seen.in_archive or not with_boxes else sorted(coco_splits(Listing(seen.path)), key=split_order)
-    read = with_boxes or [one for one in coco if names[one].startswith(_CAPTIONS)]
-    commands = [(one, told) for one in read if (told := _coco_command(seen, one))]
+    read = with_boxes or [file for file, name in names.items() if name.startswith(_CAPTIONS)]
+    commands = [(file, packs) for file in read if (packs := _coco_command(seen, file))]
     cure = _COCO_PAGE if read else "rawpack reads COCO's boxes and captions, and no panoptic masks"
     if len(splits) > 1:
         cure = f"{command('--splits', ','.join(splits), seen.path)} packs images with their boxes"
     elif commands:
-        which = f" of {plain(text_of(commands[0][0]))}" if len(coco) > 1 else ""
+        which = f" of {plain(text_of(commands[0][0]))}" if len(names) > 1 else ""
         cure = f"{commands[0][1]} packs images with their {'boxes' if with_boxes else 'captions'}{which}"
-    files_of = "COCO's JSON" if len(coco) == 1 else "COCO's JSON files"
-    return seen.told(f"{files_of} {listed([text_of(one) for one in coco], _MOST_SHOWN)}", seen.unpacked(cure))
+    what = f"COCO's JSON{' files' * (len(names) > 1)} {listed([*map(text_of, names)], _MOST_SHOWN)}"
+    raise seen.error(what, seen.unpacked(cure))
 
 
 def _coco_command(seen: Seen, file: bytes) -> str:
@@ -261,56 +244,45 @@ def _format_of(suffix: str, head: bytes) -> str:
     return "labelme" if suffix == ".json" and b'"shapes"' in head and b'"imagePath"' in head else ""
 
 
-def _pair_formats(seen: Seen) -> dict[str, str]:
-    """Suffix of files that are named as images next to them, and may be their labels -> their format. Others are a
-    line: they are few, or the folders give the images classes."""
-    formats, few = dict[str, str](), list[str]()
+def _refuse_pairs(seen: Seen) -> None:
+    """Raise AnnotatedError, or OtherKindError, for files that are named as images next to them, and may be their
+    labels. Others are a line: they are few, or the folders give the images classes."""
+    formats = dict[str, str]()
     for suffix, (file, image) in seen.beside.pairs.items():
         head, (named, files) = seen.images.head(file), seen.beside.named[suffix]
         if is_of_camera(head):
             continue
-        form = _format_of(suffix, head)
-        if seen.are_many(named, files) and (form or not seen.labeled):
+        form, least = _format_of(suffix, head), min(files, sum(seen.filled.values()))
+        if named >= min(_FEW, least) and 2 * named >= least and (form or not seen.labeled):
             formats[suffix] = form
-        else:
-            example = f"{plain(text_of(file))} for {plain(text_of(image))}"
-            few.append(
-                f"{count(named, f'{suffix} file')} with the name of an image, left out: {example}; {_FILES_PAGE}"
-            )
-    seen.lines[:] = few
-    return formats
-
-
-def _pairs(seen: Seen) -> str:
-    formats = _pair_formats(seen)
+            continue
+        example = f"{plain(text_of(file))} for {plain(text_of(image))}"
+        files_named = f"{count(named, f'{suffix} file')} with the name of an image"
+        seen.lines.append(f"{files_named}, left out: {example}; {_FILES_PAGE}")
     if not formats:
-        return ""
+        return
+    if formats == {".json": "labelme"} and not seen.in_archive and not seen.labeled:
+        raise OtherKindError(seen.path, "labelme")
     from rawpack_packer.sources.detection.yolo import label_files
 
-    suffix = min(formats, key=lambda one: (one in PICKLES, one))
-    file, image = seen.beside.pairs[suffix]
-    others = [one for one in formats if one != suffix]
+    suffix = min(formats, key=lambda suffix: (suffix in PICKLES, suffix))
+    (file, image), form = seen.beside.pairs[suffix], formats[suffix]
+    others = [other for other in formats if other != suffix]
     what = f"{plain(text_of(file))} for the image {plain(text_of(image))}"
     what += f" (also {listed(others, 5)})" if others else ""
-    lost = "; that loses the folders' classes" if seen.labeled else ""
-    cure = _FILES_PAGE
-    match formats[suffix]:
-        case "pickle":
-            cure = "rawpack does not read pickles, which can run code: see docs/how-to/what-is-not-read.md#pickles"
-        case _ if seen.in_archive:
-            cure = "see docs/how-to/pack-webdataset.md#fields"
-        case "yolo" if label_files(Path(seen.path), text_of(image)) == [text_of(file)]:
-            cure = f"{command('--source', 'yolo', seen.path)} packs them as YOLO's boxes{lost}"
-        case "yolo":
-            cure = _YOLO_PAGE
-        case "voc":
-            cure = _VOC
-        case "labelme":
-            cure = f"{command('--source', 'labelme', seen.path)} packs labelme's boxes and polygons{lost}"
-    return seen.told(what, cure, "a folder is packed without such files")
+    cure = {"pickle": NO_PICKLES, "voc": _VOC, "yolo": _YOLO_PAGE}.get(form, _FILES_PAGE)
+    if seen.in_archive and form != "pickle":
+        cure = "see docs/how-to/pack-webdataset.md#fields"
+    elif form == "labelme" or (form == "yolo" and label_files(Path(seen.path), text_of(image)) == [text_of(file)]):
+        packs = "them as YOLO's boxes" if form == "yolo" else "labelme's boxes and polygons"
+        packs += "; that loses the folders' classes" if seen.labeled else ""
+        cure = f"{command('--source', form, seen.path)} packs {packs}"
+    raise seen.error(what, cure, "a folder is packed without such files")
 
 
-def _apart(seen: Seen) -> str:
+def _refuse_apart(seen: Seen) -> None:
+    """Raise AnnotatedError for files in another folder that are named as the images; where the folders give these
+    classes, it is a line."""
     for (folder, suffix), names in seen.beside.apart.items():
         images = list[str]()
         for number, name in enumerate(names):
@@ -329,28 +301,21 @@ def _apart(seen: Seen) -> str:
             continue
         cure = _LISTING
         if form == "voc":
-            cure = _voc_cure(seen)
+            folders = [folder for folder, suffix in seen.beside.apart if suffix == ".xml"]
+            roots = [folder.removesuffix(b"Annotations/") for folder in folders if folder.endswith(b"Annotations/")]
+            roots = [root for root in roots if any(name.startswith(root + b"JPEGImages/") for name in seen.filled)]
+            cure = f"{command(seen.folder(roots[0]))} packs Pascal VOC's boxes" if roots else _VOC
         elif form == "yolo":
             options = ("--source", "yolo", "--images", seen.below(beside), "--labels-dir", seen.folder(folder))
             cure = f"{command(*options, seen.path)} packs them as YOLO's boxes"
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
         what += plain(text_of(folder + names[0]))
-        return seen.told(what, seen.unpacked(cure), "a folder is packed without them")
-    return ""
+        raise seen.error(what, seen.unpacked(cure), "a folder is packed without them")
 
 
-def _voc_cure(seen: Seen) -> str:
-    """What to do with Pascal VOC's XML files."""
-    for folder, suffix in seen.beside.apart:
-        root = folder.removesuffix(b"Annotations/")
-        if suffix == ".xml" and root != folder and any(one.startswith(root + b"JPEGImages/") for one in seen.filled):
-            return f"{command(seen.folder(root))} packs Pascal VOC's boxes"
-    return _VOC
-
-
-def _singles(seen: Seen) -> str:
-    """The error for a list or a file of arrays that may have the labels of all images. Where folders give the images
-    classes, it is a line, except for CVAT's."""
+def _refuse_singles(seen: Seen) -> None:
+    """Raise AnnotatedError for a list or a file of arrays that may have the labels of all images. Where folders give
+    the images classes, it is a line, except for CVAT's."""
     tried, images, lists = 0, sum(seen.filled.values()), list[str]()
     for file in seen.beside.singles[:_MOST_TRIED]:
         head, name = readable(seen.images.head(file)), plain(text_of(file))
@@ -381,11 +346,10 @@ def _singles(seen: Seen) -> str:
                 continue
             cure = list_cure(seen, file) or _LISTING
         if cure:
-            return seen.told(what, seen.unpacked(cure))
+            raise seen.error(what, seen.unpacked(cure))
     if lists:
         what = count(len(lists), "file")
         seen.lines.append(f"{what} that may describe the images, left out: {listed(lists, _MOST_SHOWN)}")
-    return ""
 
 
 def _rows(file: bytes, head: bytes) -> int | None:
@@ -408,18 +372,14 @@ def _top(folder: bytes) -> str:
     return text_of(folder.partition(b"/")[0])
 
 
-def _tops(filled: Collection[bytes]) -> set[str]:
-    return {_top(folder) for folder in filled}
-
-
 def _first_files(part: FolderFiles, name: str) -> list[bytes]:
     """The paths of some files of a first-level folder."""
     inside = [k for k, folder in enumerate(part.folders) if _top(folder) == name]
     return [part.path(i) for i in np.flatnonzero(np.isin(part.folder_of, inside))[:_MOST_MASKS].tolist()]
 
 
-def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[str]) -> str:
-    """The error for a folder whose images are named as those of another folder; "" where there is none.
+def _refuse_masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[str]) -> None:
+    """Raise AnnotatedError for a folder whose images are named as those of another folder.
 
     folders: those that may hold masks by their names, with the paths of some files. tops: the first-level folders of
     images that count, such as splits; "" stands for images in none.
@@ -438,26 +398,25 @@ def _masks(seen: Seen, folders: Mapping[str, Sequence[bytes]], tops: Collection[
             cure = "see docs/how-to/pack-a-listing.md#masks"
             if all(_same_below(*pair) for pair in pairs):
                 depth = "depth" in name.lower()
-                told = _pair_command(seen, pairs[0][1], name, *(() if depth else ("--field", "mask:mask")))
-                cure = f"{told} packs images with their {'depths' if depth else 'masks'}"
-            return _of_partner(seen, pairs[0], name, cure)
-    return ""
+                pack = _pair_command(seen, pairs[0][1], name, *(() if depth else ("--field", "mask:mask")))
+                cure = f"{pack} packs images with their {'depths' if depth else 'masks'}"
+            raise _partner_error(seen, pairs[0], name, cure)
 
 
-def _of_partner(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> str:
+def _partner_error(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> AnnotatedError:
     """The error for a file that belongs to an image. pair: their paths. name: the first-level folder of the file."""
     what, cure = f"{plain(pair[0])} for the image {plain(pair[1])}", seen.unpacked(cure)
     if not seen.filled:
-        return seen.told(what, cure, "the splits are packed without it")
-    return seen.told(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
+        return seen.error(what, cure, "the splits are packed without it")
+    return seen.error(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
 
 
-def _look_alikes(seen: Seen, part: FolderFiles) -> str:
-    """The error for two folders, such as noisy and clean, or pics and pics_fg, whose images have the same names; ""
-    where there are none."""
-    tops = sorted(_tops(seen.filled))
+def _refuse_look_alikes(seen: Seen, part: FolderFiles) -> None:
+    """Raise AnnotatedError for two folders, such as noisy and clean, or pics and pics_fg, whose images have the same
+    names."""
+    tops = sorted({_top(folder) for folder in seen.filled})
     if len(tops) != 2 or seen.in_archive:
-        return ""
+        return
     held = {top: sum(n for name, n in seen.filled.items() if _top(name) == top) for top in tops}
     for first, second in (tops, tops[::-1]):
         files = [text_of(one) for one in _first_files(part, second)]
@@ -470,8 +429,7 @@ def _look_alikes(seen: Seen, part: FolderFiles) -> str:
         other = held[first] == held[second] and second.startswith(first) and ends and not ends[0] & ends[1]
         if len(pairs) == len(files) > 0 and (named or other):
             cure = f"{_pair_command(seen, pairs[0][1], second)} packs images with their partners"
-            return _of_partner(seen, pairs[0], second, cure)
-    return ""
+            raise _partner_error(seen, pairs[0], second, cure)
 
 
 def _same_below(one: str, other: str) -> bool:

@@ -17,14 +17,14 @@ _MOST_TABLES = 4
 _IN_ARCHIVE = "unpack it, and pack the folder, or see docs/how-to/pack-archives.md#labels-from-a-file"
 
 
-def tables_beside(seen: Seen, tables: Sequence[bytes]) -> str:
-    """The error for tables next to images; "" where there is none."""
+def refuse_listed(seen: Seen, tables: Sequence[bytes]) -> None:
+    """Raise AnnotatedError for tables next to images, if there are any."""
     if not tables:
-        return ""
+        return
     name, more = plain(text_of(tables[0])), len(tables) - 1
     what = f"the tables {name} and {more:,} more" if more else f"the table {name}"
     cure = _IN_ARCHIVE if seen.in_archive else _cure(seen, tables)
-    return seen.told(f"{what} next to its images", cure, f"a folder is packed without {'them' if more else 'it'}")
+    raise seen.error(f"{what} next to its images", cure, f"a folder is packed without {'them' if more else 'it'}")
 
 
 def list_cure(seen: Seen, file: bytes) -> str:

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from rawpack_packer.sources.beside import Seen, command
+from rawpack_packer.sources.beside import AnnotatedError, Seen, command
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.pairs import ending, unsuffixed
@@ -82,8 +82,8 @@ def twins_of(names: Sequence[bytes]) -> Twins:
     return best
 
 
-def twins_in(seen: Seen, part: FolderFiles) -> str:
-    """The error for images that belong together; "" where there are none, or so few that they are a line."""
+def refuse_twins(seen: Seen, part: FolderFiles) -> None:
+    """Raise AnnotatedError for images that belong together; few are a line."""
     found, every = list[tuple[bytes, Twins]](), list[bytes]()
     for k in np.unique(part.folder_of)[:_FOLDERS].tolist():
         rows = islice(np.flatnonzero(part.folder_of == k).tolist(), _IMAGES)
@@ -92,7 +92,7 @@ def twins_in(seen: Seen, part: FolderFiles) -> str:
         if len(names) > 1 and (twins := twins_of(names)).pairs:
             found.append((part.folders[k], twins))
     if not found:
-        return ""
+        return
     total, shared = sum(seen.filled.values()), sum(len(twins.pairs) for _, twins in found)
     folder, twins = max(found, key=lambda one: len(one[1].pairs) * (1 + one[1].most))
     image, partner = twins.pairs[0]
@@ -103,9 +103,9 @@ def twins_in(seen: Seen, part: FolderFiles) -> str:
         seen.lines.append(
             f"{what}{more} may belong together, and each image is a sample: {_cure(seen, twins, found, every)}"
         )
-        return ""
+        return
     cure = f"{_cure(seen, twins, found, every)}, and {alone} makes each image a sample"
-    return f"{plain(seen.path)} contains {what}, which may belong together: {cure}"
+    raise AnnotatedError(f"{plain(seen.path)} contains {what}, which may belong together: {cure}")
 
 
 def _cure(seen: Seen, twins: Twins, found: Sequence[tuple[bytes, Twins]], every: Sequence[bytes]) -> str:

@@ -34,6 +34,8 @@ _BLOCK = 1 << 16
 """Rows whose bytes are gathered at a time: the positions of all bytes of all rows would take eight times the bytes."""
 _UNCHECKED = 1 << 20
 """Bytes that are read without a look at how many there are."""
+_ZIP_HEADER = 30
+"""Bytes before the name of a member of a zip archive."""
 CLASS = 4
 """The position of the class number in a box that is not yolo's."""
 
@@ -359,6 +361,9 @@ class Spans:
     """(n, 2): its size in bytes, and its time in ns or its checksum as the archive has it; see `Source.states`."""
     faults: Mapping[int, Fault] = field(default_factory=dict)
     """Members that are rejected without being read: number -> why."""
+    packed: Rows | None = field(default=None, kw_only=True)
+    """(n, 2): the bytes that each member of a zip archive has there, and by which method it is compressed; `offset` is
+    that of its own header then, and its checksum is its time. None in other archives."""
 
     def __len__(self) -> int:
         return len(self.archive)
@@ -384,12 +389,28 @@ class Spans:
         return b""
 
     def _reader(self, i: int, most: int | None = None) -> partial[bytes]:
-        """What reads member i, or its first bytes, from a descriptor of its archive."""
-        size = int(self.states[i, 0])
-        return partial(read_range, offset=int(self.offset[i]), size=size if most is None else min(size, most))
+        """What reads member i, or its first bytes, from a descriptor of its archive. Of a compressed tar archive,
+        `offset` is that in the tar."""
+        k, offset, size = int(self.archive[i]), int(self.offset[i]), int(self.states[i, 0])
+        if self.packed is not None:
+            from rawpack_packer.sources.archives.zip import read_zip
+
+            length, method = self.packed[i].tolist()
+            size, checksum = (size, int(self.states[i, 1])) if most is None else (most, None)
+            return partial(read_zip, offset=offset, length=length, method=method, size=size, checksum=checksum)
+        size, indexes = size if most is None else min(size, most), self.archives.indexes
+        if not (indexes and indexes[k]):
+            return partial(read_range, offset=offset, size=size)
+        from rawpack_packer.sources.archives.opened import read_compressed
+
+        return partial(read_compressed, files=self.archives, k=k, offset=offset, size=size)
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
-        return self.archives.paths[int(self.archive[i])], int(self.offset[i]), int(self.states[i, 0])
+        """None for a member of a compressed tar archive; with its own header for one of a zip archive."""
+        k, offset, size = int(self.archive[i]), int(self.offset[i]), int(self.states[i, 0])
+        size = size if self.packed is None else int(self.packed[i, 0]) + _ZIP_HEADER
+        indexes = self.archives.indexes
+        return None if indexes and indexes[k] else (self.archives.paths[k], offset, size)
 
     def pick(self, rows: Rows, /) -> Self:
         """The members at `rows`, and the archives that hold them."""
@@ -401,6 +422,7 @@ class Spans:
             offset=self.offset[rows],
             states=self.states[rows],
             faults=_picked(self.faults, rows),
+            packed=None if self.packed is None else self.packed[rows],
         )
 
     def states_apart(self) -> tuple[Rows, Rows]:

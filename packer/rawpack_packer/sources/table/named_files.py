@@ -290,8 +290,7 @@ def check_whole(names: Sequence[str], where: str, pattern: str = "") -> None:
 
 def _incomplete(where: str, lost: Sequence[str], there: Sequence[str]) -> UsageError:
     """The error where some of the files that are counted are missing. there: the others, or ranges of them."""
-    from rawpack_packer.sources.beside import command
-    from rawpack_packer.sources.beside.annotated import AnnotatedError
+    from rawpack_packer.sources.beside import AnnotatedError, command
 
     more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
     return AnnotatedError(

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.options import opt
-from rawpack_packer.sources.archives.opened import CompressedSpans
 from rawpack_packer.sources.fields import EXACT, FieldKind, as_text
 from rawpack_packer.sources.table.choose import Classes, Labels, further_image, number_labels
 from rawpack_packer.sources.table.columns import (
@@ -23,6 +22,7 @@ from rawpack_packer.sources.table.columns import (
     Numbers,
     RaggedColumn,
     Rows,
+    Spans,
     TextLists,
     Texts,
     ends_of,
@@ -198,7 +198,7 @@ def _changed(made: NDArray[Any], given: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, eq=False)
-class ExampleImages(CompressedSpans):
+class ExampleImages(Spans):
     """Image files in records: `offset` and `states` are those of the whole records, of which checksums are checked."""
 
     inside: Rows = field(default_factory=lambda: np.empty((0, 2), np.int64))

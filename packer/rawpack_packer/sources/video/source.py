@@ -33,7 +33,7 @@ from rawpack_packer.sources.base import (
 from rawpack_packer.sources.fields import FieldKind
 from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, text_of
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGE_EXTENSIONS
-from rawpack_packer.sources.folder import class_folders, refuse_splits, scan_folder, with_class_options
+from rawpack_packer.sources.folder import class_folders, refuse_splits, scan_folder
 from rawpack_packer.sources.folder_scan import FolderScan, Wanted
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import Classes
@@ -278,11 +278,10 @@ def open_videos(
         folder, files = where, scan.files()
         paths, states = [files.path(i) for i in range(len(files))], files.states
         info = scan.info("video", root)
-        if (labels := files.file_labels()) is not None:
+        if (labels := scan.labels()) is not None:
             columns["label"] = Numbers(labels)
     videos = [(file, selection) for file in _files(folder, paths, map(text_of, paths), states)]
-    info = replace(info, fields={**info.fields, **_FIELDS}, options=selection.options)
-    info = with_class_options(info, label_depth, classes)
+    info = replace(info, fields={**info.fields, **_FIELDS}, options={**selection.options, **said.options})
     return frame_table(videos, info, columns, progress)
 
 
