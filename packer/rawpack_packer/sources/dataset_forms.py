@@ -31,6 +31,8 @@ from rawpack_packer.sources.dataset_targets import with_targets
 from rawpack_packer.sources.declared import plain_dtype
 from rawpack_packer.sources.fields import ImageKind, as_array
 from rawpack_packer.sources.files import UNREADABLE
+from rawpack_packer.sources.frames import class_names, named_features
+from rawpack_packer.sources.table.choose import LABEL
 from rawpack_packer.text import listed, plain
 
 Names = tuple[str, ...] | Mapping[str, str | int]
@@ -135,6 +137,35 @@ def _shape(value: Any) -> tuple[int, ...]:
         return (len(value), *(_shape(value[0]) if value else ()))
     shape = getattr(value, "shape", ())
     return tuple(shape) if isinstance(shape, tuple) else ()
+
+
+def attribute(dataset: Any, name: str, types: Any) -> Any:
+    """An attribute of a dataset; None where it is missing or something else that has the same name."""
+    value = getattr(dataset, name, None)
+    return value if isinstance(value, types) else None
+
+
+def image_attribute(dataset: Any) -> DeclaredImage | None:
+    """What a dataset says of its images."""
+    image: Any = attribute(dataset, "image", (tuple, ImageKind, str))
+    return image if not isinstance(image, str) or image in AXES else None
+
+
+def names_by(dataset: Any, names: Mapping[str, str | int] | None, fields: Iterable[str]) -> Names | None:
+    """What values are called: as the user said, and as Hugging Face's features show. fields: declared by the user."""
+    called = {**{name: name for name in fields if name != LABEL}, **(names or {})}
+    return {**(names or {}), **named_features(getattr(dataset, "features", None), called)} or None
+
+
+def called_in(names: Names | None, name: str) -> Any:
+    """What samples call a field."""
+    return names.get(name, name) if isinstance(names, Mapping) else name
+
+
+def classes_by(dataset: Any, names: Names | None) -> Sequence[Any] | None:
+    """The names of classes that a dataset has, or Hugging Face's features; None where there are none."""
+    features = getattr(dataset, "features", None)
+    return attribute(dataset, "classes", (list, tuple)) or class_names(features, called_in(names, LABEL))
 
 
 class InOrder:

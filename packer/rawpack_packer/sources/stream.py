@@ -34,10 +34,8 @@ from rawpack.system import writing
 from rawpack_packer.images.npy import array_of
 from rawpack_packer.images.with_pillow import is_pillow
 from rawpack_packer.options import opt
-from rawpack_packer.sources.axes import AXES
-from rawpack_packer.sources.dataset_forms import Names, as_dict, as_image
+from rawpack_packer.sources.dataset_forms import Names, as_dict, as_image, attribute, image_attribute
 from rawpack_packer.sources.fields import Boxes, as_array
-from rawpack_packer.sources.frames import class_names, named_features
 from rawpack_packer.sources.table.choose import LABEL, number_labels
 from rawpack_packer.text import again, count, plain, storable
 
@@ -141,24 +139,9 @@ def is_stream(source: Any, *, here: bool) -> bool:
 
 def said_by(stream: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """What a stream says of its samples by attributes, as a `Dataset` may, under what the user gave."""
-    fields, image = getattr(stream, "fields", None), getattr(stream, "image", None)
-    said = {"image": image} if isinstance(image, tuple) or (isinstance(image, str) and image in AXES) else {}
-    fields = {**(fields if isinstance(fields, Mapping) else {}), **given.get("fields", {})}
-    return {**said, **given, "fields": fields}
-
-
-def names_by(stream: Any, names: Any) -> Names | None:
-    """What values are called: as the user said, and as Hugging Face's features show."""
-    if names is not None and not isinstance(names, Mapping):
-        return tuple(names)
-    return {**(names or {}), **named_features(getattr(stream, "features", None), names or {})} or None
-
-
-def classes_by(stream: Any, names: Names | None) -> Sequence[str] | None:
-    """The names of classes that a stream itself has, or Hugging Face's features; None where it has none."""
-    classes = getattr(stream, "classes", None)
-    label = names.get(LABEL, LABEL) if isinstance(names, Mapping) else LABEL
-    return classes if isinstance(classes, list | tuple) else class_names(getattr(stream, "features", None), label)
+    image, fields = image_attribute(stream), attribute(stream, "fields", Mapping) or {}
+    declared = {} if image is None else {"image": image}
+    return {**declared, **given, "fields": {**fields, **given.get("fields", {})}}
 
 
 def begin(stream: Iterable[Any], how: How, check: Callable[[Any], object]) -> Iterator[Any]:
