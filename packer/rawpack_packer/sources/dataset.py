@@ -25,6 +25,7 @@ from rawpack_packer.sources.dataset_forms import (
     file_or_array,
 )
 from rawpack_packer.sources.dataset_look import (
+    DatasetLabels,
     DatasetLook,
     called_as,
     check_first,
@@ -37,7 +38,7 @@ from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
 from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, Labels, refuse_one_hot
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers, Texts, column_of_values, rows_at, texts_of
-from rawpack_packer.sources.table.keys import key_text
+from rawpack_packer.sources.table.keys import key_text, repeated_key
 from rawpack_packer.sources.table.objects import BOXES
 from rawpack_packer.sources.table.table import KeyColumn, Table, TablePart
 from rawpack_packer.sources.times import TextOnly
@@ -68,12 +69,8 @@ class DatasetRows:
     objects: ObjectColumns | None
     fields: Mapping[str, FieldKind]
     images: DatasetImages
-    classes: tuple[str, ...] | None
-    """A label beyond them is rejected."""
-    has_names: bool
-    """Whether labels are the names of classes, rather than their numbers."""
-    categories: tuple[int, ...]
-    """See `DatasetLabels`."""
+    labels: DatasetLabels
+    """Without those of each sample. One beyond the classes is rejected."""
     typed: bool
     """Whether features say what fields hold: then a missing value is what it is in files."""
 
@@ -103,8 +100,8 @@ class DatasetRows:
             if LABEL in kinds and LABEL in sample:
                 sample[LABEL] = self._label(sample[LABEL])
             for name, value in sample.items():
-                if self.categories and isinstance(value, Boxes):
-                    sample[name] = by_category(value, self.categories)
+                if self.labels.categories and isinstance(value, Boxes):
+                    sample[name] = by_category(value, self.labels.categories)
             if self.typed:
                 sample = {name: _missing(kinds.get(name)) if one is None else one for name, one in sample.items()}
             fields = {name: _as_value(name, one, kinds.get(name), self.images) for name, one in sample.items()}
@@ -115,17 +112,17 @@ class DatasetRows:
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample does not have")
-        label = np.asarray(fields.get("label", -1))
+        label, classes = np.asarray(fields.get(LABEL, -1)), self.labels.classes
         numbers_class = label.ndim == 0 and label.dtype.kind in "iu"
-        if self.classes is not None and numbers_class and not -1 <= int(label) < len(self.classes):
-            raise DecodeError("bad_field", f"label is {label}; there are {len(self.classes)} classes, counted from 0")
+        if classes is not None and numbers_class and not -1 <= int(label) < len(classes):
+            raise DecodeError("bad_field", f"label is {label}; there are {len(classes)} classes, counted from 0")
         return Item(key, image, fields)
 
     def _label(self, value: Any) -> Any:
         """A label as the packer takes it. Raises DecodeError for a name that is none of the classes."""
-        classes = self.classes or ()
-        if not self.has_names:
-            return -1 if value is None and self.classes is not None else value
+        classes = self.labels.classes or ()
+        if not self.labels.are_names:
+            return -1 if value is None and self.labels.classes is not None else value
         if value is None or value == "":
             return -1
         try:
@@ -194,9 +191,7 @@ def open_dataset(
         look.objects,
         kinds,
         images,
-        labels.classes,
-        are_names,
-        labels.categories,
+        replace(labels, numbers=None),
         typed=bool(shown) and not isinstance(look.dataset, ColumnDataset),
     )
     return _table(info, rows, look, labels.numbers)
@@ -266,15 +261,14 @@ def _keys(given: Sequence[str] | None, count: int) -> Texts | RowNumbers:
     keys = [*map(key_text, given)]
     if len(keys) != count:
         raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
-    firsts = dict[str, int]()
     for i, key in enumerate(keys):
-        try:
-            key.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise") from error
-        if (first := firsts.setdefault(key, i)) != i:
-            raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
-    return texts_of(keys)
+        if key != key.encode(errors="ignore").decode():
+            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise")
+    texts = texts_of(keys)
+    if (repeated := repeated_key(texts)) is not None:
+        first, i = repeated
+        raise UsageError(f"keys[{i}] is {keys[i]!r}, as keys[{first}] is: each sample needs a key of its own")
+    return texts
 
 
 def _missing(kind: FieldKind | None) -> Any:

@@ -138,6 +138,5 @@ def _plain(value: Any) -> Any:
     """A value with lists in place of arrays."""
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
-    if hasattr(value, "tolist") or isinstance(value, tuple):
-        value = value.tolist() if hasattr(value, "tolist") else list(value)
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -115,9 +115,8 @@ def check_not_columns(source: Any) -> None:
     such as (images, labels): values of one length, of which one has images and another one value for each."""
     if not isinstance(source, tuple | list) or not 2 <= len(source) <= _MOST_COLUMNS:
         return
-    shapes = [_shape(value) for value in source]
-    whole = [shape for shape in shapes if shape]
-    if len(whole) < len(shapes) or len({shape[0] for shape in whole}) > 1:
+    whole = [shape for shape in map(_shape, source) if shape]
+    if len(whole) < len(source) or len({shape[0] for shape in whole}) > 1:
         return
     if max(map(len, whole)) < _IMAGES or min(map(len, whole)) > 1:
         return
@@ -332,11 +331,11 @@ class Others:
     """Those of some samples, without those that cannot be read."""
     some: Sequence[int]
     """Samples from all over the dataset."""
-    few: Sequence[int]
-    """The same; of what can only be iterated, those after the first one, so that it is not iterated once more."""
-    every: Sequence[int] | None
+    looked_at: Sequence[int]
     """All samples, where looking at them costs nothing: those of a list; of an array, whose rows have one shape, none.
-    Else None."""
+    Else some, and of what can only be iterated those after the first one, so that it is not iterated once more."""
+    in_memory: bool
+    """Whether looking at them costs nothing."""
 
 
 def images_of(
@@ -362,7 +361,7 @@ def images_of(
         return DatasetImages(kind, grey=grey, size=_exact(kind, others, sized))
     if sized or len(kind.shape) not in (2, 3):
         return DatasetImages(kind, chw, declared is not None)
-    seen = map(_shape_of, others.images(others.few if others.every is None else others.every))
+    seen = map(_shape_of, others.images(others.looked_at))
     arrays = [shape for shape in seen if shape is not None and len(shape) in (2, 3)]
     shapes = [kind.shape, *(turned(shape, chw and len(shape) == 3) for shape in arrays)]
     channels = {shape[2] if len(shape) == 3 else 1 for shape in shapes}
@@ -376,7 +375,7 @@ def images_of(
 
 def _exact(kind: ImageKind | None, others: Others, sized: bool | None) -> tuple[int, int] | None:
     """See `DatasetImages.size`."""
-    if kind is None or sized is not False or others.every is not None:
+    if kind is None or sized is not False or others.in_memory:
         return None
     return cast(tuple[int, int], kind.shape[:2])
 
@@ -401,10 +400,9 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 def _one_size(others: Others) -> ImageKind | None:
     """What all images are, where these are PIL images of one size, all grey or all with colors; else None."""
-    if others.every is not None:
-        every = others.images(others.every)
-        if len({(image.size, is_grey(image)) if is_pillow(image) else None for image in every}) > 1:
-            return None
+    every = others.images(others.looked_at if others.in_memory else ())
+    if len({(image.size, is_grey(image)) if is_pillow(image) else None for image in every}) > 1:
+        return None
     shapes = set()
     for image in others.images(others.some):
         if not is_pillow(image):

@@ -185,15 +185,15 @@ class DatasetLook:
 
     def others(self, name: str = "image") -> Others:
         """The images, or those of a further field, to be looked at; without those that cannot be read."""
-        every: Sequence[int] | None = None
-        if isinstance(self.dataset, SLICEABLE):
+        in_memory, some = isinstance(self.dataset, SLICEABLE), range(1, min(self.count, _TRIED))
+        spread = np.unique(np.linspace(0, self.count - 1, _TRIED, dtype=np.int64)).tolist()
+        if in_memory:
             rows = self.dataset.columns[name] if isinstance(self.dataset, ColumnDataset) else self.dataset
-            alike = getattr(getattr(rows, "dtype", None), "kind", "O") != "O"
-            every = range(0 if alike else self.count)
-        some = np.unique(np.linspace(0, self.count - 1, _TRIED, dtype=np.int64)).tolist()
-        few = range(1, min(self.count, _TRIED)) if isinstance(self.dataset, InOrder) else some
+            some = range(0 if getattr(getattr(rows, "dtype", None), "kind", "O") != "O" else self.count)
+        elif not isinstance(self.dataset, InOrder):
+            some = spread
         return Others(
-            lambda rows: (one[name] for one in map(self.sample, rows) if one and name in one), some, few, every
+            lambda rows: (one[name] for one in map(self.sample, rows) if one and name in one), spread, some, in_memory
         )
 
     def check_files(self, name: str, first: Any) -> None:
@@ -201,10 +201,8 @@ class DatasetLook:
         field. first: its first value."""
         if type(self.dataset) not in SLICEABLE or not isinstance(first, str | os.PathLike):
             return
-        columns = self.dataset.columns if isinstance(self.dataset, ColumnDataset) else {}
-        values = columns[name] if columns else ((self.sample(i) or {}).get(name) for i in range(self.count))
         files = PathParser(_SampleFile(self.root, name, 0, cells=False), os.getcwd())  # noqa: PTH109
-        for i, value in enumerate(values):
+        for i, value in enumerate(self.values(name, unseen)):
             path = os.fspath(value) if isinstance(value, str | os.PathLike) else b""
             if path and isinstance(path, str):  # others are rejected when they are packed
                 files.state(path, i)
@@ -229,11 +227,11 @@ class DatasetLook:
             kind = first_pixels(kind, name, file_or_array, [value], images.kind)
         elif isinstance(kind, str):  # as the first image, of one size unless some that are looked at differ
             others, where = self.others(name), f"{self.root}: {name}"
-            values = chain([value], others.images(others.few))
+            values = chain([value], others.images(others.looked_at))
             kind = first_pixels(kind, name, lambda one: images.further(one, where), values, images.kind)
             if None not in kind.shape:
-                seen = others.images(others.few if others.every is None else others.every)
-                sizes = {size_of(one, images.chw) for one in chain([value], seen)} - {None}
+                seen = chain([value], others.images(others.looked_at))
+                sizes = {size_of(other, images.chw) for other in seen} - {None}
                 kind = kind if len(sizes) < 2 else replace(kind, shape=(None, None, kind.shape[2]))
         return with_arrays({name: kind}, [name] if array else (), "the dataset")[name]
 
