@@ -181,14 +181,11 @@ class InOrder:
     def __getitem__(self, i: int) -> Any:
         if self._iterator is None or i < self._next:
             self._iterator, self._next = iter(self._samples), 0
-        while True:
-            try:
-                sample = next(self._iterator)
-            except StopIteration:
-                raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}") from None
+        for sample in self._iterator:
             self._next += 1
             if self._next > i:
                 return sample
+        raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}")
 
 
 def renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str) -> dict[str, Any]:
