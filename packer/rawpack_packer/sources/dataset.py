@@ -131,7 +131,6 @@ class DatasetRows:
             raise DecodeError("bad_field", f"label is {value!r}; it is none of the {len(classes)} classes") from error
 
     def key(self, i: int) -> str:
-        """The sample's key: its number, or what the caller named it."""
         return self.keys.value(i)
 
     def pick(self, rows: Rows, /) -> DatasetRows:

@@ -63,7 +63,6 @@ class ColumnDataset:
 
     @property
     def targets(self) -> Any:
-        """The labels, if there are any."""
         return self.columns.get("label")
 
 
