@@ -238,15 +238,18 @@ def _taken(
     """The samples of a stream, taken into the work folder of a destination. opened: gives the source of a dataset.
     adds: whether the destination is a store that is appended to."""
     from rawpack_packer.progress import Taking
-    from rawpack_packer.sources.stream import How, begin, classes_by, names_by, said_by, take
+    from rawpack_packer.sources.dataset_forms import attribute, classes_by, image_attribute, names_by
+    from rawpack_packer.sources.stream import StreamOptions, begin, take
 
     called = plain(type(stream).__name__)
     folder = (place / WORK / SPOOL / f"stream{split and '-'}{split}").absolute()  # for workers on other machines
-    limit, keys, chosen = chosen.pop("limit", None), chosen.pop("keys", None), {**chosen, **said_by(stream, chosen)}
+    limit, keys = chosen.pop("limit", None), chosen.pop("keys", None)
+    fields = {**(attribute(stream, "fields", Mapping) or {}), **chosen.get("fields", {})}
+    chosen = {"image": image_attribute(stream), **chosen, "fields": fields}
     names, number = chosen.pop("names", None), None if limit is None else whole_number("limit", limit, 1)
-    names = names_by(stream, names)
+    names = names_by(stream, names, fields) if isinstance(names, Mapping | None) else tuple(names)
     packed = None if adds or run_options.restart else journal.states_of_finished(place / split)
-    how = How(called, names, number, packed, run_options.restart, classes_by(stream, names))
+    how = StreamOptions(called, names, number, packed, run_options.restart, classes_by(stream, names))
     samples = begin(stream, how, lambda first: opened([first], **chosen, names=names, root=f"<{called}>"))
     taking = Taking(run_options.progress)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +11,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, PackError, UsageError
-from rawpack_packer.sources.base import Column, Item, Rows, Scanning, SourceInfo, unseen
-from rawpack_packer.sources.dataset_columns import typed_columns, with_objects
+from rawpack_packer.sources.base import Item, Rows, Scanning, SourceInfo, unseen
+from rawpack_packer.sources.dataset_columns import ObjectColumns, object_columns, typed_columns
 from rawpack_packer.sources.dataset_forms import (
     SLICEABLE,
     ColumnDataset,
@@ -22,14 +21,14 @@ from rawpack_packer.sources.dataset_forms import (
     InOrder,
     Names,
     as_dict,
+    attribute,
     file_or_array,
 )
 from rawpack_packer.sources.dataset_look import (
+    DatasetLabels,
     DatasetLook,
-    attribute,
     called_as,
     check_first,
-    classes_named,
     is_empty,
     looked_at,
 )
@@ -37,18 +36,11 @@ from rawpack_packer.sources.dataset_targets import by_category, of_annotations, 
 from rawpack_packer.sources.fields import Boxes, Declared, FieldKind, Value, are_texts, as_array, as_text
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.stream import Spooled
-from rawpack_packer.sources.table.choose import (
-    LABEL,
-    Labels,
-    classes_from_0,
-    classes_of,
-    numbered_classes,
-    refuse_one_hot,
-)
+from rawpack_packer.sources.table.choose import IMAGE, LABEL, LABEL_KIND, Labels, refuse_one_hot
 from rawpack_packer.sources.table.columns import Numbers, RowNumbers, Texts, column_of_values, rows_at, texts_of
-from rawpack_packer.sources.table.keys import key_text
+from rawpack_packer.sources.table.keys import key_text, repeated_key
 from rawpack_packer.sources.table.objects import BOXES
-from rawpack_packer.sources.table.table import NO_STATES, KeyColumn, Table, TablePart
+from rawpack_packer.sources.table.table import KeyColumn, Table, TablePart
 from rawpack_packer.sources.times import TextOnly
 from rawpack_packer.text import composed, plain
 
@@ -74,15 +66,12 @@ class DatasetRows:
     """The position in `dataset` of each sample."""
     keys: KeyColumn
     names: Names | None
+    objects: ObjectColumns | None
     fields: Mapping[str, FieldKind]
-    classes: tuple[str, ...] | None
-    """A label beyond them is rejected."""
     images: DatasetImages
-    has_names: bool = False
-    """Whether labels are the names of classes, rather than their numbers."""
-    categories: tuple[int, ...] = ()
-    """COCO's ids of the classes of boxes, which are sorted; empty where boxes have the numbers of classes."""
-    typed: bool = False
+    labels: DatasetLabels
+    """Without those of each sample. One beyond the classes is rejected."""
+    typed: bool
     """Whether features say what fields hold: then a missing value is what it is in files."""
 
     def __len__(self) -> int:
@@ -98,7 +87,8 @@ class DatasetRows:
     def value(self, i: int, /) -> Item:
         key = self.key(i)
         try:
-            sample = as_dict(self.dataset[int(self.rows[i])], self.names)
+            value = self.dataset[int(self.rows[i])]
+            sample = as_dict(value if self.objects is None else self.objects.in_place(value, i), self.names)
             if "image" not in sample:
                 raise DecodeError("bad_field", "it has no 'image'")
             value = sample.pop("image")
@@ -110,8 +100,8 @@ class DatasetRows:
             if LABEL in kinds and LABEL in sample:
                 sample[LABEL] = self._label(sample[LABEL])
             for name, value in sample.items():
-                if self.categories and isinstance(value, Boxes):
-                    sample[name] = by_category(value, self.categories)
+                if self.labels.categories and isinstance(value, Boxes):
+                    sample[name] = by_category(value, self.labels.categories)
             if self.typed:
                 sample = {name: _missing(kinds.get(name)) if one is None else one for name, one in sample.items()}
             fields = {name: _as_value(name, one, kinds.get(name), self.images) for name, one in sample.items()}
@@ -122,17 +112,17 @@ class DatasetRows:
         unknown = [name for name in fields if name not in self.fields]
         if unknown:
             raise DecodeError("bad_field", f"it has a field {unknown[0]!r}, which the first sample does not have")
-        label = np.asarray(fields.get("label", -1))
+        label, classes = np.asarray(fields.get(LABEL, -1)), self.labels.classes
         numbers_class = label.ndim == 0 and label.dtype.kind in "iu"
-        if self.classes is not None and numbers_class and not -1 <= int(label) < len(self.classes):
-            raise DecodeError("bad_field", f"label is {label}; there are {len(self.classes)} classes, counted from 0")
+        if classes is not None and numbers_class and not -1 <= int(label) < len(classes):
+            raise DecodeError("bad_field", f"label is {label}; there are {len(classes)} classes, counted from 0")
         return Item(key, image, fields)
 
     def _label(self, value: Any) -> Any:
         """A label as the packer takes it. Raises DecodeError for a name that is none of the classes."""
-        classes = self.classes or ()
-        if not self.has_names:
-            return -1 if value is None and self.classes is not None else value
+        classes = self.labels.classes or ()
+        if not self.labels.are_names:
+            return -1 if value is None and self.labels.classes is not None else value
         if value is None or value == "":
             return -1
         try:
@@ -141,11 +131,11 @@ class DatasetRows:
             raise DecodeError("bad_field", f"label is {value!r}; it is none of the {len(classes)} classes") from error
 
     def key(self, i: int) -> str:
-        """The sample's key: its number, or what the caller named it."""
         return self.keys.value(i)
 
     def pick(self, rows: Rows, /) -> DatasetRows:
-        return replace(self, rows=rows_at(self.rows, rows), keys=self.keys.pick(rows))
+        objects = None if self.objects is None else self.objects.pick(rows)
+        return replace(self, rows=rows_at(self.rows, rows), keys=self.keys.pick(rows), objects=objects)
 
 
 def open_dataset(
@@ -170,102 +160,89 @@ def open_dataset(
     were looked for. root: its name in messages. Raises UsageError for what is no dataset.
     """
     refuse_one_hot(label_column)
-    looked, keys = looked_at(dataset, called_as(names, label_column), keys, root, fields or {}, progress)
-    declared = {**(attribute(looked.dataset, "fields", Mapping) or {}), **(fields or {})}
-    of_table = looked.dataset.fields if isinstance(looked.dataset, ColumnDataset) else {}
-    shown = {*of_table} - {*(fields or {})}  # what its values show, and nobody said
-    given = None if classes is None else classes_of(classes)
-    typed = typed_columns(looked.dataset, looked.names, declared)
-    objects = with_objects(typed.dataset, declared, given, looked.root)
-    looked = replace(looked, dataset=objects.dataset)
-    looked, first = looked.with_label(looked.first(), declared)
-    of_features = {name: kind for name, kind in typed.kinds.items() if name in first}
-    declared = {**of_features, **({} if objects.has_objects else target_kinds(first)), **objects.kinds}
-    shown |= {*of_features}
-    check_first(first, declared, looked.root)
-    images = looked.images(first["image"], image, colors, sized)
-    of_others = {name: value for name, value in first.items() if name != "image"}
-    kinds = {name: looked.field(name, value, declared.get(name), images) for name, value in of_others.items()}
-    known, ids = looked.classes(first.get(BOXES), None if LABEL in kinds else objects.classes)
-    texts = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
-    found = looked.text_labels(given or known) if texts else None
-    if found is not None:
-        named = found.names
-    elif texts and given is not None and first[LABEL] not in given:
-        named = numbered_classes(given)[0]
-    elif texts:
-        named = classes_of(given or known or ())
-    else:
-        of_objects = objects.classes is not None and LABEL not in kinds
-        counted = None if classes is None or of_objects else classes_from_0(classes)
-        named = classes_named(kinds.get(LABEL), first.get(BOXES), counted, known)
-    if LABEL in kinds and (named is not None or texts):
-        kinds[LABEL] = FieldKind("int64")
-    targets, counts = looked.targets(found), dict[str, int]()
-    if LABEL in kinds and targets is not None:
-        labels = Labels(targets, None if named is None else tuple(named))
-        counts = {name: number for name, number in labels.counts.items() if number}
-    hints_of_kinds = hints(kinds, {*declared} - shown, images.kind)
+    look, keys = looked_at(dataset, called_as(names, label_column), keys, root, fields or {}, progress)
+    look, declared, shown, notes = _with_columns(look, fields or {}, classes)
+    check_first(look.first, declared, look.root)
+    images = look.images(image, colors, sized)
+    kinds = {name: look.field(name, declared.get(name), images) for name in look.first if name != IMAGE}
+    are_names = kinds.get(LABEL) == FieldKind("str") and LABEL not in declared
+    labels = look.labels(kinds.get(LABEL), are_names, classes, None if look.objects is None else look.objects.classes)
+    counts = dict[str, int]()
+    if LABEL in kinds and (labels.classes is not None or are_names):
+        kinds[LABEL] = LABEL_KIND
+    if LABEL in kinds and labels.numbers is not None:
+        counts = {name: n for name, n in Labels(labels.numbers, labels.classes).counts.items() if n}
     info = SourceInfo(
         kind="dataset",
-        root=looked.root,
+        root=look.root,
         fields=kinds,
         image=images.kind,
-        classes=named,
+        classes=labels.classes,
         numbered=keys is None,
         counts=counts,
-        problems=(*looked.notes, *hints_of_kinds, *objects.problems, *typed.problems),
+        problems=(*look.notes, *hints(kinds, {*declared} - shown, images.kind), *notes),
     )
-    samples, in_order, count = looked.dataset, isinstance(looked.dataset, InOrder), looked.count
-    all_keys, is_typed = _keys(keys, count), bool(of_features)
-    rows = DatasetRows(samples, range(count), all_keys, looked.names, kinds, named, images, texts, ids, is_typed)
-    groups = attribute(samples, "groups", SLICEABLE)
-    of_samples, of_arrays = _states(samples)
-    steady = isinstance(samples, Spooled) or all(map(_is_plain, _columns(samples)))  # states tell of all of it
+    rows = DatasetRows(
+        look.dataset,
+        range(look.count),
+        _keys(keys, look.count),
+        look.names,
+        look.objects,
+        kinds,
+        images,
+        replace(labels, numbers=None),
+        typed=bool(shown) and not isinstance(look.dataset, ColumnDataset),
+    )
+    return _table(info, rows, look, labels.numbers)
+
+
+def _with_columns(
+    look: DatasetLook, fields: Mapping[str, Declared], classes: Sequence[str] | None
+) -> tuple[DatasetLook, dict[str, Declared], set[str], list[str]]:
+    """The samples with what columns show: without those that no field can hold, and with fields in place of objects.
+    What is declared of the fields, by anyone; the fields of which only columns show it; and lines for the summary."""
+    declared = {**(attribute(look.dataset, "fields", Mapping) or {}), **fields}
+    shown = {*declared} - {*fields} if isinstance(look.dataset, ColumnDataset) else set[str]()
+    dataset, typed, notes = typed_columns(look.dataset, look.names, declared)
+    objects = object_columns(dataset, declared, classes, look.root)
+    look = replace(look, dataset=dataset, objects=objects).with_first(declared)
+    typed = {name: kind for name, kind in typed.items() if name in look.first}
+    if objects is None:
+        return look, {**typed, **target_kinds(look.first), **declared}, {*shown, *typed}, notes
+    declared.pop(objects.column, None)
+    return look, {**typed, **objects.kinds, **declared}, {*shown, *typed}, [*objects.problems, *notes]
+
+
+def _table(info: SourceInfo, rows: DatasetRows, look: DatasetLook, labels: NDArray[Any] | None) -> Table:
+    """labels: the label of each sample, if it is known. Of arrays in memory, states are their bytes and a checksum of
+    some of their rows; of a stream, those of each sample. Other datasets do not say what they read: see
+    `Table.probed`."""
+    dataset, in_order = look.dataset, isinstance(look.dataset, InOrder)
+    columns = list(dataset.columns.values()) if isinstance(dataset, ColumnDataset) else [dataset]
+    arrays = [column for column in columns if isinstance(column, np.ndarray) and not column.dtype.hasobject]
+    steady = isinstance(dataset, Spooled) or len(arrays) == len(columns)  # states tell of all of it
+    groups = attribute(dataset, "groups", SLICEABLE)
     return Table(
         info,
         TablePart(rows),
-        of_samples,
-        of_arrays,
-        labels=None if targets is None else np.asarray(targets, np.int64),
-        groups=None if groups is None or len(groups) != count else texts_of([str(group) for group in groups]),
-        find_column=partial(_column, rows, targets, looked.root),
+        dataset.states() if isinstance(dataset, Spooled) else None,
+        np.array([*map(_state, arrays)], np.int64).reshape(-1, 2),
+        labels=None if labels is None else np.asarray(labels, np.int64),
+        groups=None if groups is None or len(groups) != look.count else texts_of([str(group) for group in groups]),
+        find_column=lambda name: (
+            Numbers(labels) if name == LABEL and labels is not None else column_of_values(look.values(name))
+        ),
         probed="" if steady else "first" if in_order else "spread",
         in_order=in_order,
     )
 
 
-def _column(rows: DatasetRows, targets: NDArray[Any] | None, root: str, name: str) -> Column | None:
-    """Labels, and columns or samples in memory: see `Table.column`."""
-    if name == LABEL and targets is not None:
-        return Numbers(targets)
-    names, dataset = rows.names, rows.dataset
-    called = names.get(name, name) if isinstance(names, Mapping) else name
-    if isinstance(dataset, ColumnDataset):
-        values = dataset.columns.get(name)
-    elif isinstance(getattr(dataset, "features", None), Mapping):
-        values = list(dataset[called]) if called in dataset.features else None
-    elif type(dataset) in (list, tuple):
-        samples = DatasetLook(dataset, len(dataset), names, root)
-        values = [(samples.sample(i) or {}).get(name) for i in range(len(dataset))]
-    else:
-        return None
-    return column_of_values(values)
-
-
-def _states(dataset: Any) -> tuple[Rows | None, Rows]:
-    """Of arrays in memory, their bytes and a checksum of some of their rows; of a stream, those of each sample. None
-    for other datasets, which do not say what they read: see `Table.probed`."""
-    if isinstance(dataset, Spooled):
-        return dataset.states(), NO_STATES
-    states = list[tuple[int, int]]()
-    for array in filter(_is_plain, _columns(dataset)):  # it may be larger than memory
-        rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
-        digest = xxhash.xxh3_64()
-        for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:
-            digest.update(np.ascontiguousarray(array[row]).tobytes())
-        states.append((array.nbytes, digest.intdigest() - (1 << 63)))
-    return None, np.array(states, np.int64).reshape(-1, 2)
+def _state(array: NDArray[Any]) -> tuple[int, int]:
+    rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _HASHED_ROWS), dtype=np.int64))
+    digest = xxhash.xxh3_64()
+    for row in rows.tolist() if len(array) > _HASHED_ROWS else [slice(None)]:  # it may be larger than memory
+        digest.update(np.ascontiguousarray(array[row]).tobytes())
+    return array.nbytes, digest.intdigest() - (1 << 63)
 
 
 def _some(values: Any, rows: range | Rows) -> Any:
@@ -283,15 +260,14 @@ def _keys(given: Sequence[str] | None, count: int) -> Texts | RowNumbers:
     keys = [*map(key_text, given)]
     if len(keys) != count:
         raise UsageError(f"keys= has {len(keys)} keys for {count} samples")
-    firsts = dict[str, int]()
     for i, key in enumerate(keys):
-        try:
-            key.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise") from error
-        if (first := firsts.setdefault(key, i)) != i:
-            raise UsageError(f"keys[{i}] is {key!r}, as keys[{first}] is: each sample needs a key of its own")
-    return texts_of(keys)
+        if key != key.encode(errors="ignore").decode():
+            raise UsageError(f"keys[{i}] is {key!r}, which UTF-8 cannot encode: name the sample otherwise")
+    texts = texts_of(keys)
+    if (repeated := repeated_key(texts)) is not None:
+        first, i = repeated
+        raise UsageError(f"keys[{i}] is {keys[i]!r}, as keys[{first}] is: each sample needs a key of its own")
+    return texts
 
 
 def _missing(kind: FieldKind | None) -> Any:
@@ -326,11 +302,3 @@ def _as_value(name: str, value: Any, kind: FieldKind | None, images: DatasetImag
         raise DecodeError("bad_field", f"{name} is {plain(type(value).__name__)}, which no number or array can hold")
     array = np.array(array)  # see `as_image`
     return array if kind is None or kind.boxes is None else Boxes(array, kind.boxes)
-
-
-def _columns(dataset: Any) -> list[Any]:
-    return list(dataset.columns.values()) if isinstance(dataset, ColumnDataset) else [dataset]
-
-
-def _is_plain(column: Any) -> bool:
-    return isinstance(column, np.ndarray) and not column.dtype.hasobject

@@ -31,6 +31,8 @@ from rawpack_packer.sources.dataset_targets import with_targets
 from rawpack_packer.sources.declared import plain_dtype
 from rawpack_packer.sources.fields import ImageKind, as_array
 from rawpack_packer.sources.files import UNREADABLE
+from rawpack_packer.sources.frames import class_names, named_features
+from rawpack_packer.sources.table.choose import LABEL
 from rawpack_packer.text import listed, plain
 
 Names = tuple[str, ...] | Mapping[str, str | int]
@@ -61,7 +63,6 @@ class ColumnDataset:
 
     @property
     def targets(self) -> Any:
-        """The labels, if there are any."""
         return self.columns.get("label")
 
 
@@ -113,9 +114,8 @@ def check_not_columns(source: Any) -> None:
     such as (images, labels): values of one length, of which one has images and another one value for each."""
     if not isinstance(source, tuple | list) or not 2 <= len(source) <= _MOST_COLUMNS:
         return
-    shapes = [_shape(value) for value in source]
-    whole = [shape for shape in shapes if shape]
-    if len(whole) < len(shapes) or len({shape[0] for shape in whole}) > 1:
+    whole = [shape for shape in map(_shape, source) if shape]
+    if len(whole) < len(source) or len({shape[0] for shape in whole}) > 1:
         return
     if max(map(len, whole)) < _IMAGES or min(map(len, whole)) > 1:
         return
@@ -137,6 +137,35 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(shape) if isinstance(shape, tuple) else ()
 
 
+def attribute(dataset: Any, name: str, types: Any) -> Any:
+    """An attribute of a dataset; None where it is missing or something else that has the same name."""
+    value = getattr(dataset, name, None)
+    return value if isinstance(value, types) else None
+
+
+def image_attribute(dataset: Any) -> DeclaredImage | None:
+    """What a dataset says of its images."""
+    image: Any = attribute(dataset, "image", (tuple, ImageKind, str))
+    return image if not isinstance(image, str) or image in AXES else None
+
+
+def names_by(dataset: Any, names: Mapping[str, str | int] | None, fields: Iterable[str]) -> Names | None:
+    """What values are called: as the user said, and as Hugging Face's features show. fields: declared by the user."""
+    called = {**{name: name for name in fields if name != LABEL}, **(names or {})}
+    return {**(names or {}), **named_features(getattr(dataset, "features", None), called)} or None
+
+
+def called_in(names: Names | None, name: str) -> Any:
+    """What samples call a field."""
+    return names.get(name, name) if isinstance(names, Mapping) else name
+
+
+def classes_by(dataset: Any, names: Names | None) -> Sequence[Any] | None:
+    """The names of classes that a dataset has, or Hugging Face's features; None where there are none."""
+    features = getattr(dataset, "features", None)
+    return attribute(dataset, "classes", (list, tuple)) or class_names(features, called_in(names, LABEL))
+
+
 class InOrder:
     """An iterable with a length as a dataset. Each time an earlier sample is asked for, it is iterated again."""
 
@@ -151,14 +180,11 @@ class InOrder:
     def __getitem__(self, i: int) -> Any:
         if self._iterator is None or i < self._next:
             self._iterator, self._next = iter(self._samples), 0
-        while True:
-            try:
-                sample = next(self._iterator)
-            except StopIteration:
-                raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}") from None
+        for sample in self._iterator:
             self._next += 1
             if self._next > i:
                 return sample
+        raise IndexError(f"it ended after {self._next} samples, and its len() is {self._count}")
 
 
 def renamed(sample: Mapping[Any, Any], names: Mapping[str, str | int], what: str) -> dict[str, Any]:
@@ -301,11 +327,11 @@ class Others:
     """Those of some samples, without those that cannot be read."""
     some: Sequence[int]
     """Samples from all over the dataset."""
-    few: Sequence[int]
-    """The same; of what can only be iterated, those after the first one, so that it is not iterated once more."""
-    every: Sequence[int] | None
+    looked_at: Sequence[int]
     """All samples, where looking at them costs nothing: those of a list; of an array, whose rows have one shape, none.
-    Else None."""
+    Else some, and of what can only be iterated those after the first one, so that it is not iterated once more."""
+    in_memory: bool
+    """Whether looking at them costs nothing."""
 
 
 def images_of(
@@ -331,7 +357,7 @@ def images_of(
         return DatasetImages(kind, grey=grey, size=_exact(kind, others, sized))
     if sized or len(kind.shape) not in (2, 3):
         return DatasetImages(kind, chw, declared is not None)
-    seen = map(_shape_of, others.images(others.few if others.every is None else others.every))
+    seen = map(_shape_of, others.images(others.looked_at))
     arrays = [shape for shape in seen if shape is not None and len(shape) in (2, 3)]
     shapes = [kind.shape, *(turned(shape, chw and len(shape) == 3) for shape in arrays)]
     channels = {shape[2] if len(shape) == 3 else 1 for shape in shapes}
@@ -345,7 +371,7 @@ def images_of(
 
 def _exact(kind: ImageKind | None, others: Others, sized: bool | None) -> tuple[int, int] | None:
     """See `DatasetImages.size`."""
-    if kind is None or sized is not False or others.every is not None:
+    if kind is None or sized is not False or others.in_memory:
         return None
     return cast(tuple[int, int], kind.shape[:2])
 
@@ -370,10 +396,9 @@ def _shape_of(value: Any) -> tuple[int, ...] | None:
 
 def _one_size(others: Others) -> ImageKind | None:
     """What all images are, where these are PIL images of one size, all grey or all with colors; else None."""
-    if others.every is not None:
-        every = others.images(others.every)
-        if len({(image.size, is_grey(image)) if is_pillow(image) else None for image in every}) > 1:
-            return None
+    every = others.images(others.looked_at if others.in_memory else ())
+    if len({(image.size, is_grey(image)) if is_pillow(image) else None for image in every}) > 1:
+        return None
     shapes = set()
     for image in others.images(others.some):
         if not is_pillow(image):

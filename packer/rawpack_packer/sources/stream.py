@@ -34,10 +34,8 @@ from rawpack.system import writing
 from rawpack_packer.images.npy import array_of
 from rawpack_packer.images.with_pillow import is_pillow
 from rawpack_packer.options import opt
-from rawpack_packer.sources.axes import AXES
 from rawpack_packer.sources.dataset_forms import Names, as_dict, as_image
 from rawpack_packer.sources.fields import Boxes, as_array
-from rawpack_packer.sources.frames import class_names, named_features
 from rawpack_packer.sources.table.choose import LABEL, number_labels
 from rawpack_packer.text import again, count, plain, storable
 
@@ -96,7 +94,7 @@ class Spooled:
 
 
 @dataclass(frozen=True)
-class How:
+class StreamOptions:
     """How a stream is taken."""
 
     called: str
@@ -139,29 +137,7 @@ def is_stream(source: Any, *, here: bool) -> bool:
     return not here and not hasattr(source, "__getitem__")
 
 
-def said_by(stream: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a stream says of its samples by attributes, as a `Dataset` may, under what the user gave."""
-    fields, image = getattr(stream, "fields", None), getattr(stream, "image", None)
-    said = {"image": image} if isinstance(image, tuple) or (isinstance(image, str) and image in AXES) else {}
-    fields = {**(fields if isinstance(fields, Mapping) else {}), **given.get("fields", {})}
-    return {**said, **given, "fields": fields}
-
-
-def names_by(stream: Any, names: Any) -> Names | None:
-    """What values are called: as the user said, and as Hugging Face's features show."""
-    if names is not None and not isinstance(names, Mapping):
-        return tuple(names)
-    return {**(names or {}), **named_features(getattr(stream, "features", None), names or {})} or None
-
-
-def classes_by(stream: Any, names: Names | None) -> Sequence[str] | None:
-    """The names of classes that a stream itself has, or Hugging Face's features; None where it has none."""
-    classes = getattr(stream, "classes", None)
-    label = names.get(LABEL, LABEL) if isinstance(names, Mapping) else LABEL
-    return classes if isinstance(classes, list | tuple) else class_names(getattr(stream, "features", None), label)
-
-
-def begin(stream: Iterable[Any], how: How, check: Callable[[Any], object]) -> Iterator[Any]:
+def begin(stream: Iterable[Any], how: StreamOptions, check: Callable[[Any], object]) -> Iterator[Any]:
     """The samples of a stream. check: raises UsageError where the first one cannot be packed. Raises UsageError too
     where there is none."""
     if inspect.isgenerator(stream) and inspect.getgeneratorstate(stream) == inspect.GEN_CLOSED:
@@ -174,7 +150,7 @@ def begin(stream: Iterable[Any], how: How, check: Callable[[Any], object]) -> It
     return chain(first, samples)
 
 
-def _named(stream: Iterable[Any], how: How) -> Iterator[Any]:
+def _named(stream: Iterable[Any], how: StreamOptions) -> Iterator[Any]:
     """The samples, with an error that says which of them the stream could not give."""
     given = 0
     try:
@@ -190,7 +166,7 @@ def _named(stream: Iterable[Any], how: How) -> Iterator[Any]:
         ) from error
 
 
-def take(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], object]) -> Spooled:
+def take(samples: Iterator[Any], folder: Path, how: StreamOptions, seen: Callable[[int], object]) -> Spooled:
     """All samples of a stream in a folder, which this process has alone; if an earlier run began that, the rest; if it
     ended that, the first ones are compared.
 
@@ -231,7 +207,7 @@ def take(samples: Iterator[Any], folder: Path, how: How, seen: Callable[[int], o
     return Spooled(folder, whole.samples, how.classes or whole.classes)
 
 
-def _compared(samples: Iterator[Any], known: NDArray[np.int64], how: How) -> Iterator[tuple[int, bytes, Any]]:
+def _compared(samples: Iterator[Any], known: NDArray[np.int64], how: StreamOptions) -> Iterator[tuple[int, bytes, Any]]:
     """Number, bytes and label of each sample. known: the checksums of the first ones, or of those of a finished store.
     Raises UsageError where they differ."""
     i = -1

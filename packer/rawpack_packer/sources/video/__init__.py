@@ -187,7 +187,6 @@ class Videos:
     """(n,): of each sample's video; None where `video` was not assigned by rawpack, and so stays as it is."""
 
     def at(self, rows: Rows) -> Videos:
-        """The videos of some of the samples."""
         names = self.names
         return Videos(self.numbers[rows], None if names is None else [names[row] for row in rows.tolist()])
 

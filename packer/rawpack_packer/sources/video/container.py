@@ -48,8 +48,6 @@ _BEGUN_OPEN = {**_CAREFUL, "err_detect": "crccheck+bitstream+buffer"}
 _FORGOTTEN = ("mmco: ", "Missing reference picture")
 """How FFmpeg's messages begin that pictures from before a cut cause where H.264 was cut in an open group of pictures:
 one is to be forgotten, or is listed among those that may be referred to."""
-_INVALID = int.from_bytes(b"INDA", "little")
-"""FFmpeg's number for an error in the data."""
 _IDR = "nal_unit_type: 5"
 """How that about a picture begins behind which none from before is used, so that no cut can take any away."""
 _HDR = (16, 18)
@@ -64,6 +62,24 @@ _ROWS = 32
 """The least height for that. FFmpeg rounds RGB in another way where there are only four rows of chroma."""
 Turn = tuple[int, int, int, int] | None
 """a, b, c, d of a display matrix, which moves (x, y) to (a x + c y, b x + d y)."""
+
+
+class DamageError(Exception):
+    """What FFmpeg says of data that it cannot decode, without numbers and names that differ between machines."""
+
+
+@contextmanager
+def _raising_damage() -> Iterator[None]:
+    """Raise DamageError for an error of FFmpeg in this block; MemoryError where there is hardly any memory, as FFmpeg
+    says of damaged files too that it got none."""
+    import av
+
+    try:
+        yield
+    except av.error.FFmpegError as error:
+        if isinstance(error, MemoryError):
+            check_memory("to read a video")
+        raise DamageError(str(error.strerror or error)) from error
 
 
 @dataclass(frozen=True)
@@ -198,17 +214,23 @@ class OpenVideo:
         return max(self._file.state[0], declared_bytes(self._data.read_at, self.format))
 
     def packets(self) -> Iterator[Any]:
-        """The packets of the stream from where the container is; PyAV adds one that `is_last`."""
-        return self.container.demux(self.stream)
+        """The packets of the stream from where the container is; PyAV adds one that `is_last`. Raises DamageError where
+        the container breaks off."""
+        with _raising_damage():
+            yield from self.container.demux(self.stream)
+
+    def seek(self, dts: int) -> None:
+        """Go to a packet, or before it. Raises DamageError."""
+        with _raising_damage():
+            self.container.seek(dts, stream=self.stream)
 
     def frames(self) -> Iterator[VideoFrame]:
-        """All frames, as they are shown. Raises FFmpegError at the first damage that a decoder or demuxer reports."""
+        """All frames, as they are shown. Raises DamageError at the first damage that a decoder or demuxer reports."""
         for packet in self.packets():
             yield from self.decode(packet)
 
     def decode(self, packet: Any) -> list[VideoFrame]:
-        """The frames that come out of the decoder when it is fed a packet, or None for the end. Raises FFmpegError for
-        damage.
+        """The frames that come out of the decoder when it is fed a packet, or None for the end. Raises DamageError.
 
         A video may have been cut, without encoding, where the pictures refer to none from before, although their list
         of references does. With `begun_open`, it is no damage that those are not there, up to the next key frame.
@@ -224,7 +246,7 @@ class OpenVideo:
         for level, _, text in messages:
             bad = level <= av.logging.ERROR and not (self._keys < 2 and text.startswith(_FORGOTTEN))
             if bad or (first and text.startswith(_IDR)):
-                raise av.error.InvalidDataError(_INVALID, text.strip())
+                raise DamageError(text.strip())
         return frames
 
     def close(self) -> None:
@@ -240,10 +262,11 @@ def is_last(packet: Any) -> bool:
 
 
 def _frames_of(stream: VideoStream, packet: Any) -> list[VideoFrame]:
-    if packet is None or is_last(packet):
-        return list(stream.decode(None))
-    # A decoder takes any packet without data for the end.
-    return list(packet.decode()) if packet.size else []
+    with _raising_damage():
+        if packet is None or is_last(packet):
+            return list(stream.decode(None))
+        # A decoder takes any packet without data for the end.
+        return list(packet.decode()) if packet.size else []
 
 
 @contextmanager
@@ -259,17 +282,6 @@ def messages_of(level: int) -> Iterator[list[tuple[int, str, str]]]:
             yield messages
     finally:
         av.logging.set_level(None)
-
-
-def stop_if_no_memory(error: Exception) -> None:
-    """Raise MemoryError where FFmpeg got no memory because there is hardly any. It says the same of damaged files."""
-    if isinstance(error, MemoryError):
-        check_memory("to read a video")
-
-
-def text_of_error(error: Exception) -> str:
-    """FFmpeg's message, without numbers and names that differ between machines."""
-    return str(getattr(error, "strerror", None) or error)
 
 
 class ToRgb:
@@ -353,19 +365,19 @@ def _open(data: _Data, file: VideoFile) -> InputContainer:
     # FFmpeg sees the extension, which is all that some kinds of files are recognized by.
     data.name = "video" + os.path.splitext(file.path)[1].encode("ascii", "replace").decode()  # noqa: PTH122
     options = {"format_whitelist": ",".join(_DEMUXERS), "protocol_whitelist": "none"}
+    # From 19 on, PyAV opens files whose titles and the like are not UTF-8.
+    any_text: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
     try:
-        # From 19 on, PyAV opens files whose titles and the like are not UTF-8.
-        any_text: dict[str, Any] = {"metadata_errors": "ignore"} if int(av.__version__.split(".")[0]) < 19 else {}
-        container: InputContainer = av.open(data, "r", options=options, buffer_size=_BUFFER_BYTES, **any_text)
-        return container
-    except av.error.FFmpegError as error:
-        stop_if_no_memory(error)
+        with _raising_damage():
+            container: InputContainer = av.open(data, "r", options=options, buffer_size=_BUFFER_BYTES, **any_text)
+            return container
+    except DamageError as error:
         data.seek(0)
         if instead := stand_in(bytes(data.read(256))):
             raise DecodeError("corrupt", f"it is {instead}") from error
         if _length_unopened(data, file) > file.state[0]:
             raise DecodeError("truncated", "the file ends before the index of its frames") from error
-        raise DecodeError("corrupt", f"FFmpeg cannot open it: {text_of_error(error)}") from error
+        raise DecodeError("corrupt", f"FFmpeg cannot open it: {error}") from error
 
 
 def length_of(file: VideoFile) -> int:

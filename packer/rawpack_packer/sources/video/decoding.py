@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.video.container import (
-    OpenVideo,
-    ToRgb,
-    VideoFile,
-    is_last,
-    stop_if_no_memory,
-    text_of_error,
-)
+from rawpack_packer.sources.video.container import DamageError, OpenVideo, ToRgb, VideoFile, is_last
 from rawpack_packer.sources.video.index import DAMAGED, LOST, VideoIndex
 
 if TYPE_CHECKING:
@@ -90,8 +83,6 @@ class Counting(Decoding):
     _next = 0
 
     def _frame(self, k: int) -> VideoFrame:
-        import av
-
         wanted = int(self._index.packet[k])
         if self._video is None or wanted < self._next:
             self._read, self._next = self._open().frames(), 0
@@ -101,9 +92,8 @@ class Counting(Decoding):
                 self._next += 1
                 if self._next > wanted:
                     return frame
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
-            raise self._error(k, f"the data cannot be decoded: {text_of_error(error)}") from error
+        except DamageError as error:
+            raise self._error(k, f"the data cannot be decoded: {error}") from error
         raise self._error(k, "the decoder gave no picture")
 
 
@@ -271,24 +261,18 @@ class Seeking(Decoding):
 
     def _decode(self, packet: Any) -> bool:
         """Whether the decoder took a packet, or None for the end, without an error."""
-        import av
-
         assert self._video is not None
         try:
             self._out.extend(self._video.decode(packet))
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
+        except DamageError:
             return False
         return True
 
     def _next_packet(self) -> Any:
         """The next packet; None at the end, or where the container breaks off."""
-        import av
-
         try:
             packet = next(self._read, None)
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
+        except DamageError:
             return None
         return None if packet is None or is_last(packet) else packet
 
@@ -304,8 +288,6 @@ class Seeking(Decoding):
 
     def _seek(self, packet: int) -> bool:
         """Whether a seek led to this very packet, which is then fed."""
-        import av
-
         if self._video is None or self._tainted:
             # A flush does not remove all that errors leave behind in a decoder.
             self._restart()
@@ -313,9 +295,8 @@ class Seeking(Decoding):
         at = int(np.searchsorted(self._packets.keys, packet))
         for back in range(min(_AIMS, at + 1)):
             try:
-                self._video.container.seek(int(self._packets.key_dts[at - back]), stream=self._video.stream)
-            except av.error.FFmpegError as error:
-                stop_if_no_memory(error)
+                self._video.seek(int(self._packets.key_dts[at - back]))
+            except DamageError:
                 return False
             self._read_on()
             while (found := self._next_packet()) is not None:

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.video.container import (
+    DamageError,
     OpenVideo,
     Turn,
     VideoFile,
     is_last,
     messages_of,
     notes_of,
-    stop_if_no_memory,
-    text_of_error,
     turn_of,
 )
 
@@ -241,9 +240,8 @@ def _demux(file: VideoFile, video: OpenVideo, beat: Callable[[], None]) -> _Demu
                     intact_bytes = (packet.pos or 0) + packet.size
                 if shown and pts[-1] >= last:
                     last, duration = pts[-1], packet.duration or 0
-    except av.error.FFmpegError as error:
-        stop_if_no_memory(error)
-        broken = broken or text_of_error(error)
+    except DamageError as error:
+        broken = broken or str(error)
     frames = len(stream.index_entries) if video.format.startswith("mov") else stream.frames
     listed = video.format.startswith("mov") or frames == len(flags)
     length = video.length()
@@ -274,8 +272,6 @@ def _fraction(value: Any) -> Fraction | None:
 def _first_frames(file: VideoFile, read: _Demuxed, *, begun_open: bool = False) -> tuple[list[VideoFrame], bool, bool]:
     """The first frames from the origin on, whether damage was met, and whether these are all frames. begun_open: see
     `OpenVideo.decode`."""
-    import av
-
     frames: list[VideoFrame] = []
     damaged = complete = False
     with closing(OpenVideo(file, read.stream, begun_open=begun_open)) as video:
@@ -286,11 +282,9 @@ def _first_frames(file: VideoFile, read: _Demuxed, *, begun_open: bool = False) 
                 complete = is_last(packet)
                 try:
                     frames += video.decode(packet) if number >= read.origin else []
-                except av.error.FFmpegError as error:
-                    stop_if_no_memory(error)
+                except DamageError:
                     damaged = True
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
+        except DamageError:
             damaged = True
     return frames, damaged or any(frame.is_corrupt for frame in frames), complete
 
@@ -340,8 +334,6 @@ def _decoded(
     file: VideoFile, read: _Demuxed, beat: Callable[[], None], begun_open: bool
 ) -> tuple[Sequence[int], str, bool]:
     """When each frame is shown, up to the first damage; what that is; and `begun_open`, see `OpenVideo.decode`."""
-    import av
-
     found = array("q")
     with closing(OpenVideo(file, read.stream, begun_open=begun_open)) as video:
         try:
@@ -350,9 +342,8 @@ def _decoded(
                     return found, "the picture is damaged", begun_open
                 found.append(NO_PTS if frame.pts is None else frame.pts)
                 beat()
-        except av.error.FFmpegError as error:
-            stop_if_no_memory(error)
-            return found, text_of_error(error), begun_open
+        except DamageError as error:
+            return found, str(error), begun_open
     return found, "", begun_open
 
 

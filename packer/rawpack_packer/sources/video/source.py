@@ -101,12 +101,11 @@ class TakenFrames:
         return self.found.cut if (self.found.packet[-1:] == LOST).any() else 0
 
     def key(self, k: int) -> str:
-        """The video's path below the folder, and the number of frame k; the path alone where the file was
-        not looked into."""
+        """The video's path below the folder, and the number of frame k, "cat/clip.mp4#000123"; the path alone where the
+        file was not looked into."""
         return self.file.key if self.unread else frame_key(self.file.key, int(self.numbers[k]))
 
     def pick(self, rows: Rows) -> TakenFrames:
-        """The frames at `rows`, which ascend."""
         found = self.found if isinstance(self.found, DecodeError) else self.found.only(rows)
         return replace(self, found=found, numbers=np.asarray(self.numbers)[rows])
 
@@ -141,7 +140,6 @@ class Frames:
         return Item(taken.key(k), image, fields, file_bytes=taken.frame_bytes)
 
     def image(self, i: int) -> NDArray[np.uint8]:
-        """The pixels of frame i."""
         number, k = self._find(i)
         taken = self.videos[number]
         if isinstance(taken.found, DecodeError):
@@ -159,12 +157,10 @@ class Frames:
         self._close()
 
     def key(self, i: int) -> str:
-        """The video's path below the folder, and the number of the frame: "cat/clip.mp4#000123"."""
         number, k = self._find(i)
         return self.videos[number].key(k)
 
     def listed(self, i: int) -> str:
-        """The path of a frame's video, below the folder or as it is listed."""
         return text_of(self.videos[self._find(i)[0]].file.listed)
 
     def pick(self, rows: Rows, /) -> Self:
