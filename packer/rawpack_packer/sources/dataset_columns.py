@@ -124,7 +124,7 @@ def with_objects(
     class_names = None if called is None or inner is None else getattr(_inner(inner[called]), "names", None)
     of_features = tuple(class_names) if isinstance(class_names, list | tuple) else None
     form = kind.boxes if isinstance(kind, FieldKind) else None
-    objects, left_out = lists.finish(form, None if LABEL in names else classes, of_features, others)
+    objects = lists.finish(form, None if LABEL in names else classes, of_features, others)
     fields, columns = objects.fields()
     if table is None:
         dataset = _WithoutColumn(dataset, column, columns)
@@ -132,7 +132,9 @@ def with_objects(
         values = {name: _ColumnValues(column, len(table)) for name, column in columns.items()}
         dataset = ColumnDataset({**{name: table.columns[name] for name in others}, **values})
     kinds: dict[str, Declared] = {**fields, **{name: kind for name, kind in declared.items() if name != column}}
-    return ColumnFields(dataset, kinds, left_out, True, (objects.labels.names if objects.labels else None) or None)
+    return ColumnFields(
+        dataset, kinds, objects.left_out, True, (objects.labels.names if objects.labels else None) or None
+    )
 
 
 def _is_objects(dataset: Any, features: Any, name: str) -> bool:

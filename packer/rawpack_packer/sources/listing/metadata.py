@@ -30,13 +30,14 @@ from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.listing.lines import ListingRows
-from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
+from rawpack_packer.sources.listing.reading import ListedImages, ListingFile, open_list, rows_of
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.assemble import with_labels
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
+from rawpack_packer.sources.table.table import Table, positions
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import composed, count, listed, plain
 
@@ -103,7 +104,15 @@ def lists_files(file: Path) -> bool:
     return file.name in _NAMES and bool(_file_columns(Listing(file)))
 
 
-class MetadataSource(ListingSource):
+def open_metadata(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    path_column: str | None = None,
+    images: str | os.PathLike[str] | None = None,
+    progress: Scanning = unseen,
+    **options: Any,
+) -> ListedImages:
     """The images, or videos, of a folder that its table lists, in the table's order, with its columns as fields.
 
     Without a column `label`, the folders of the images are their classes, as for `open_folder`. A text label that is
@@ -111,85 +120,77 @@ class MetadataSource(ListingSource):
 
     `counts`: also not_listed (images or videos) and no_file (lines), which are left out, and those of `open_folder`
     that count files.
+
+    path: the folder. options: those of `open_list`. Raises as that does; UsageError where no line has an image, or the
+    folder cannot be read.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        path_column: str | None = None,
-        images: str | os.PathLike[str] | None = None,
-        progress: Scanning = unseen,
-        **options: Any,
-    ) -> None:
-        """path: the folder. options: as of `ListingSource`. Raises as that does; UsageError where no line has an
-        image, or the folder cannot be read."""
-        found, where = metadata_of(Listing.of(path)), plain(os.fsencode(Path(path).absolute()))
-        if found is None:
-            raise UsageError(
-                f"{where} cannot be read as a listing: it is a folder without a metadata.csv that has a column "
-                "file_name; give the listing itself"
-            )
-        table = plain(os.fsencode(found.file))
-        if images is not None:
-            raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: give {table}")
-        if path_column is None and _FILE_NAME not in found.columns and len(found.columns) > 1:
-            raise UsageError(
-                f"{table} has several columns of files, {', '.join(map(plain, found.columns))}: name that of the "
-                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, images by "
-                f"{opt.fields(f'{plain(found.columns[1])}:image')}, or masks by {plain(found.columns[1])}:mask"
-            )
-        column = path_column or (_FILE_NAME if _FILE_NAME in found.columns else found.columns[0])
-        root = os.fspath(Path(path).absolute())
-        check_folder(path, where)
-        scan = FolderScan(root, wanted_images(), progress, Listing.of(path))
-        scan.run()
-        if scan.counts["problems"]:
-            raise UsageError(
-                f"{where} cannot be read, and nothing was written: {scan.info('folder', where).problems[0]}; make all "
-                f"of it readable, or give {table}, which reads only what it lists"
-            )
-        files = _ListedFiles(scan, found, root, column)
-        listing = ListingFile(found.file, root, column, files.rows)
-        try:
-            super().__init__(path, path_column=path_column, progress=progress, found=listing, **options)
-        except UsageError:
-            files.check(where)
-            raise
-        self.info = replace(
-            self.info,
-            paths=(root, os.fspath(found.file)),
-            counts={**files.counts(self.of_videos), **self.info.counts},
-            problems=(*self.info.problems, *files.problems(self.of_videos)),
-            skipped=files.skipped,
+    folder, where = Listing.of(path), plain(os.fsencode(Path(path).absolute()))
+    if (metadata := metadata_of(folder)) is None:
+        raise UsageError(
+            f"{where} cannot be read as a listing: it is a folder without a metadata.csv that has a column "
+            "file_name; give the listing itself"
         )
-        self._add_labels(scan)
+    table, columns = plain(os.fsencode(metadata.file)), metadata.columns
+    if images is not None:
+        raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: give {table}")
+    if path_column is None and _FILE_NAME not in columns and len(columns) > 1:
+        raise UsageError(
+            f"{table} has several columns of files, {', '.join(map(plain, columns))}: name that of the images, such as "
+            f"{opt.path_column(plain(columns[0]))}; the others become texts, images by "
+            f"{opt.fields(f'{plain(columns[1])}:image')}, or masks by {plain(columns[1])}:mask"
+        )
+    column = path_column or (_FILE_NAME if _FILE_NAME in columns else columns[0])
+    root = os.fspath(Path(path).absolute())
+    check_folder(path, where)
+    scan = FolderScan(root, wanted_images(), progress, folder)
+    scan.run()
+    if scan.counts["problems"]:
+        raise UsageError(
+            f"{where} cannot be read, and nothing was written: {scan.info('folder', where).problems[0]}; make all "
+            f"of it readable, or give {table}, which reads only what it lists"
+        )
+    files = _ListedFiles(scan, metadata, root, column)
+    file = ListingFile(metadata.file, root, column, files.rows)
+    try:
+        listing = open_list(path, path_column=path_column, progress=progress, file=file, **options)
+    except UsageError:
+        files.check(where)
+        raise
+    info = listing.table.info
+    info = replace(
+        info,
+        paths=(root, os.fspath(metadata.file)),
+        counts={**files.counts(listing.of_videos), **info.counts},
+        problems=(*info.problems, *files.problems(listing.of_videos)),
+        skipped=files.skipped,
+    )
+    return replace(listing, table=_with_labels(listing.table.but(info=info), scan))
 
-    def _add_labels(self, scan: FolderScan) -> None:
-        """Take the labels of the folders where the table has none."""
-        number_of = {composed(name): k for k, name in enumerate(scan.classes)}
-        inside = text_of(scan.inside)
-        tops = [os.path.normpath(self.path(i)).removeprefix(inside).partition("/") for i in range(len(self))]
-        numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
-        filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.rows.columns.get(LABEL)
-        have_classes = any(isinstance(one, RaggedColumn) and one.have_classes for one in self.rows.columns.values())
-        of_boxes = label is None and (have_classes or self.info.classes is not None)
-        if of_boxes or not len(filled) or only_container(names[k] for k in filled):
-            return
-        if label is not None:
-            if self.info.classes is None or not isinstance(label, Numbers):
-                return
-            known = {name: number for number, name in enumerate(self.info.classes)}
-            of_table = np.array([*(known.get(name, -1) for name in names), -1], np.int64)[numbers]
-            names, numbers = self.info.classes, np.where(label.values < 0, of_table, label.values)
-        labels = Labels(numbers, names, faults={} if label is None else label.faults)
-        self.info = with_labels(self.info, labels)
-        columns = {LABEL: Numbers(labels.numbers, labels.faults)} | {
-            k: one for k, one in self.rows.columns.items() if k != LABEL
-        }
-        columns = {name: columns[name] for name in self.info.fields}
-        self.rows, self.labels = replace(self.rows, columns=columns), labels.numbers
+
+def _with_labels(table: Table, scan: FolderScan) -> Table:
+    """The table with the labels of the folders where it has none."""
+    number_of, classes = {composed(name): k for k, name in enumerate(scan.classes)}, table.info.classes
+    inside, columns = text_of(scan.inside), table.rows.columns
+    tops = [os.path.normpath(table.path(i)).removeprefix(inside).partition("/") for i in range(len(table))]
+    numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
+    filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), columns.get(LABEL)
+    if not len(filled) or only_container(names[k] for k in filled):
+        return table
+    if label is None:
+        if classes is not None or any(
+            isinstance(column, RaggedColumn) and column.have_classes for column in columns.values()
+        ):
+            return table  # those of boxes
+        labels = Labels(numbers, names)
+    elif classes is None or not isinstance(label, Numbers):
+        return table
+    else:
+        of_folders = np.append(positions(names, classes), -1)[numbers]
+        labels = Labels(np.where(label.values < 0, of_folders, label.values), classes, faults=label.faults)
+    info = with_labels(table.info, labels)
+    columns = {**columns, LABEL: Numbers(labels.numbers, labels.faults)}
+    rows = replace(table.rows, columns={name: columns[name] for name in info.fields})
+    return table.but(info=info, rows=rows, labels=labels.numbers)
 
 
 class _ListedFiles:

@@ -136,8 +136,10 @@ def by_image(
         else:
             left_out.append(name)
     labels = labels and replace(labels, numbers=labels.numbers[order], faults={})
-    objects = Objects(boxes[order], form, ends, labels, others, shown=shown, faults=faults)
-    return ListedRows(images.lines, kept, objects, of_objects(left_out), files)
+    objects = Objects(
+        boxes[order], form, ends, labels, others, shown=shown, faults=faults, left_out=of_objects(left_out)
+    )
+    return ListedRows(images.lines, kept, objects, files=files)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,9 +271,9 @@ def image_path(found: BoxColumns, raw: Mapping[str, RawColumn], root: str) -> st
 
 def object_lists(
     name: str, column: RawColumn, kind: DeclaredKind | None, classes: Classes | None, taken: Iterable[str]
-) -> tuple[Objects, list[str]] | None:
-    """The objects in a column of JSON, and what is left out of them; None where it has none. kind: as it is declared.
-    taken: names of other fields. Raises UsageError."""
+) -> Objects | None:
+    """The objects in a column of JSON; None where it has none. kind: as it is declared. taken: names of other fields.
+    Raises UsageError."""
     first = next((value for block in column for value in block if value), None)
     some = first[0] if isinstance(first, list) else first
     declared = kind.boxes if isinstance(kind, FieldKind) else None

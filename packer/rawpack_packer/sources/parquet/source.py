@@ -214,10 +214,10 @@ class ParquetSource(TableSource):
         if (lists := scan.objects) is not None:
             kind = declared.get(str(columns.objects))
             form = kind.boxes if isinstance(kind, FieldKind) else None
-            objects, left_out = lists.finish(form, None if labels else classes, columns.box_classes, kinds)
+            objects = lists.finish(form, None if labels else classes, columns.box_classes, kinds)
             (of_objects, values), shown = objects.fields(), objects.shown
             kinds, fields_of, of_boxes = {**kinds, **of_objects}, {**fields_of, **values}, objects.labels
-            problems += [*left_out, *two_classes(labels, of_boxes)]
+            problems += [*objects.left_out, *two_classes(labels, of_boxes)]
         follow = [name for name in scan.boxes.lists if name not in scan.apart]
         kinds = with_followers(with_arrays(kinds, options_of_table.arrays, root), follow)
         if labels is None and of_boxes is None and scan.classes is not None and scan.boxes.have_classes:

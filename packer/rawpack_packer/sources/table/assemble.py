@@ -17,6 +17,7 @@ from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.table.choose import EMPTY, LABEL, LABEL_KIND, NO_COUNTS, ChosenColumns, Labels
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import files_at, source_name
+from rawpack_packer.sources.table.objects import Objects, two_classes, with_followers
 from rawpack_packer.sources.table.table import NO_STATES, ImageColumn, KeyColumn, Table, TablePart
 
 NO_FIELDS: Mapping[str, FieldKind] = {}
@@ -43,18 +44,26 @@ def assemble(
     states: Rows = NO_STATES,
     labels: Labels | None = None,
     of_boxes: Labels | None = None,
+    objects: Objects | None = None,
+    follow: Iterable[str] = (),
     **members: Any,
 ) -> Table:
     """The table of a file with columns.
 
     kind, root, paths, options, image: see `SourceInfo`. count: of rows. keys: None where rows have none. counts: those
     of labels and of columns that are left out, unless the kind has others. notes: lines of the summary. declared:
-    fields of which the user, or the file, says what they hold. arrays: fields that are no images. states, labels,
-    of_boxes, members: see `table_of`. Raises UsageError.
+    fields of which the user, or the file, says what they hold. arrays: fields that are no images. objects: of images,
+    which become further fields; their classes, if they have some, take the place of `of_boxes`. follow: fields with a
+    value for each box. states, labels, of_boxes, members: see `table_of`. Raises UsageError.
     """
     if counts is None:
         counts = {**NO_COUNTS, "columns_left_out": len(chosen.left_out)}
-    kinds = with_arrays(fields, arrays, root)
+    object_kinds, object_columns = objects.fields() if objects else ({}, {})
+    kinds = with_followers(with_arrays({**fields, **object_kinds}, arrays, root), follow)
+    problems = [*notes, *chosen.left_out, *chosen.notes, *hints(kinds, [*declared, *object_kinds], image)]
+    if objects is not None:
+        problems += [*objects.left_out, *two_classes(labels, objects.labels)]
+        of_boxes = objects.labels or of_boxes
     info = SourceInfo(
         kind=kind,
         root=root,
@@ -64,9 +73,10 @@ def assemble(
         numbered=keys is None,
         options=options,
         counts=counts,
-        problems=(*notes, *chosen.left_out, *chosen.notes, *hints(kinds, [*declared], image)),
+        problems=tuple(problems),
     )
     named = keys or RowNumbers(range(count))
+    columns = {**columns, **object_columns}
     return table_of(info, named, images, columns, states, labels=labels, of_boxes=of_boxes, **members)
 
 

@@ -54,6 +54,8 @@ class Objects:
     """The declaration that says of the column what its boxes show, if the user did not say it."""
     faults: Mapping[int, str] = field(default_factory=dict)
     """Images that are rejected, which have no objects here: number -> what is wrong, and where."""
+    left_out: tuple[str, ...] = ()
+    """A line for what else was known of them, if there is any."""
 
     def fields(self) -> tuple[dict[str, FieldKind], dict[str, Column]]:
         """`boxes` and the others. Raises UsageError for names that no fields can have."""
@@ -160,9 +162,9 @@ class ObjectLists:
 
     def finish(
         self, form: BoxForm | None, classes: Classes | None, known: Sequence[str] | None, taken: Iterable[str]
-    ) -> tuple[Objects, list[str]]:
-        """All of them, and what is left out of them, printable. form: as declared. classes, known: see
-        `number_labels`. taken: names of other fields. Raises UsageError."""
+    ) -> Objects:
+        """All of them. form: as declared. classes, known: see `number_labels`. taken: names of other fields. Raises
+        UsageError."""
         if wrong := all_faulty(np.array(self._lengths), self._faults):
             raise UsageError(f"{self._where}: {wrong}: {self._cure}")
         rows = self._lists.pop(named_in(self._lists, BOX_NAMES) or "", [])
@@ -191,8 +193,8 @@ class ObjectLists:
             raise UsageError(f"{self._where}: {plain(self._name)}: {error}; or {self._cure}") from error
         chosen = form_of(boxes, form, self._name, self._where)
         shown = () if form else (f"{self._name}:{chosen}",)
-        objects = Objects(boxes, chosen, ends, labels, others, shown=shown, faults=self._faults)
-        return objects, of_objects([*dict.fromkeys(left_out)])
+        line = of_objects([*dict.fromkeys(left_out)])
+        return Objects(boxes, chosen, ends, labels, others, shown=shown, faults=self._faults, left_out=line)
 
 
 def _is_box(value: Any) -> bool:
@@ -268,6 +270,6 @@ def two_classes(of_images: Labels | None, of_boxes: Labels | None) -> list[str]:
             f"{listed(of_boxes.names or (), 8)}"]  # fmt: skip
 
 
-def of_objects(names: Sequence[str]) -> list[str]:
+def of_objects(names: Sequence[str]) -> tuple[str, ...]:
     """A line for what is known of objects and cannot be a field."""
-    return [f"of the boxes, left out because they are not one number each: {listed(names, 8)}"] if names else []
+    return (f"of the boxes, left out because they are not one number each: {listed(names, 8)}",) if names else ()

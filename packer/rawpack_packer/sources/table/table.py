@@ -185,8 +185,8 @@ class Table:
     def column(self, name: str) -> Column | None:
         """The values of a field before samples are read: texts or numbers; None where they are not known. Those that
         are in a local file are read."""
-        if self.find_column is not None:
-            return self.find_column(name)
+        if self.find_column is not None and (values := self.find_column(name)) is not None:
+            return values
         column, kind = self.rows.columns.get(name), self.info.fields.get(name)
         if isinstance(column, Repeated):
             return cast(Column, column.spread())
@@ -258,7 +258,11 @@ class Table:
     def joined(self, columns: Mapping[str, Column]) -> Table:
         """The table with further columns, or others of the same names, whose class numbers are those before
         `with_classes`. `info` stays."""
-        return self.but(rows=replace(self.rows, columns={**self.rows.columns, **columns}))
+        find = self.find_column
+        return self.but(
+            rows=replace(self.rows, columns={**self.rows.columns, **columns}),
+            find_column=None if find is None else lambda name: None if name in columns else find(name),
+        )
 
     def numbered_from(self, first: int) -> Table:
         """The table with numbers from `first` on as keys."""
