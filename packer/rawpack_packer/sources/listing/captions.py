@@ -31,7 +31,8 @@ def by_caption(rows: ListedRows, images: Sequence[str], single: Container[str]) 
             lists: list[list[str]] = [[] for _ in firsts]
             for image, value in zip(image_of.tolist(), chain.from_iterable(column), strict=True):
                 lists[image] += [] if column.place.empty(value) else [value]
-            found[name] = replace(column.of_json(), lines=lines[firsts], blocks=[pickle.dumps(lists, -1)])
+            place = replace(column.place, number=0, cells=False)  # as JSON has them
+            found[name] = replace(column, place=place, lines=lines[firsts], blocks=[pickle.dumps(lists, -1)])
             texts.append(name)
         else:
             left_out.append(name)

@@ -11,8 +11,7 @@ import os
 from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,7 +22,7 @@ import xxhash
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources import parquet
-from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
+from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.files import text_of
@@ -62,20 +61,14 @@ def metadata_of(folder: Listing) -> Metadata | None:
     if not folder.is_dir:
         return None
     where = folder.path.absolute()
-    if (found := _in(folder)) or where.parent == where:
-        return found
-    above = _in(Listing(where.parent))
-    if above is None:
-        return None
-    above = replace(above, below=f"{where.name}/")
-    with (
-        suppress(OSError, ValueError, NotImplementedError, MissingExtraError, UsageError),
-        above.file.open("rb") as file,
-    ):
+    if (inside := _in(folder)) or where.parent == where or (above := _in(Listing(where.parent))) is None:
+        return inside
+    below, unreadable = f"{where.name}/", (OSError, ValueError, NotImplementedError, MissingExtraError, UsageError)
+    with suppress(*unreadable), above.file.open("rb") as file:
         rows = rows_of(above.file.suffix, file, "", os.fspath(where.parent), ())
         column = list(rows.names).index(above.columns[0])
-        if any(isinstance(row[column], str) and row[column].startswith(above.below) for _, row in rows.rows):
-            return above
+        if any(isinstance(row[column], str) and row[column].startswith(below) for _, row in rows.rows):
+            return replace(above, below=below)
     return None
 
 
@@ -156,15 +149,8 @@ def open_metadata(
     except UsageError:
         files.check(where)
         raise
-    info = listing.table.info
-    info = replace(
-        info,
-        paths=(root, os.fspath(metadata.file)),
-        counts={**files.counts(listing.of_videos), **info.counts},
-        problems=(*info.problems, *files.problems(listing.of_videos)),
-        skipped=files.skipped,
-    )
-    return replace(listing, table=_with_labels(listing.table.but(info=info), scan))
+    listing.table.info = files.with_counts(listing.table.info, listing.of_videos)
+    return replace(listing, table=_with_labels(listing.table, scan))
 
 
 def _with_labels(table: Table, scan: FolderScan) -> Table:
@@ -176,11 +162,8 @@ def _with_labels(table: Table, scan: FolderScan) -> Table:
     filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), columns.get(LABEL)
     if not len(filled) or only_container(names[k] for k in filled):
         return table
-    if label is None:
-        if classes is not None or any(
-            isinstance(column, RaggedColumn) and column.have_classes for column in columns.values()
-        ):
-            return table  # those of boxes
+    of_boxes = any(isinstance(column, RaggedColumn) and column.have_classes for column in columns.values())
+    if label is None and classes is None and not of_boxes:
         labels = Labels(numbers, names)
     elif classes is None or not isinstance(label, Numbers):
         return table
@@ -193,37 +176,38 @@ def _with_labels(table: Table, scan: FolderScan) -> Table:
     return table.but(info=info, rows=rows, labels=labels.numbers)
 
 
+@dataclass(eq=False)
 class _ListedFiles:
     """Which files of a folder its table lists. Lines without a file are left out."""
 
-    def __init__(self, scan: FolderScan, table: Metadata, root: str, column: str) -> None:
-        self._table, self._root, self._column = table, root, column
-        self._files, self._counts, self._videos = scan.files(), dict(scan.counts), 0
-        self._listed = array("Q")
-        """Hashes of the paths that it lists."""
-        self.skipped = dict(scan.beside.suffixes)
-        end = table.file.suffix
-        if not table.below and self.skipped.get(end):
-            self._counts["other_files"] -= 1
-            self.skipped[end] -= 1
-            self.skipped = {name: number for name, number in self.skipped.items() if number}
-        self._without = (0, "")
-        """The first line without a file, and what it names."""
-        self._lines = self._lines_without = 0
-        """Of lines with a file, and without one."""
+    scan: FolderScan
+    metadata: Metadata
+    root: str
+    column: str
+    """The column of paths, or how they are made."""
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+    """Those of the paths that the table lists."""
+    lines: int = 0
+    """Lines with a file."""
+    videos: int = 0
+    """Lines with a video."""
+    missing: int = 0
+    """Lines without a file."""
+    first_missing: tuple[int, str] = (0, "")
+    """The first of them, and what it names."""
 
     def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
-        rows = rows_of(self._table.file.suffix, file, where, root, declared)
-        others = {*self._table.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
-        return replace(rows, rows=self._with_files(rows, others))
+        rows = rows_of(self.metadata.file.suffix, file, where, root, declared)
+        further = {*self.metadata.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
+        return replace(rows, rows=self._with_files(rows, further))
 
-    def _with_files(self, rows: ListingRows, others: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-        """others: columns that name files besides that of the images."""
-        below, names, column = self._table.below, list(rows.names), self._column
+    def _with_files(self, rows: ListingRows, further: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        """further: columns that name files besides that of the images."""
+        below, names, column = self.metadata.below, list(rows.names), self.column
         at = names.index(column) if column in names else None
         template = path_template(column, names) if at is None and "{" in column else None
-        files = [k for k, name in enumerate(names) if k == at or name in others]
+        files = [k for k, name in enumerate(names) if k == at or name in further]
         for line, row in rows.rows:
             path = row[at] if at is not None else None
             with suppress(ValueError, KeyError):
@@ -231,57 +215,59 @@ class _ListedFiles:
             if not isinstance(path, str) or not path or "\0" in path:
                 yield line, row  # a fault of the listing
                 continue
+            if not path.startswith(below):
+                continue
             if below:
-                if not path.startswith(below):
-                    continue
                 path, row = path.removeprefix(below), list(row)
                 for k in files:
                     row[k] = row[k].removeprefix(below) if isinstance(row[k], str) else row[k]
-            if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - for each of a million
-                self._lines += 1
-                self._videos += names_video(path)
-                listed = {path, *(row[k] for k in files if isinstance(row[k], str))}
-                self._listed.extend(_hashed(os.path.normpath(name)) for name in listed)
+            if os.path.isfile(os.path.join(self.root, path)):  # noqa: PTH113, PTH118 - for each of a million
+                self.lines += 1
+                self.videos += names_video(path)
+                named = {path, *(row[k] for k in files if isinstance(row[k], str))}
+                self.hashes.extend(_hashed(os.path.normpath(name)) for name in named)
                 yield line, row
             else:
-                self._lines_without += 1
-                self._without = (line, path) if self._lines_without == 1 else self._without
+                self.missing += 1
+                self.first_missing = (line, path) if self.missing == 1 else self.first_missing
 
     def check(self, where: str) -> None:
         """Raise UsageError where lines name files, and none of them is there. where: the folder, printable."""
-        if self._lines_without and not self._lines:
+        if self.missing and not self.lines:
+            line, path = self.first_missing
             raise UsageError(
-                f"none of the files that {plain(os.fsencode(self._table.file))} lists is in {where}: line "
-                f"{self._without[0]} names {plain(self._without[1])!r}; correct the paths, or {opt.kind('folder')} "
-                "packs the images alone"
+                f"none of the files that {plain(os.fsencode(self.metadata.file))} lists is in {where}: line {line} "
+                f"names {plain(path)!r}; correct the paths, or {opt.kind('folder')} packs the images alone"
             )
 
-    @cached_property
-    def _not_listed(self) -> list[str]:
-        """The keys of the images that no line names."""
-        hashes = np.array([_hashed(self._files.path(i)) for i in range(len(self._files))], np.uint64)
-        missing = np.flatnonzero(~np.isin(hashes, np.array(self._listed, np.uint64)))
-        return [self._files.key(i) for i in missing.tolist()]
-
-    def counts(self, videos: bool) -> dict[str, int]:
-        """Counts of the folder's files, and of what was left out. videos: whether the table lists videos."""
-        counts, missing = dict(self._counts), len(self._not_listed)
-        if videos:
-            counts["images"], missing = len(self._files), max(0, counts.pop("videos") - self._videos)
-        return {**counts, NOT_LISTED: missing, NO_FILE: self._lines_without}
-
-    def problems(self, videos: bool) -> list[str]:
-        """A line for what was left out."""
-        table, lines = plain(self._table.file.name), list[str]()
-        if self._lines_without:
-            line, path = self._without
-            lines.append(
-                f"{count(self._lines_without, 'line')} of {table} without an image in the folder, left out: line "
+    def with_counts(self, info: SourceInfo, videos: bool) -> SourceInfo:
+        """What is known of the listing, and of the folder's files. videos: whether the table lists videos."""
+        files, counts, skipped = self.scan.files(), dict(self.scan.counts), dict(self.scan.beside.suffixes)
+        table, problems = self.metadata.file, list[str]()
+        if not self.metadata.below and skipped.get(table.suffix):
+            counts["other_files"] -= 1
+            skipped[table.suffix] -= 1
+        hashes = np.array([_hashed(files.path(i)) for i in range(len(files))], np.uint64)
+        others = np.flatnonzero(~np.isin(hashes, np.array(self.hashes, np.uint64))).tolist()
+        not_listed = len(others)
+        if self.missing:
+            line, path = self.first_missing
+            problems.append(
+                f"{count(self.missing, 'line')} of {plain(table.name)} without an image in the folder, left out: line "
                 f"{line} names {plain(path)!r}"
             )
-        if (missing := self._not_listed) and not videos:
-            lines.append(f"{count(len(missing), 'image')} that {table} does not list, left out: {plain(missing[0])}")
-        return lines
+        if videos:
+            counts["images"], not_listed = len(files), max(0, counts.pop("videos") - self.videos)
+        elif others:
+            what = f"{count(len(others), 'image')} that {plain(table.name)} does not list, left out"
+            problems.append(f"{what}: {plain(files.key(others[0]))}")
+        return replace(
+            info,
+            paths=(self.root, os.fspath(table)),
+            counts={**counts, NOT_LISTED: not_listed, NO_FILE: self.missing, **info.counts},
+            problems=(*info.problems, *problems),
+            skipped={suffix: number for suffix, number in skipped.items() if number},
+        )
 
 
 def _hashed(path: str | bytes) -> int:
@@ -291,11 +277,11 @@ def _hashed(path: str | bytes) -> int:
 def _in(folder: Listing) -> Metadata | None:
     """The table in a folder."""
     where = folder.path.absolute()
-    found = [Metadata(where / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
-    if len(found) > 1:
-        names = listed([one.file.name for one in found], 3)
+    tables = [Metadata(where / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
+    if len(tables) > 1:
+        names = listed([table.file.name for table in tables], 3)
         raise UsageError(f"{plain(os.fsencode(where))} contains {names}: give one of them, as a listing")
-    return found[0] if found else None
+    return tables[0] if tables else None
 
 
 def _file_columns(file: Listing) -> tuple[str, ...]:

@@ -43,7 +43,6 @@ from rawpack_packer.sources.listing.lines import (
     long_cells,
     read_plain,
     state_of,
-    state_of_open,
 )
 from rawpack_packer.sources.listing.objects import box_columns, by_image, image_path, object_lists
 from rawpack_packer.sources.look.listing import Listing
@@ -313,7 +312,7 @@ def _read(
         if not boxes:  # what is wrong with names is said before values are read
             _chosen(rows.names, wanted, path, where)
         read = read_columns(rows, where, rejecting=True)
-        states = [state_of_open(opened, words), *(state_of(other, words) for other in file.others)]
+        states = [state_of(opened, words), *(state_of(other, words) for other in file.others)]
     if not len(read.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
     listing = _ReadListing(where, file, exported, states, wanted, path, read)
