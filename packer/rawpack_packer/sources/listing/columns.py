@@ -313,15 +313,15 @@ class _NumberColumn:
             """The shape of an array without its first length."""
             self._allowed = {bool, int, float} if declared.dtype == "bool" else {int, float}
         else:
-            first = column.first()
-            self._single = not isinstance(first, list)
+            first = np.array(column.first(), object)
+            self._single = not first.ndim
             if not self._single:
-                arrays = (np.array(one, object) for block in column.values() for one in block if isinstance(one, list))
-                some = [*islice((array for array in arrays if array.size), _SHAPES)]
-                (axes, _), *_ = Counter(array.shape[1:] for array in some).most_common(1) or [((), 0)]
-                first = next((array for array in some if array.shape[1:] == axes), np.empty(0, object))
-            self._axes = () if self._single else first.shape[1:]
-            self._boolean = set(map(type, [first] if self._single else first.flat)) == {bool}
+                lists = (value for block in column.values() for value in block if isinstance(value, list))
+                some = [*islice((array for value in lists if (array := np.array(value, object)).size), _SHAPES)]
+                (shape, _), *_ = Counter(array.shape[1:] for array in some).most_common(1) or [((), 0)]
+                first = next((array for array in some if array.shape[1:] == shape), np.empty(0, object))
+            self._axes = first.shape[1:]
+            self._boolean = set(map(type, first.flat)) == {bool}
             self._allowed = {bool} if self._boolean else {int, float}
 
     def converted(self, labels: bool) -> tuple[FieldKind, Column]:

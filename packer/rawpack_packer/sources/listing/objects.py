@@ -1,10 +1,11 @@
-"""Objects in a listing: a row for each box, of which those of one image become one sample, as in Open Images' files; or
-a column of lists, as `objects` in Hugging Face's metadata.jsonl."""
+"""Rows that repeat an image, which become one sample: with boxes, as in Open Images' files, or another text in each, as
+Flickr30k's captions; and objects in a column of lists, as `objects` in Hugging Face's metadata.jsonl."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -37,7 +38,7 @@ from rawpack_packer.sources.table.objects import (
     of_objects,
 )
 from rawpack_packer.sources.video import names_video
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, listed, plain
 
 _SIDES: dict[tuple[str, str, str, str], BoxForm] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
@@ -140,6 +141,36 @@ def by_image(
         boxes[order], form, ends_of(counts), labels, others, shown=shown, faults=faults, left_out=line
     )  # fmt: skip
     return ListedRows(images.lines, kept, objects, files=files)
+
+
+def by_caption(rows: ListedRows, images: Sequence[str], single: Container[str]) -> ListedRows | None:
+    """The images in the order of their first rows; None where each has one row, or rows of one differ in more than
+    texts. images: the columns that name images. single: columns of one value for each."""
+    lines, raw = rows.lines, rows.raw
+    of_images = images_of([raw[name] for name in images], lines)
+    image_of, firsts = of_images.of_rows, of_images.firsts
+    if not of_images.repeat or names_video(raw[images[0]].first()):
+        return None
+    kept, texts, left_out = dict[str, RawColumn](), list[str](), list[str]()
+    for name, column in raw.items():
+        if name in images or are_alike(column, image_of, firsts):
+            kept[name] = column.pick(firsts)
+        elif name in single:
+            return None
+        elif isinstance(column.first(), str):
+            lists: list[list[str]] = [[] for _ in firsts]
+            for image, value in zip(image_of.tolist(), chain.from_iterable(column), strict=True):
+                lists[image] += [] if column.place.empty(value) else [value]
+            place = replace(column.place, number=0, cells=False)  # as JSON has them
+            kept[name] = replace(column, place=place, lines=lines[firsts], blocks=[pickle.dumps(lists, -1)])
+            texts.append(name)
+        else:
+            left_out.append(name)
+    if not texts:
+        return None
+    done = [f"{count(len(lines), 'row')} of {count(len(firsts), 'image')}: lists of texts for each, {listed(texts, 8)}"]
+    done += [f"left out because rows of one image differ in them: {listed(left_out, 8)}"] if left_out else []
+    return ListedRows(of_images.lines, kept, left_out=done)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,6 @@ from rawpack_packer.sources.declared import declared_fields, split_arrays, words
 from rawpack_packer.sources.exported import ExportNote, exported_beside
 from rawpack_packer.sources.fields import RESERVED, DeclaredKind, FieldKind, Fields, PixelWord
 from rawpack_packer.sources.folder import EXTENSIONS, is_split
-from rawpack_packer.sources.listing.captions import by_caption
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import (
     NAMED_READERS,
@@ -44,7 +43,7 @@ from rawpack_packer.sources.listing.lines import (
     read_plain,
     state_of,
 )
-from rawpack_packer.sources.listing.objects import box_columns, by_image, image_path, object_lists
+from rawpack_packer.sources.listing.objects import box_columns, by_caption, by_image, image_path, object_lists
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.parquet import listing_files
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
@@ -431,7 +430,7 @@ def read_keyed(
                 f"{where} has no column {keyed or 'key'!r} with the keys of the samples, only {_listed(names)}: name "
                 f"it with {opt.key_column('COLUMN')}"
             )
-        chosen = _choose(names, names, ColumnChoice(keyed, declared=declared), where)
+        chosen = _chosen(names, ColumnChoice(keyed, declared=declared), None, where)[1]
         read = read_columns(rows, where)
     lines, raw = read.lines, read.raw
     if not chosen.fields and chosen.label is None:
@@ -447,12 +446,12 @@ def read_keyed(
     keys = raw[keyed].keys()
     _check_unique(keys, lines, raw[keyed].place, "name each sample once")
     kinds, columns, labels = _converted(raw, chosen.label, chosen.fields, wanted, None, "")
-    of_label = raw.get(chosen.label or LABEL)
-    values = chain.from_iterable(of_label or ()) if LABEL in kinds else ()
     for what in chain.from_iterable(getattr(column, "faults", {}).values() for column in columns.values()):
         raise BadListingError(f"{where}: {what}")
-    unlabelled = [of_label is not None and of_label.place.empty(value) for value in values] or [False] * len(lines)
-    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
+    unlabelled = np.zeros(len(lines), np.bool_)
+    if LABEL in kinds and (column := raw.get(chosen.label or LABEL)):
+        unlabelled[:] = [column.place.empty(value) for value in chain.from_iterable(column)]
+    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, unlabelled)
 
 
 def _check_unique(keys: Texts, lines: Rows, place: CellPosition, cure: str) -> None:
@@ -484,9 +483,13 @@ def _chosen(
         raise UsageError(_no_path(where, names))
     # Such as {image}.jpg: no field can have this name, and the path has its value. {} is not stored, as in a pattern.
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
-    fields = [name for name in names if name != wanted.label and name not in taken]
-    every = [*names, path] if template else names
-    return template, _choose(every, fields, replace(wanted, image=path), where, raw, root)
+    fields = {name: name for name in names if name != wanted.label and name not in taken}
+    wanted = replace(wanted, image=path, fields=fields, every=True)
+    if "" in names:
+        cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
+        raise fault(where, 1, names.index("") + 1, "", f"the column has no name: {cure}")
+    infos = [_info(name, wanted, raw.get(name), root) for name in ([*names, path] if template else names)]
+    return template, choose(infos, wanted, where, Habits())
 
 
 def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Container[str]) -> tuple[str, ...] | None:
@@ -513,22 +516,6 @@ def is_path(value: Any, root: str) -> bool:
         return False
     ends = (*EXTENSIONS, *VIDEOS)
     return value.lower().endswith(ends) or os.path.isfile(os.path.join(root, value))  # noqa: PTH113, PTH118
-
-
-def _choose(
-    names: Sequence[str],
-    fields: Sequence[str],
-    wanted: ColumnChoice,
-    where: str,
-    raw: Mapping[str, RawColumn] = NOT_READ,
-    root: str = "",
-) -> ChosenColumns:
-    """Choose columns. fields: those that may be any. raw, root: see `_info`."""
-    if "" in names:
-        cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
-        raise fault(where, 1, names.index("") + 1, "", f"the column has no name: {cure}")
-    infos = [_info(name, wanted, raw.get(name), root) for name in names]
-    return choose(infos, replace(wanted, fields={name: name for name in fields}, every=True), where, Habits())
 
 
 def _info(name: str, wanted: ColumnChoice, column: RawColumn | None, root: str) -> ColumnInfo:
@@ -575,19 +562,19 @@ def _converted(
     fields: those besides it -> their columns. root: see `PathParser`."""
     kinds, columns, labels = dict[str, FieldKind](), dict[str, Column](), None
     name_of = {column: name for name, column in fields.items()} | ({label: LABEL} if label is not None else {})
-    for column, name in ((column, name_of[column]) for column in raw if column in name_of):
-        one, kind = raw[column], declared.get(name)
+    for column, name in ((raw[name], name_of[name]) for name in raw if name in name_of):
+        kind = declared.get(name)
         if isinstance(kind, str) or (kind is not None and kind.is_pixels):
-            files = PathParser(one.place, root)
-            for row, block in one.numbered():
-                files.add(block, one.lines[row : row + len(block)])
+            files = PathParser(column.place, root)
+            for row, block in column.numbered():
+                files.add(block, column.lines[row : row + len(block)])
             word: PixelWord = kind if isinstance(kind, str) else "mask" if kind.mask else kind.displacement or "image"
             inferred, columns[name] = files.finish(word)
             kinds[name] = inferred if isinstance(kind, str) else kind
         elif name == LABEL:
-            kinds[name], columns[name], labels = one.labels(kind, classes)
+            kinds[name], columns[name], labels = column.labels(kind, classes)
         else:
-            kinds[name], columns[name] = one.converted(kind)
+            kinds[name], columns[name] = column.converted(kind)
     return kinds, columns, labels
 
 
@@ -604,12 +591,13 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
     Raises BadListingError for a path without one."""
     names = {*classes, *numbered_classes(classes)[0]}
-    folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
-    found = [next((one for one in some if one in names), "") for some in folders]
-    for row in [k for k, name in enumerate(found) if not name and int(lines[k]) not in place.broken][:1]:
-        what = f"{opt.classes} names those of a column 'label', boxes that have classes, or folders"
-        raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
-    return number_labels(found, classes, where=place.where)
+    labels = list[str]()
+    for row, line in enumerate(lines.tolist()):
+        labels.append(next((folder for folder in paths.value(row).split("/")[-2::-1] if folder in names), ""))
+        if not labels[-1] and line not in place.broken:
+            what = f"{opt.classes} names those of a column 'label', boxes that have classes, or folders"
+            raise place.fault(line, f"{paths.value(row)} is in no folder with the name of a class: {what}")
+    return number_labels(labels, classes, where=place.where)
 
 
 def _followers(columns: Mapping[str, Column], objects: Objects | None) -> list[str]:
