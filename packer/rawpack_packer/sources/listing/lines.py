@@ -113,6 +113,8 @@ def shown(value: Any) -> str:
 
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16."""
+_LONGEST = 1 << 16
+"""Bytes of a first line that are looked at."""
 _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
 _BATCH_ROWS = 8192
@@ -319,12 +321,6 @@ def read_plain(file: BinaryIO, where: str, root: str, declared: Container[str]) 
     return ListingRows(True, names if first else [], divided())
 
 
-def begins_with_file(line: str, root: str) -> bool:
-    """Whether the first line of a file is one of a plain list: a path that exists below `root`, perhaps a label."""
-    path, label = _divided(line.strip(), root)
-    return bool(path and label) and os.path.isfile(os.path.join(root, path))  # noqa: PTH113, PTH118 - as below
-
-
 def _divided(line: str, root: str) -> tuple[str, str]:
     """The path and the label of a line: up to the first tab; without one, the shortest beginning that is a file."""
     path, tab, label = line.partition("\t")
@@ -366,6 +362,21 @@ PLAIN_SUFFIX = ".txt"
 """Of a plain list, see `read_plain`."""
 SUFFIXES = (*NAMED_READERS, PLAIN_SUFFIX)
 """How the names of listing files end."""
+
+
+def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
+    """The rows of a listing whose name ends in `suffix`. Raises UsageError; MissingExtraError for Parquet."""
+    if suffix not in READERS and suffix != PLAIN_SUFFIX:
+        return NAMED_READERS[suffix](file, where)
+    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
+    file.seek(0)
+    if suffix == PLAIN_SUFFIX:
+        return read_plain(file, where, root, declared)
+    if USUAL.get(suffix, ",") not in line:  # some tools call a plain list .csv
+        path, label = _divided(line.strip(), root)
+        if path and label and os.path.isfile(os.path.join(root, path)):  # noqa: PTH113, PTH118 - as above
+            return read_plain(file, where, root, declared)
+    return READERS[suffix](file, where)
 
 
 @contextmanager

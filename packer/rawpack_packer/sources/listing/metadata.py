@@ -28,8 +28,8 @@ from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
-from rawpack_packer.sources.listing.lines import ListingRows
-from rawpack_packer.sources.listing.reading import ListedImages, ListingFile, open_list, rows_of
+from rawpack_packer.sources.listing.lines import ListingRows, rows_of
+from rawpack_packer.sources.listing.reading import ListedImages, ListingFile, open_list
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import path_template

@@ -28,19 +28,15 @@ from rawpack_packer.sources.folder import EXTENSIONS, is_split
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import (
     NAMED_READERS,
-    PLAIN_SUFFIX,
-    READERS,
     SUFFIXES,
-    USUAL,
     BadListingError,
     CellPosition,
     ListingRows,
     PathParser,
-    begins_with_file,
     fault,
     folder_of,
     long_cells,
-    read_plain,
+    rows_of,
     state_of,
 )
 from rawpack_packer.sources.listing.objects import box_columns, by_caption, by_image, image_path, object_lists
@@ -75,9 +71,7 @@ from rawpack_packer.sources.video import EXTENSIONS as VIDEOS
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import listed, plain
 
-_LONGEST = 1 << 16
-"""Bytes of a first line that are looked at."""
-NOT_READ: Mapping[str, RawColumn] = {}
+_NOT_READ: Mapping[str, RawColumn] = {}
 TIMES = ("start", "end")
 """Columns of times, where the paths are those of videos."""
 RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
@@ -468,7 +462,7 @@ def _chosen(
     wanted: ColumnChoice,
     path_by_values: str | None,
     where: str,
-    raw: Mapping[str, RawColumn] = NOT_READ,
+    raw: Mapping[str, RawColumn] = _NOT_READ,
     root: str = "",
 ) -> tuple[PathTemplate | None, ChosenColumns]:
     """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image. raw, root:
@@ -606,18 +600,6 @@ def _followers(columns: Mapping[str, Column], objects: Objects | None) -> list[s
     ends = objects.ends if objects else boxes.ends if isinstance(boxes, RaggedColumn) and boxes.boxes else None
     lists = {name: column for name, column in columns.items() if isinstance(column, RaggedColumn) and not column.boxes}
     return [name for name in lists if ends is not None and name != BOXES and np.array_equal(lists[name].ends, ends)]
-
-
-def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
-    """The rows of a listing whose name ends in `suffix`. Raises UsageError; MissingExtraError for Parquet."""
-    if suffix not in READERS and suffix != PLAIN_SUFFIX:
-        return NAMED_READERS[suffix](file, where)
-    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
-    file.seek(0)
-    # Which some tools call .csv.
-    if suffix == PLAIN_SUFFIX or (USUAL.get(suffix, ",") not in line and begins_with_file(line, root)):
-        return read_plain(file, where, root, declared)
-    return READERS[suffix](file, where)
 
 
 def _no_path(where: str, names: Sequence[str]) -> str:
