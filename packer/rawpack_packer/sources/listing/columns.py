@@ -289,11 +289,7 @@ def read_columns(rows: ListingRows, where: str, *, rejecting: bool = False) -> L
 
 
 class _MisfitError(Exception):
-    """A value does not belong in its column."""
-
-    def __init__(self, types: set[type]) -> None:
-        self.types = types
-        """Of its numbers; list where its shape is wrong."""
+    """A value does not belong in its column. Its argument: the types of its numbers; list where its shape is wrong."""
 
 
 class _NumberColumn:
@@ -391,7 +387,7 @@ class _NumberColumn:
         return kind, Numbers(spread, faults)
 
     def _flat_blocks(self) -> Iterator[tuple[list[Any], list[int]]]:
-        """See `_flat`, for a block at a time. A value that does not belong is a fault, and empty."""
+        """What `_flat` gives, a block at a time. A value that does not belong is a fault, and empty."""
         row = 0
         for block, values in zip(self._column, self._column.values(), strict=True):
             try:
@@ -402,7 +398,7 @@ class _NumberColumn:
                     try:
                         self._flat([value])
                     except _MisfitError as error:
-                        wrong = self._why_not(error.types, value, block[i])
+                        wrong = self._why_not(error.args[0], value, block[i])
                         lists[i], self._faults[row + i] = None, self._column.place_of(row + i, wrong)
                 flat = self._flat(lists)
             yield flat

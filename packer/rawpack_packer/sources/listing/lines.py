@@ -175,11 +175,6 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     return ListingRows(True, names, checked(), commas=between == ";", broken=broken)
 
 
-def unnamed_rows(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of CSV, each with its line, of which the first has no names. Raises BadListingError."""
-    return _cells(_lines(file, where), where, delimiter)
-
-
 def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Each row with the number of its first line, without empty lines."""
     reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=delimiter == "|")
@@ -394,7 +389,7 @@ class Beyond(float):
 
 
 def of_cells(cells: Sequence[str]) -> list[Any]:
-    """`of_cell` of each."""
+    """What cells hold, see `_of_cell`."""
     text = f"[{','.join(cells)}]"
     # Without quotes, and with as many brackets of either kind in each cell, no list begins in one and ends in another.
     lists = '"' not in text and all(c[:1] == "[" and c[-1:] == "]" and c.count("[") == c.count("]") for c in cells)
@@ -403,10 +398,10 @@ def of_cells(cells: Sequence[str]) -> list[Any]:
     except (msgspec.DecodeError, RecursionError):
         values = []
     # A cell with a comma gives several values.
-    return values if len(values) == len(cells) else [of_cell(cell) for cell in cells]
+    return values if len(values) == len(cells) else [_of_cell(cell) for cell in cells]
 
 
-def of_cell(cell: str) -> Any:
+def _of_cell(cell: str) -> Any:
     """What a cell holds: None if it is empty, a bool, int, float or Beyond, a list, or the text itself.
 
     Digits after a leading zero are text: they name something.
@@ -417,21 +412,14 @@ def of_cell(cell: str) -> Any:
     if not text:
         return None
     if text[0] == "[" and text[-1] == "]":
-        return _list(text, cell)
+        with suppress(msgspec.DecodeError, RecursionError):
+            return _decode(text)
+        with suppress(ValueError, RecursionError):
+            return json.loads(text, parse_float=_float)  # which is slower, and knows NaN
+        return cell
     if _FLOAT.fullmatch(text) and not LEADING_ZERO.match(text):
         return _float(text)
     return _BOOLS.get(text, cell)
-
-
-def _list(text: str, cell: str) -> Any:
-    """A JSON list, or the cell itself if it is not one. Python's own parser, which is slower, knows NaN."""
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        try:
-            return json.loads(text, parse_float=_float)
-        except (ValueError, RecursionError):
-            return cell
 
 
 def _float(text: str) -> float:

@@ -21,7 +21,7 @@ from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
-from rawpack_packer.sources.listing.lines import BadListingError, shown, unnamed_rows
+from rawpack_packer.sources.listing.lines import BadListingError, read_cells, shown
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -254,8 +254,9 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
         where = plain(os.fspath(file))
         with reading(where), file.open("rb") as opened:
-            rows = [row for _, row in unnamed_rows(opened, where, ",") if len(row) == 2 and row != _NO_CLASS]
-        of_id = dict(rows)
+            table = read_cells(opened, where, ",")  # without names of columns, or with those
+            rows = [table.names, *(row for line, row in table.rows if line not in table.broken)]
+        of_id = {row[0]: row[1] for row in rows if len(row) == 2 and row != _NO_CLASS}
         labels = column.labels(None, [*of_id])[2] if isinstance(first, str) and first in of_id else None
         if labels is not None:
             names = [*of_id.values()]  # a name may be that of two classes

@@ -146,9 +146,9 @@ def open_list(
     timed = [name for name in TIMES if of_videos and name in chosen.fields and name not in declared]
     keys, times = _keys(listing, files.paths, place, timed)
     rest = {name: column for name, column in chosen.fields.items() if name not in timed}
-    objects = listing.rows.objects or _objects(raw, rest, declared, classes if chosen.label is None else None)
+    objects = _objects(listing, rest, classes if chosen.label is None else None)
     names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), rest)
-    kinds, columns, labels = _converted(raw, chosen.label, rest, declared, names, file.root)
+    kinds, columns, labels = _converted(raw, replace(chosen, fields=rest), declared, names, file.root)
     notes, of_boxes = (*listing.rows.left_out, *(labels.notes if labels else ())), None
     if labels is None and names is not None and (objects is None or objects.labels is None):
         if LABEL in kinds or (objects and LABEL in objects.others):
@@ -351,18 +351,16 @@ def _with_numbers(keys: Texts, lines: Rows, place: CellPosition) -> Texts:
     return texts_of(texts)
 
 
-def _objects(
-    raw: Mapping[str, RawColumn],
-    fields: dict[str, str],
-    declared: Mapping[str, DeclaredKind],
-    classes: Classes | None,
-) -> Objects | None:
-    """The objects in one of the columns, which is taken out of `fields`; None without one. Raises UsageError."""
-    for name in fields:
-        if objects := object_lists(name, raw[name], declared.get(name), classes, fields):
+def _objects(listing: _ReadListing, fields: dict[str, str], classes: Classes | None) -> Objects | None:
+    """The objects of rows, or in one of the columns, which is taken out of `fields`; None without them. Raises
+    UsageError."""
+    raw, objects = listing.rows.raw, listing.rows.objects
+    for name in [*fields] if objects is None else ():
+        objects = object_lists(name, raw[name], listing.wanted.declared.get(name), classes, fields)
+        if objects is not None:
             del fields[name]
-            return objects
-    return None
+            break
+    return objects
 
 
 def _labels_of_boxes(
@@ -439,7 +437,7 @@ def read_keyed(
             )
     keys = raw[keyed].keys()
     _check_unique(keys, lines, raw[keyed].place, "name each sample once")
-    kinds, columns, labels = _converted(raw, chosen.label, chosen.fields, wanted, None, "")
+    kinds, columns, labels = _converted(raw, chosen, wanted, None, "")
     for what in chain.from_iterable(getattr(column, "faults", {}).values() for column in columns.values()):
         raise BadListingError(f"{where}: {what}")
     unlabelled = np.zeros(len(lines), np.bool_)
@@ -546,16 +544,14 @@ def _made_paths(template: PathTemplate, raw: Mapping[str, RawColumn]) -> Iterato
 
 def _converted(
     raw: Mapping[str, RawColumn],
-    label: str | None,
-    fields: Mapping[str, str],
+    chosen: ChosenColumns,
     declared: Mapping[str, DeclaredKind],
     classes: Sequence[str] | None,
     root: str,
 ) -> tuple[dict[str, FieldKind], dict[str, Column], Labels | None]:
-    """The fields, in the order of their columns. label: the column of labels that are not declared as something else.
-    fields: those besides it -> their columns. root: see `PathParser`."""
+    """The fields, in the order of their columns. root: see `PathParser`."""
     kinds, columns, labels = dict[str, FieldKind](), dict[str, Column](), None
-    name_of = {column: name for name, column in fields.items()} | ({label: LABEL} if label is not None else {})
+    name_of = {column: name for name, column in chosen.fields.items()} | {chosen.label: LABEL}
     for column, name in ((raw[name], name_of[name]) for name in raw if name in name_of):
         kind = declared.get(name)
         if isinstance(kind, str) or (kind is not None and kind.is_pixels):
