@@ -590,6 +590,18 @@ def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_pa
     assert r"no\n\x1b[2Jthing" in ran.err
 
 
+@pytest.mark.parametrize(("declared", "advised"), [((), True), (("q:array",), False), (("q:xyxy[4]",), False)])
+def test_who_declares_an_array_is_not_advised_to_declare_boxes(
+    declared: tuple[str, ...], advised: bool, tmp_path: Path
+) -> None:
+    save(tmp_path / "0.png", picture(8, 8, 0))
+    (tmp_path / "l.jsonl").write_text(
+        "".join(f'{{"path": "0.png", "key": "{i}", "q": {[[1.5, 2, 3, 4]] * (i + 1)}}}\n' for i in range(2))
+    )
+    problems = open_source(tmp_path / "l.jsonl", fields=declared, key_column="key").info.problems
+    assert any("--field q:xyxy" in line for line in problems) is advised
+
+
 def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
     """50,000 rows are held as arrays: the process grows by less than 25 MB beyond what it takes without them."""
     save(tmp_path / "0.jpg", picture(8, 8, 0))
