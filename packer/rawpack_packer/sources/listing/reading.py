@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,34 +220,27 @@ class _ReadListing:
 def _listing_at(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) -> ListingFile:
     """The listing that a user names: a file, a pattern of several, or a folder of Parquet files. Raises UsageError."""
     listing, where = Listing.of(path), source_name(path)
-    if not listing.is_file and (parts := listing_files(listing)):
-        return _several(parts, images, where, "has")
-    files = [Path(name).absolute() for name in (named_files(path).paths if listing.is_pattern else [os.fspath(path)])]
-    suffixes = {name.suffix.lower() for name in files}
+    parts = [] if listing.is_file else listing_files(listing)
+    names = named_files(path).paths if listing.is_pattern and not parts else [os.fspath(path)]
+    files = parts or [Path(name).absolute() for name in names]
+    suffixes = {file.suffix.lower() for file in files}
     suffix = min(suffixes - {*SUFFIXES} or suffixes)
     if suffix not in SUFFIXES and len(files) > 1:
-        other = plain(os.fsencode(next(name for name in files if name.suffix.lower() == suffix)))
+        other = plain(os.fsencode(next(file for file in files if file.suffix.lower() == suffix)))
         raise UsageError(f"{where} names {other} too, which is no listing: name listings only")
     if suffix not in SUFFIXES:
         raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains")
-    if len(files) == 1:
-        return ListingFile(files[0], folder_of(images, files[0].parent), None, partial(rows_of, suffix))
-    if sum(is_split(name.stem) for name in files) > 1:
-        these = listed([plain(os.fsencode(name.name)) for name in files], 3)
+    if not parts and sum(is_split(file.stem) for file in files) > 1:
+        these = listed([plain(os.fsencode(file.name)) for file in files], 3)
         raise UsageError(f"{where} names several splits, {these}: name one, so that each becomes a store of its own")
-    return _several(files, images, where, "names")
-
-
-def _several(
-    files: Sequence[Path], images: str | os.PathLike[str] | None, where: str, has: Literal["has", "names"]
-) -> ListingFile:
-    """Several files as one listing. Raises UsageError."""
     if images is None and len({file.parent for file in files}) > 1:
+        has = "has" if parts else "names"
         raise UsageError(
             f"{where} {has} listings in several folders: {opt.images} names the folder that the paths start from"
         )
-    rows = partial(_rows_of_all, files)
-    return ListingFile(files[0], folder_of(images, files[0].parent), None, rows, tuple(files[1:]), where)
+    rows = partial(_rows_of_all, files) if len(files) > 1 else partial(rows_of, suffix)
+    shown = where if parts or len(files) > 1 else ""
+    return ListingFile(files[0], folder_of(images, files[0].parent), None, rows, tuple(files[1:]), shown)
 
 
 def _rows_of_all(
