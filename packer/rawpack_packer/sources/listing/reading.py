@@ -252,7 +252,7 @@ def _rows_of_all(
     def rows() -> Iterator[tuple[int, Sequence[Any]]]:
         numbers = itertools.count()
         for file, part in parts_of(files, head, root, declared):
-            for number, (line, row) in zip(numbers, part.rows, strict=False):
+            for (line, row), number in zip(part.rows, numbers, strict=False):
                 if line in part.broken:
                     broken[number] = f"{plain(os.fsencode(file.name))}, {part.broken[line]}"
                 yield number, row
@@ -270,11 +270,10 @@ def parts_of(
         shown = plain(os.fsencode(file))
         with file.open("rb") as opened:
             part = rows_of(file.suffix.lower(), opened, shown, root, declared)
-            if sorted(part.names) != sorted(head.names) or (part.cells, part.commas) != (head.cells, head.commas):
-                first = plain(os.fsencode(files[0].name))
-                raise UsageError(
-                    f"{shown} has other columns than {first}, or other values between them: pack them separately"
-                )
+            same_columns = sorted(part.names) == sorted(head.names)
+            if not same_columns or (part.cells, part.commas) != (head.cells, head.commas):
+                what = "is written otherwise than" if same_columns else "has other columns than"
+                raise UsageError(f"{shown} {what} {plain(os.fsencode(files[0].name))}: pack them separately")
             order = [part.names.index(name) for name in head.names]
             yield file, replace(part, rows=((line, [row[k] for k in order]) for line, row in part.rows))
 
