@@ -590,6 +590,31 @@ def test_strange_names_in_faults_are_harmless(small: Callable[..., Path], tmp_pa
     assert r"no\n\x1b[2Jthing" in ran.err
 
 
+def test_rows_of_several_listings_are_counted_over_all(tmp_path: Path) -> None:
+    """Without a gap between files: the fourth row of two files of two rows is row 3."""
+    for k in range(3):
+        save(tmp_path / f"{k}.png", picture(8, 8, k))
+    (tmp_path / "a.csv").write_text("path,n\n0.png,1\n1.png,2\n")
+    (tmp_path / "b.csv").write_text("path,n\n2.png,3\nnone.png,4\n")
+    with pytest.raises(BadListingError, match=r"row 3, column 1 \(path\): there is no file none\.png"):
+        open_source(tmp_path / "?.csv")
+    (tmp_path / "b.csv").write_text("path;n\n2.png;3\n")
+    with pytest.raises(UsageError, match=r"b\.csv is written otherwise than a\.csv: pack them separately"):
+        open_source(tmp_path / "?.csv")
+
+
+@pytest.mark.parametrize(("declared", "advised"), [((), True), (("q:array",), False), (("q:xyxy[4]",), False)])
+def test_who_declares_an_array_is_not_advised_to_declare_boxes(
+    declared: tuple[str, ...], advised: bool, tmp_path: Path
+) -> None:
+    save(tmp_path / "0.png", picture(8, 8, 0))
+    (tmp_path / "l.jsonl").write_text(
+        "".join(f'{{"path": "0.png", "key": "{i}", "q": {[[1.5, 2, 3, 4]] * (i + 1)}}}\n' for i in range(2))
+    )
+    problems = open_source(tmp_path / "l.jsonl", fields=declared, key_column="key").info.problems
+    assert any("--field q:xyxy" in line for line in problems) is advised
+
+
 def test_a_long_listing_takes_little_memory(tmp_path: Path) -> None:
     """50,000 rows are held as arrays: the process grows by less than 25 MB beyond what it takes without them."""
     save(tmp_path / "0.jpg", picture(8, 8, 0))

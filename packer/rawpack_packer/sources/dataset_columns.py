@@ -106,9 +106,8 @@ def object_columns(
     form = kind.boxes if isinstance(kind, FieldKind) else None
     objects = lists.finish(form, None if LABEL in names else classes, of_features, others)
     fields, columns = objects.fields()
-    return ObjectColumns(
-        column, fields, columns, (objects.labels.names if objects.labels else None) or None, objects.left_out
-    )
+    names_of_classes = (objects.labels.names if objects.labels else None) or None
+    return ObjectColumns(column, fields, columns, names_of_classes, objects.left_out)
 
 
 def _is_objects(dataset: Any, features: Any, name: str) -> bool:

@@ -113,18 +113,18 @@ def _by_table(
     # the numbers of the rows.
     some = [name for name in raw if name not in ((column,) if column else (LABEL, _KAGGLE))] or [*raw]
     rows_of = {name: _rows_of(keys, _texts(raw[name]), top) for name in some}
-    named = {name: int((of_images >= 0).sum()) for name, of_images in rows_of.items()}
-    best = [name for name in some if named[name] == max(named.values())]
+    most = max((of_images >= 0).sum() for of_images in rows_of.values())
+    best = [name for name in some if (rows_of[name] >= 0).sum() == most]
     best = [name for name in best if _CALLED.search(name)] or best
     images, found = best[0], rows_of[best[0]]
-    for other in best[1:] if len(raw) > 2 and named[images] else ():
+    for other in best[1:] if len(raw) > 2 and most else ():
         if not np.array_equal(found, rows_of[other]):
             raise UsageError(
                 f"{shown}: {plain(images)} and {plain(other)} both look like names of images, and disagree: take out "
                 "the one that is not"
             )
     others = [name for name in raw if name != images]
-    alone = len(others) == 1 or not (found >= 0).any()  # where no image is named, that is said below
+    alone = len(others) == 1 or not most  # where no image is named, that is said below
     label = column or next((one for one in (LABEL, _KAGGLE) if one in others), others[0] if alone else None)
     if label not in others:
         raise UsageError(
@@ -132,17 +132,16 @@ def _by_table(
             f"of the classes, {opt.label_column(plain(others[0]))}"
         )
     texts = [text.strip() for text in _texts(raw[label])]
-    if label == _KAGGLE:
-        labels: Labels | None = number_labels([text.partition(" ")[0] for text in texts], where=shown)
-    else:
+    texts = [text.partition(" ")[0] for text in texts] if label == _KAGGLE else texts
+    labels, are_names = None, label == _KAGGLE or {*map(str.lower, texts)} <= {"true", "false", ""}
+    if not are_names:
         try:
             _, values, labels = raw[label].labels(None, None)
-            if getattr(values, "faults", None):
-                raise BadListingError(shown)
+            are_names = bool(getattr(values, "faults", None))
         except BadListingError:  # the first look like numbers, and others do not: all are texts
-            labels = number_labels(texts, where=shown)
-        if labels is None and {*map(str.lower, texts)} <= {"true", "false", ""}:
-            labels = number_labels(texts, where=shown)
+            are_names = True
+    if are_names:
+        labels = number_labels(texts, where=shown)
     if labels is None:
         raise UsageError(f"{shown}: column {plain(label)} contains no classes, but other values: pack it as a listing")
     by_name = _by_name(_texts(raw[images]), _counted(labels), found, keys, shown)

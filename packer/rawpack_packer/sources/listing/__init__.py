@@ -3,10 +3,10 @@
 | file | holds |
 |---|---|
 | `reading.py` | a listing file as a source, or as fields for samples that are packed already |
-| `metadata.py`, `parts.py` | folders that are listings |
+| `metadata.py`, `img2dataset.py` | folders that are listings |
 | `lines.py` | its rows and cells: an entry of `READERS` for each kind; its paths, and what is wrong with it |
 | `columns.py` | its columns: what they hold, declared or inferred |
-| `captions.py`, `objects.py` | rows that are texts or boxes of one image |
+| `objects.py` | rows that are boxes or texts of one image |
 """
 
 from __future__ import annotations

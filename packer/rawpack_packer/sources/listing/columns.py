@@ -92,15 +92,11 @@ class RawColumn:
             blocks.append(pickle.dumps([block[i - row] for i in rows[start:stop].tolist()], -1))
         return replace(self, lines=self.lines[rows], blocks=blocks)
 
-    def of_json(self) -> RawColumn:
-        """The same column, for values as JSON has them."""
-        return replace(self, place=replace(self.place, number=0, cells=False))
-
-    def first(self) -> Any:
-        """The first value of the kind that the column has, by the first block with values. It has texts where more than
-        half are texts, or some are numbers with a leading zero, as in names; else what most of the others are. None if
-        all are empty."""
-        blocks = ([value for value in block if value is not None] for block in self.values())
+    def first(self, *others: int) -> Any:
+        """The first value of the kind that the column has, by the first block with values, of which `others` do not
+        count. It has texts where more than half are texts, or some are numbers with a leading zero, as in names; else
+        what most of the others are. None if all are empty."""
+        blocks = ([value for value in block if value is not None and value not in others] for block in self.values())
         some = next(filter(None, blocks), [None])
         texts, kinds = [value for value in some if isinstance(value, str)], dict[type, list[Any]]()
         if texts and (2 * len(texts) > len(some) or any(map(LEADING_ZERO.match, texts))):
@@ -109,12 +105,6 @@ class RawColumn:
             if not isinstance(value, str):
                 kinds.setdefault(float if type(value) is int else type(value), []).append(value)
         return max(kinds.values(), key=len)[0]
-
-    def _decimal(self, cells: Sequence[str]) -> Sequence[str]:
-        """Cells with a point in place of a decimal comma, as numbers have in files of semicolons."""
-        if not self.place.commas:
-            return cells
-        return [cell.replace(",", ".") if DECIMAL.fullmatch(cell.strip()) else cell for cell in cells]
 
     def fault(self, row: int, what: str) -> BadListingError:
         """The error for the value of a row."""
@@ -154,11 +144,13 @@ class RawColumn:
 
     def converted(self, declared: FieldKind | None, *, labels: bool = False) -> tuple[FieldKind, Column]:
         """The column of a field. labels: see `_NumberColumn.converted`. Raises BadListingError."""
-        if declared == TEXTS or (declared is None and self._begins_with_texts()):
+        lists = (value for block in self.values() for value in block if isinstance(value, list) and value)
+        first = self.first() if declared is None else 0
+        if declared == TEXTS or (isinstance(first, list) and isinstance(next(lists, [0])[0], str)):
             return TEXTS, self._text_lists()
         if declared is not None and declared.dtype == "str":
             return declared, joined([texts_of([as_text(value) for value in block]) for block in self])
-        if declared is not None or not isinstance(self.first(), str | None):
+        if not isinstance(first, str | None):
             return _NumberColumn(self, declared).converted(labels)
         blocks = []
         for row, block in self.numbered():
@@ -168,19 +160,15 @@ class RawColumn:
             blocks.append(texts_of([value or "" for value in block]))
         return FieldKind("str"), joined(blocks)
 
-    def _begins_with_texts(self) -> bool:
-        """Whether the first list that is not empty has a text."""
-        lists = (one for block in self.values() for one in block if isinstance(one, list) and one)
-        return isinstance(self.first(), list) and isinstance(next(lists, [0])[0], str)
-
     def values(self) -> Iterator[Sequence[Any]]:
         """The values as JSON has them, a block at a time; None for those that are empty."""
         for block in self:
-            yield (
-                of_cells(self._decimal(block))
-                if self.place.cells
-                else [None if value == "" else value for value in block]
-            )
+            if not self.place.cells:
+                yield [None if value == "" else value for value in block]
+                continue
+            if self.place.commas:
+                block = [cell.replace(",", ".") if DECIMAL.fullmatch(cell.strip()) else cell for cell in block]
+            yield of_cells(block)
 
     def _text_lists(self) -> TextLists:
         """The column of lists of texts. Raises BadListingError."""
@@ -205,53 +193,41 @@ class RawColumn:
         Floats are such numbers too if all of them are whole: some tools write 2 as 2.0 in a column with empty values.
         Other floats are measurements, and NaN where empty. Raises BadListingError.
         """
-        if declared is None and self.place.unit == "line":
-            return self._cleaned()._labels(declared, classes, self._one_class())
-        return self._labels(declared, classes)
-
-    def _cleaned(self) -> RawColumn:
-        """The labels of a text file, see `as_class`."""
-        cleaned = ([as_class(one) if isinstance(one, str) else one for one in block] for block in self)
-        return replace(
-            self, blocks=[pickle.dumps([None if one != one else one for one in block], -1) for block in cleaned]
-        )
-
-    def _one_class(self) -> tuple[str, ...]:
-        """A line for each class that has several spellings, which differ in blanks around them."""
-        spelled = dict[str, set[str]]()
-        for text in {one for block in self for one in block if isinstance(one, str) and as_class(one)}:
-            spelled.setdefault(as_class(text), set()).add(text)
-        alike = {name: sorted(texts) for name, texts in spelled.items() if len(texts) > 1}
-        first = isinstance(self._cleaned().first(), str)
-        return tuple(f"the classes {listed([*map(repr, alike[name])], 5)} are one, {name!r}" for name in alike if first)
-
-    def _has_names(self) -> bool:
-        """Whether labels are names of classes, as `first` shows it, where -1, for no class, does not count."""
-        if isinstance(self.first(), str | None):
-            return True
-        blocks = ([value for value in block if value not in (None, -1)] for block in self.values())
-        some = next(filter(None, blocks), [])
-        return 2 * sum(isinstance(value, str) for value in some) > len(some)
-
-    def _labels(
-        self, declared: FieldKind | None, classes: Classes | None, notes: tuple[str, ...] = ()
-    ) -> tuple[FieldKind, Column, Labels | None]:
-        values: Any
+        column, place, notes = self, self.place, tuple[str, ...]()
         faults: Mapping[int, str] = {}
-        if declared is None and self._has_names():
-            names, empty = dict[Any, Any](), self.place.empty  # one object for each name
-            texts = ("" if empty(value) else value for block in self for value in block)
-            values = [names.setdefault(value, value) if isinstance(value, str) else value for value in texts]
+        if declared is None and place.unit == "line":
+            column, notes = self._cleaned()
+        # -1 is for no class, beside names too.
+        if declared is None and (isinstance(column.first(-1), str) or column.first() is None):
+            names = dict[Any, Any]()  # one object for each name
+            texts = ("" if place.empty(value) else value for block in column for value in block)
+            values: Any = [names.setdefault(value, value) if isinstance(value, str) else value for value in texts]
         else:
-            kind, held = self.converted(declared, labels=True)
+            kind, held = column.converted(declared, labels=True)
             if kind != LABEL_KIND or not isinstance(held, Numbers):
                 return kind, held, None
             values, faults = held.values, held.faults
         try:
-            found = number_labels(values, classes, where=self.place.where, row_name=self.at)
+            labels = number_labels(values, classes, where=place.where, row_name=self.at)
         except UsageError as error:
             raise BadListingError(str(error)) from error
-        return LABEL_KIND, Numbers(found.numbers, faults), replace(found, notes=notes, faults=faults)
+        return LABEL_KIND, Numbers(labels.numbers, faults), replace(labels, notes=notes, faults=faults)
+
+    def _cleaned(self) -> tuple[RawColumn, tuple[str, ...]]:
+        """The labels of a text file, see `as_class`; and a line for each class that has several spellings, which differ
+        in blanks around them."""
+        spelled, blocks = dict[str, set[str]](), list[bytes]()
+        for block in self:
+            names = [as_class(value) if isinstance(value, str) else value for value in block]
+            for name, text in zip(names, block, strict=True):
+                if isinstance(text, str) and name:
+                    spelled.setdefault(name, set()).add(text)
+            blocks.append(pickle.dumps([None if name != name else name for name in names], -1))
+        column = replace(self, blocks=blocks)
+        alike = {name: sorted(texts) for name, texts in sorted(spelled.items()) if len(texts) > 1}
+        if alike and not isinstance(column.first(), str):
+            alike = {}
+        return column, tuple(f"the classes {listed([*map(repr, alike[name])], 5)} are one, {name!r}" for name in alike)
 
     def keys(self) -> Texts:
         """The keys of samples: texts, or whole numbers as they are written. Raises BadListingError."""
@@ -313,11 +289,7 @@ def read_columns(rows: ListingRows, where: str, *, rejecting: bool = False) -> L
 
 
 class _MisfitError(Exception):
-    """A value does not belong in its column."""
-
-    def __init__(self, types: set[type]) -> None:
-        self.types = types
-        """Of its numbers; list where its shape is wrong."""
+    """A value does not belong in its column. Its argument: the types of its numbers; list where its shape is wrong."""
 
 
 class _NumberColumn:
@@ -337,15 +309,15 @@ class _NumberColumn:
             """The shape of an array without its first length."""
             self._allowed = {bool, int, float} if declared.dtype == "bool" else {int, float}
         else:
-            first = column.first()
-            self._single = not isinstance(first, list)
+            first = np.array(column.first(), object)
+            self._single = not first.ndim
             if not self._single:
-                arrays = (np.array(one, object) for block in column.values() for one in block if isinstance(one, list))
-                some = [*islice((array for array in arrays if array.size), _SHAPES)]
-                (axes, _), *_ = Counter(array.shape[1:] for array in some).most_common(1) or [((), 0)]
-                first = next((array for array in some if array.shape[1:] == axes), np.empty(0, object))
-            self._axes = () if self._single else first.shape[1:]
-            self._boolean = set(map(type, [first] if self._single else first.flat)) == {bool}
+                lists = (value for block in column.values() for value in block if isinstance(value, list))
+                some = [*islice((array for value in lists if (array := np.array(value, object)).size), _SHAPES)]
+                (shape, _), *_ = Counter(array.shape[1:] for array in some).most_common(1) or [((), 0)]
+                first = next((array for array in some if array.shape[1:] == shape), np.empty(0, object))
+            self._axes = first.shape[1:]
+            self._boolean = set(map(type, first.flat)) == {bool}
             self._allowed = {bool} if self._boolean else {int, float}
 
     def converted(self, labels: bool) -> tuple[FieldKind, Column]:
@@ -415,7 +387,7 @@ class _NumberColumn:
         return kind, Numbers(spread, faults)
 
     def _flat_blocks(self) -> Iterator[tuple[list[Any], list[int]]]:
-        """See `_flat`, for a block at a time. A value that does not belong is a fault, and empty."""
+        """What `_flat` gives, a block at a time. A value that does not belong is a fault, and empty."""
         row = 0
         for block, values in zip(self._column, self._column.values(), strict=True):
             try:
@@ -426,7 +398,7 @@ class _NumberColumn:
                     try:
                         self._flat([value])
                     except _MisfitError as error:
-                        wrong = self._why_not(error.types, value, block[i])
+                        wrong = self._why_not(error.args[0], value, block[i])
                         lists[i], self._faults[row + i] = None, self._column.place_of(row + i, wrong)
                 flat = self._flat(lists)
             yield flat

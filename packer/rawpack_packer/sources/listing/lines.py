@@ -12,7 +12,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -113,6 +113,8 @@ def shown(value: Any) -> str:
 
 _MARKS = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16."""
+_LONGEST = 1 << 16
+"""Bytes of a first line that are looked at."""
 _CELL = 1 << 30
 """Characters that a cell may have; csv's own limit is 131,072, which the boxes of one image may exceed."""
 _BATCH_ROWS = 8192
@@ -156,9 +158,9 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
     """CSV or TSV, with a line of names at the top, quoted as in RFC 4180. delimiter: if the names have it, or no other,
     as those of a .csv may, which Excel writes with semicolons."""
     lines = _lines(file, where)
-    first = [*islice(lines, 1)]
-    between = delimiter_of("".join(first), delimiter)
-    rows = _cells(chain(first, lines), where, between)
+    line = next(lines, "")
+    between = next((mark for mark in (delimiter, ",", ";", "\t", "|") if mark in line), delimiter)
+    rows = _cells(chain([line], lines), where, between)
     _, names = next(rows, (0, []))
 
     def checked() -> Iterator[tuple[int, list[str]]]:
@@ -171,17 +173,6 @@ def read_cells(file: BinaryIO, where: str, delimiter: str) -> ListingRows:
 
     broken = dict[int, str]()
     return ListingRows(True, names, checked(), commas=between == ";", broken=broken)
-
-
-def unnamed_rows(file: BinaryIO, where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of CSV, each with its line, of which the first has no names. Raises BadListingError."""
-    return _cells(_lines(file, where), where, delimiter)
-
-
-def delimiter_of(names: str, usual: str) -> str:
-    """What is between the names of columns: the usual character, or else a comma, semicolon, tab or bar that is
-    there."""
-    return next((one for one in (usual, ",", ";", "\t", "|") if one in names), usual)
 
 
 def _cells(lines: Iterable[str], where: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -240,14 +231,13 @@ def _by_name(texts: Iterable[tuple[int, str]], where: str) -> ListingRows:
         for line, text, row in chain(first, objects):
             if line not in broken and row.keys() != set(names):
                 missing = [name for name in names if name not in row]
-                what = "is missing, but other lines have it (null is an empty value)"
-                if not missing:
-                    what = "is not in other lines: all lines need the same names"
-                name = next(iter(missing or [name for name in row if name not in names]))
-                broken[line] = _at(line, 0, name, what)
+                what = "is not in other lines: all lines need the same names"
+                if missing:
+                    what = "is missing, but other lines have it (null is an empty value)"
+                broken[line] = _at(line, 0, [*missing, *(name for name in row if name not in names)][0], what)
             if line in broken:
                 row = row or _texts_in(text)
-            yield line, [row.get(name) for name in names] if line in broken else [row[name] for name in names]
+            yield line, [*map(row.get, names)]
 
     return ListingRows(False, names, checked(), broken=broken)
 
@@ -259,29 +249,27 @@ def _objects(texts: Iterable[tuple[int, str]], broken: dict[int, str]) -> Iterat
         if not line.strip():
             continue
         try:
-            row = decode(line)
+            row: dict[str, Any] | str = decode(line)
         except (msgspec.DecodeError, RecursionError):
-            try:
-                row = _object(line, number)
-            except ValueError as error:
-                row, broken[number] = {}, str(error)
+            row = _object(line, number)
+        if isinstance(row, str):
+            broken[number], row = row, {}
         yield number, line, row
 
 
-def _object(line: str, number: int) -> dict[str, Any]:
-    """By Python's own parser, which knows NaN and says where an error is. Raises ValueError."""
+def _object(line: str, number: int) -> dict[str, Any] | str:
+    """By Python's own parser, which knows NaN and says where an error is; or what is wrong."""
     try:
         row = json.loads(line, parse_float=_float)
     except json.JSONDecodeError as error:
-        raise ValueError(_at(number, error.colno, "", f"is not JSON: {error.msg}")) from error
-    except (RecursionError, ValueError) as error:
-        what = "is nested too deeply, or has a number of thousands of digits"
-        raise ValueError(_at(number, 1, "", what)) from error
+        return _at(number, error.colno, "", f"is not JSON: {error.msg}")
+    except (RecursionError, ValueError):
+        return _at(number, 1, "", "is nested too deeply, or has a number of thousands of digits")
     if not isinstance(row, dict):
-        raise ValueError(_at(number, 1, "", "is not a JSON object: {...}"))
+        return _at(number, 1, "", "is not a JSON object: {...}")
     for name, value in row.items():
         if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
-            raise ValueError(_at(number, 0, name, "half of a surrogate pair cannot be stored as UTF-8"))
+            return _at(number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
     return row
 
 
@@ -328,12 +316,6 @@ def read_plain(file: BinaryIO, where: str, root: str, declared: Container[str]) 
     return ListingRows(True, names if first else [], divided())
 
 
-def begins_with_file(line: str, root: str) -> bool:
-    """Whether the first line of a file is one of a plain list: a path that exists below `root`, perhaps a label."""
-    path, label = _divided(line.strip(), root)
-    return bool(path and label) and os.path.isfile(os.path.join(root, path))  # noqa: PTH113, PTH118 - as below
-
-
 def _divided(line: str, root: str) -> tuple[str, str]:
     """The path and the label of a line: up to the first tab; without one, the shortest beginning that is a file."""
     path, tab, label = line.partition("\t")
@@ -377,6 +359,21 @@ SUFFIXES = (*NAMED_READERS, PLAIN_SUFFIX)
 """How the names of listing files end."""
 
 
+def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
+    """The rows of a listing whose name ends in `suffix`. Raises UsageError; MissingExtraError for Parquet."""
+    if suffix not in READERS and suffix != PLAIN_SUFFIX:
+        return NAMED_READERS[suffix](file, where)
+    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
+    file.seek(0)
+    if suffix == PLAIN_SUFFIX:
+        return read_plain(file, where, root, declared)
+    if USUAL.get(suffix, ",") not in line:  # some tools call a plain list .csv
+        path, label = _divided(line.strip(), root)
+        if path and label and os.path.isfile(os.path.join(root, path)):  # noqa: PTH113, PTH118 - as above
+            return read_plain(file, where, root, declared)
+    return READERS[suffix](file, where)
+
+
 @contextmanager
 def long_cells() -> Iterator[None]:
     """Meanwhile, `csv` accepts cells of any length."""
@@ -392,7 +389,7 @@ class Beyond(float):
 
 
 def of_cells(cells: Sequence[str]) -> list[Any]:
-    """`of_cell` of each."""
+    """What cells hold, see `_of_cell`."""
     text = f"[{','.join(cells)}]"
     # Without quotes, and with as many brackets of either kind in each cell, no list begins in one and ends in another.
     lists = '"' not in text and all(c[:1] == "[" and c[-1:] == "]" and c.count("[") == c.count("]") for c in cells)
@@ -401,10 +398,10 @@ def of_cells(cells: Sequence[str]) -> list[Any]:
     except (msgspec.DecodeError, RecursionError):
         values = []
     # A cell with a comma gives several values.
-    return values if len(values) == len(cells) else [of_cell(cell) for cell in cells]
+    return values if len(values) == len(cells) else [_of_cell(cell) for cell in cells]
 
 
-def of_cell(cell: str) -> Any:
+def _of_cell(cell: str) -> Any:
     """What a cell holds: None if it is empty, a bool, int, float or Beyond, a list, or the text itself.
 
     Digits after a leading zero are text: they name something.
@@ -415,21 +412,14 @@ def of_cell(cell: str) -> Any:
     if not text:
         return None
     if text[0] == "[" and text[-1] == "]":
-        return _list(text, cell)
+        with suppress(msgspec.DecodeError, RecursionError):
+            return _decode(text)
+        with suppress(ValueError, RecursionError):
+            return json.loads(text, parse_float=_float)  # which is slower, and knows NaN
+        return cell
     if _FLOAT.fullmatch(text) and not LEADING_ZERO.match(text):
         return _float(text)
     return _BOOLS.get(text, cell)
-
-
-def _list(text: str, cell: str) -> Any:
-    """A JSON list, or the cell itself if it is not one. Python's own parser, which is slower, knows NaN."""
-    try:
-        return _decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        try:
-            return json.loads(text, parse_float=_float)
-        except (ValueError, RecursionError):
-            return cell
 
 
 def _float(text: str) -> float:
@@ -542,17 +532,12 @@ def folder_of(images: str | os.PathLike[str] | None, default: Path) -> str:
     return str(folder)
 
 
-def state_of(file: Path, declared: str) -> NDArray[np.int64]:
+def state_of(file: Path | BinaryIO, declared: str) -> NDArray[np.int64]:
     """What `Source.states` holds for a listing: (1, 2), its size, and a hash of its bytes and of what was declared."""
-    with file.open("rb") as opened:
-        return state_of_open(opened, declared)
-
-
-def state_of_open(file: BinaryIO, declared: str) -> NDArray[np.int64]:
-    """The same of a file that is open."""
     digest = xxhash.xxh3_64(declared.encode("utf-8", "surrogatepass"))
-    size = file.seek(0)
-    while data := file.read(1 << 20):
-        digest.update(data)
-        size += len(data)
+    with file.open("rb") if isinstance(file, Path) else nullcontext(file) as opened:
+        size = opened.seek(0)
+        while data := opened.read(1 << 20):
+            digest.update(data)
+            size += len(data)
     return np.array([[size, digest.intdigest() - (1 << 63)]], np.int64)

@@ -11,8 +11,7 @@ import os
 from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,20 +22,21 @@ import xxhash
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack_packer.options import opt
 from rawpack_packer.sources import parquet
-from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, unseen
+from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
-from rawpack_packer.sources.listing.lines import ListingRows
-from rawpack_packer.sources.listing.reading import ListingFile, ListingSource, rows_of
+from rawpack_packer.sources.listing.lines import ListingRows, rows_of
+from rawpack_packer.sources.listing.reading import ListedImages, ListingFile, open_list
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.assemble import with_labels
 from rawpack_packer.sources.table.choose import LABEL, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
+from rawpack_packer.sources.table.table import Table, positions
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import composed, count, listed, plain
 
@@ -61,20 +61,14 @@ def metadata_of(folder: Listing) -> Metadata | None:
     if not folder.is_dir:
         return None
     where = folder.path.absolute()
-    if (found := _in(folder)) or where.parent == where:
-        return found
-    above = _in(Listing(where.parent))
-    if above is None:
-        return None
-    above = replace(above, below=f"{where.name}/")
-    with (
-        suppress(OSError, ValueError, NotImplementedError, MissingExtraError, UsageError),
-        above.file.open("rb") as file,
-    ):
+    if (inside := _in(folder)) or where.parent == where or (above := _in(Listing(where.parent))) is None:
+        return inside
+    below, unreadable = f"{where.name}/", (OSError, ValueError, NotImplementedError, MissingExtraError, UsageError)
+    with suppress(*unreadable), above.file.open("rb") as file:
         rows = rows_of(above.file.suffix, file, "", os.fspath(where.parent), ())
         column = list(rows.names).index(above.columns[0])
-        if any(isinstance(row[column], str) and row[column].startswith(above.below) for _, row in rows.rows):
-            return above
+        if any(isinstance(row[column], str) and row[column].startswith(below) for _, row in rows.rows):
+            return replace(above, below=below)
     return None
 
 
@@ -103,7 +97,15 @@ def lists_files(file: Path) -> bool:
     return file.name in _NAMES and bool(_file_columns(Listing(file)))
 
 
-class MetadataSource(ListingSource):
+def open_metadata(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    path_column: str | None = None,
+    images: str | os.PathLike[str] | None = None,
+    progress: Scanning = unseen,
+    **options: Any,
+) -> ListedImages:
     """The images, or videos, of a folder that its table lists, in the table's order, with its columns as fields.
 
     Without a column `label`, the folders of the images are their classes, as for `open_folder`. A text label that is
@@ -111,118 +113,101 @@ class MetadataSource(ListingSource):
 
     `counts`: also not_listed (images or videos) and no_file (lines), which are left out, and those of `open_folder`
     that count files.
+
+    path: the folder. options: those of `open_list`. Raises as that does; UsageError where no line has an image, or the
+    folder cannot be read.
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        path_column: str | None = None,
-        images: str | os.PathLike[str] | None = None,
-        progress: Scanning = unseen,
-        **options: Any,
-    ) -> None:
-        """path: the folder. options: as of `ListingSource`. Raises as that does; UsageError where no line has an
-        image, or the folder cannot be read."""
-        found, where = metadata_of(Listing.of(path)), plain(os.fsencode(Path(path).absolute()))
-        if found is None:
-            raise UsageError(
-                f"{where} cannot be read as a listing: it is a folder without a metadata.csv that has a column "
-                "file_name; give the listing itself"
-            )
-        table = plain(os.fsencode(found.file))
-        if images is not None:
-            raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: give {table}")
-        if path_column is None and _FILE_NAME not in found.columns and len(found.columns) > 1:
-            raise UsageError(
-                f"{table} has several columns of files, {', '.join(map(plain, found.columns))}: name that of the "
-                f"images, such as {opt.path_column(plain(found.columns[0]))}; the others become texts, images by "
-                f"{opt.fields(f'{plain(found.columns[1])}:image')}, or masks by {plain(found.columns[1])}:mask"
-            )
-        column = path_column or (_FILE_NAME if _FILE_NAME in found.columns else found.columns[0])
-        root = os.fspath(Path(path).absolute())
-        check_folder(path, where)
-        scan = FolderScan(root, wanted_images(), progress, Listing.of(path))
-        scan.run()
-        if scan.counts["problems"]:
-            raise UsageError(
-                f"{where} cannot be read, and nothing was written: {scan.info('folder', where).problems[0]}; make all "
-                f"of it readable, or give {table}, which reads only what it lists"
-            )
-        files = _ListedFiles(scan, found, root, column)
-        listing = ListingFile(found.file, root, column, files.rows)
-        try:
-            super().__init__(path, path_column=path_column, progress=progress, found=listing, **options)
-        except UsageError:
-            files.check(where)
-            raise
-        self.info = replace(
-            self.info,
-            paths=(root, os.fspath(found.file)),
-            counts={**files.counts(self.of_videos), **self.info.counts},
-            problems=(*self.info.problems, *files.problems(self.of_videos)),
-            skipped=files.skipped,
+    folder, where = Listing.of(path), plain(os.fsencode(Path(path).absolute()))
+    if (metadata := metadata_of(folder)) is None:
+        raise UsageError(
+            f"{where} cannot be read as a listing: it is a folder without a metadata.csv that has a column "
+            "file_name; give the listing itself"
         )
-        self._add_labels(scan)
+    table, columns = plain(os.fsencode(metadata.file)), metadata.columns
+    if images is not None:
+        raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: give {table}")
+    if path_column is None and _FILE_NAME not in columns and len(columns) > 1:
+        raise UsageError(
+            f"{table} has several columns of files, {', '.join(map(plain, columns))}: name that of the images, such as "
+            f"{opt.path_column(plain(columns[0]))}; the others become texts, images by "
+            f"{opt.fields(f'{plain(columns[1])}:image')}, or masks by {plain(columns[1])}:mask"
+        )
+    column = path_column or (_FILE_NAME if _FILE_NAME in columns else columns[0])
+    root = os.fspath(Path(path).absolute())
+    check_folder(path, where)
+    scan = FolderScan(root, wanted_images(), progress, folder)
+    scan.run()
+    if scan.counts["problems"]:
+        raise UsageError(
+            f"{where} cannot be read, and nothing was written: {scan.info('folder', where).problems[0]}; make all "
+            f"of it readable, or give {table}, which reads only what it lists"
+        )
+    files = _ListedFiles(scan, metadata, root, column)
+    file = ListingFile(metadata.file, root, column, files.rows)
+    try:
+        listing = open_list(path, path_column=path_column, progress=progress, file=file, **options)
+    except UsageError:
+        files.check(where)
+        raise
+    listing.table.info = files.with_counts(listing.table.info, listing.of_videos)
+    return replace(listing, table=_with_labels(listing.table, scan))
 
-    def _add_labels(self, scan: FolderScan) -> None:
-        """Take the labels of the folders where the table has none."""
-        number_of = {composed(name): k for k, name in enumerate(scan.classes)}
-        inside = text_of(scan.inside)
-        tops = [os.path.normpath(self.path(i)).removeprefix(inside).partition("/") for i in range(len(self))]
-        numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
-        filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), self.rows.columns.get(LABEL)
-        have_classes = any(isinstance(one, RaggedColumn) and one.have_classes for one in self.rows.columns.values())
-        of_boxes = label is None and (have_classes or self.info.classes is not None)
-        if of_boxes or not len(filled) or only_container(names[k] for k in filled):
-            return
-        if label is not None:
-            if self.info.classes is None or not isinstance(label, Numbers):
-                return
-            known = {name: number for number, name in enumerate(self.info.classes)}
-            of_table = np.array([*(known.get(name, -1) for name in names), -1], np.int64)[numbers]
-            names, numbers = self.info.classes, np.where(label.values < 0, of_table, label.values)
-        labels = Labels(numbers, names, faults={} if label is None else label.faults)
-        self.info = with_labels(self.info, labels)
-        columns = {LABEL: Numbers(labels.numbers, labels.faults)} | {
-            k: one for k, one in self.rows.columns.items() if k != LABEL
-        }
-        columns = {name: columns[name] for name in self.info.fields}
-        self.rows, self.labels = replace(self.rows, columns=columns), labels.numbers
+
+def _with_labels(table: Table, scan: FolderScan) -> Table:
+    """The table with the labels of the folders where it has none."""
+    number_of, classes = {composed(name): k for k, name in enumerate(scan.classes)}, table.info.classes
+    inside, columns = text_of(scan.inside), table.rows.columns
+    tops = [os.path.normpath(table.path(i)).removeprefix(inside).partition("/") for i in range(len(table))]
+    numbers = np.array([number_of.get(composed(top), -1) if slash else -1 for top, slash, _ in tops], np.int64)
+    filled, names, label = np.unique(numbers[numbers >= 0]), tuple(scan.classes), columns.get(LABEL)
+    if not len(filled) or only_container(names[k] for k in filled):
+        return table
+    of_boxes = any(isinstance(column, RaggedColumn) and column.have_classes for column in columns.values())
+    if label is None and classes is None and not of_boxes:
+        labels = Labels(numbers, names)
+    elif classes is None or not isinstance(label, Numbers):
+        return table
+    else:
+        of_folders = np.append(positions(names, classes), -1)[numbers]
+        labels = Labels(np.where(label.values < 0, of_folders, label.values), classes, faults=label.faults)
+    info = with_labels(table.info, labels)
+    columns = {**columns, LABEL: Numbers(labels.numbers, labels.faults)}
+    rows = replace(table.rows, columns={name: columns[name] for name in info.fields})
+    return table.but(info=info, rows=rows, labels=labels.numbers)
 
 
+@dataclass(eq=False)
 class _ListedFiles:
     """Which files of a folder its table lists. Lines without a file are left out."""
 
-    def __init__(self, scan: FolderScan, table: Metadata, root: str, column: str) -> None:
-        self._table, self._root, self._column = table, root, column
-        self._files, self._counts, self._videos = scan.files(), dict(scan.counts), 0
-        self._listed = array("Q")
-        """Hashes of the paths that it lists."""
-        self.skipped = dict(scan.beside.suffixes)
-        end = table.file.suffix
-        if not table.below and self.skipped.get(end):
-            self._counts["other_files"] -= 1
-            self.skipped[end] -= 1
-            self.skipped = {name: number for name, number in self.skipped.items() if number}
-        self._without = (0, "")
-        """The first line without a file, and what it names."""
-        self._lines = self._lines_without = 0
-        """Of lines with a file, and without one."""
+    scan: FolderScan
+    metadata: Metadata
+    root: str
+    column: str
+    """The column of paths, or how they are made."""
+    hashes: array[int] = field(default_factory=lambda: array("Q"))
+    """Those of the paths that the table lists."""
+    lines: int = 0
+    """Lines with a file."""
+    videos: int = 0
+    """Lines with a video."""
+    missing: int = 0
+    """Lines without a file."""
+    first_missing: tuple[int, str] = (0, "")
+    """The first of them, and what it names."""
 
     def rows(self, file: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]) -> ListingRows:
         """The rows of the table that have a file."""
-        rows = rows_of(self._table.file.suffix, file, where, root, declared)
-        others = {*self._table.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
-        return replace(rows, rows=self._with_files(rows, others))
+        rows = rows_of(self.metadata.file.suffix, file, where, root, declared)
+        further = {*self.metadata.columns, *(name for name, kind in declared.items() if are_pixels(kind))}
+        return replace(rows, rows=self._with_files(rows, further))
 
-    def _with_files(self, rows: ListingRows, others: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
-        """others: columns that name files besides that of the images."""
-        below, names, column = self._table.below, list(rows.names), self._column
+    def _with_files(self, rows: ListingRows, further: Container[str]) -> Iterator[tuple[int, Sequence[Any]]]:
+        """further: columns that name files besides that of the images."""
+        below, names, column = self.metadata.below, list(rows.names), self.column
         at = names.index(column) if column in names else None
         template = path_template(column, names) if at is None and "{" in column else None
-        files = [k for k, name in enumerate(names) if k == at or name in others]
+        files = [k for k, name in enumerate(names) if k == at or name in further]
         for line, row in rows.rows:
             path = row[at] if at is not None else None
             with suppress(ValueError, KeyError):
@@ -230,57 +215,59 @@ class _ListedFiles:
             if not isinstance(path, str) or not path or "\0" in path:
                 yield line, row  # a fault of the listing
                 continue
+            if not path.startswith(below):
+                continue
             if below:
-                if not path.startswith(below):
-                    continue
                 path, row = path.removeprefix(below), list(row)
                 for k in files:
                     row[k] = row[k].removeprefix(below) if isinstance(row[k], str) else row[k]
-            if os.path.isfile(os.path.join(self._root, path)):  # noqa: PTH113, PTH118 - for each of a million
-                self._lines += 1
-                self._videos += names_video(path)
-                listed = {path, *(row[k] for k in files if isinstance(row[k], str))}
-                self._listed.extend(_hashed(os.path.normpath(name)) for name in listed)
+            if os.path.isfile(os.path.join(self.root, path)):  # noqa: PTH113, PTH118 - for each of a million
+                self.lines += 1
+                self.videos += names_video(path)
+                named = {path, *(row[k] for k in files if isinstance(row[k], str))}
+                self.hashes.extend(_hashed(os.path.normpath(name)) for name in named)
                 yield line, row
             else:
-                self._lines_without += 1
-                self._without = (line, path) if self._lines_without == 1 else self._without
+                self.missing += 1
+                self.first_missing = (line, path) if self.missing == 1 else self.first_missing
 
     def check(self, where: str) -> None:
         """Raise UsageError where lines name files, and none of them is there. where: the folder, printable."""
-        if self._lines_without and not self._lines:
+        if self.missing and not self.lines:
+            line, path = self.first_missing
             raise UsageError(
-                f"none of the files that {plain(os.fsencode(self._table.file))} lists is in {where}: line "
-                f"{self._without[0]} names {plain(self._without[1])!r}; correct the paths, or {opt.kind('folder')} "
-                "packs the images alone"
+                f"none of the files that {plain(os.fsencode(self.metadata.file))} lists is in {where}: line {line} "
+                f"names {plain(path)!r}; correct the paths, or {opt.kind('folder')} packs the images alone"
             )
 
-    @cached_property
-    def _not_listed(self) -> list[str]:
-        """The keys of the images that no line names."""
-        hashes = np.array([_hashed(self._files.path(i)) for i in range(len(self._files))], np.uint64)
-        missing = np.flatnonzero(~np.isin(hashes, np.array(self._listed, np.uint64)))
-        return [self._files.key(i) for i in missing.tolist()]
-
-    def counts(self, videos: bool) -> dict[str, int]:
-        """Counts of the folder's files, and of what was left out. videos: whether the table lists videos."""
-        counts, missing = dict(self._counts), len(self._not_listed)
-        if videos:
-            counts["images"], missing = len(self._files), max(0, counts.pop("videos") - self._videos)
-        return {**counts, NOT_LISTED: missing, NO_FILE: self._lines_without}
-
-    def problems(self, videos: bool) -> list[str]:
-        """A line for what was left out."""
-        table, lines = plain(self._table.file.name), list[str]()
-        if self._lines_without:
-            line, path = self._without
-            lines.append(
-                f"{count(self._lines_without, 'line')} of {table} without an image in the folder, left out: line "
+    def with_counts(self, info: SourceInfo, videos: bool) -> SourceInfo:
+        """What is known of the listing, and of the folder's files. videos: whether the table lists videos."""
+        files, counts, skipped = self.scan.files(), dict(self.scan.counts), dict(self.scan.beside.suffixes)
+        table, problems = self.metadata.file, list[str]()
+        if not self.metadata.below and skipped.get(table.suffix):
+            counts["other_files"] -= 1
+            skipped[table.suffix] -= 1
+        hashes = np.array([_hashed(files.path(i)) for i in range(len(files))], np.uint64)
+        others = np.flatnonzero(~np.isin(hashes, np.array(self.hashes, np.uint64))).tolist()
+        not_listed = len(others)
+        if self.missing:
+            line, path = self.first_missing
+            problems.append(
+                f"{count(self.missing, 'line')} of {plain(table.name)} without an image in the folder, left out: line "
                 f"{line} names {plain(path)!r}"
             )
-        if (missing := self._not_listed) and not videos:
-            lines.append(f"{count(len(missing), 'image')} that {table} does not list, left out: {plain(missing[0])}")
-        return lines
+        if videos:
+            counts["images"], not_listed = len(files), max(0, counts.pop("videos") - self.videos)
+        elif others:
+            what = f"{count(len(others), 'image')} that {plain(table.name)} does not list, left out"
+            problems.append(f"{what}: {plain(files.key(others[0]))}")
+        return replace(
+            info,
+            paths=(self.root, os.fspath(table)),
+            counts={**counts, NOT_LISTED: not_listed, NO_FILE: self.missing, **info.counts},
+            problems=(*info.problems, *problems),
+            skipped={suffix: number for suffix, number in skipped.items() if number},
+        )
 
 
 def _hashed(path: str | bytes) -> int:
@@ -290,11 +277,11 @@ def _hashed(path: str | bytes) -> int:
 def _in(folder: Listing) -> Metadata | None:
     """The table in a folder."""
     where = folder.path.absolute()
-    found = [Metadata(where / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
-    if len(found) > 1:
-        names = listed([one.file.name for one in found], 3)
+    tables = [Metadata(where / name, columns) for name in _NAMES if (columns := _file_columns(folder / name))]
+    if len(tables) > 1:
+        names = listed([table.file.name for table in tables], 3)
         raise UsageError(f"{plain(os.fsencode(where))} contains {names}: give one of them, as a listing")
-    return found[0] if found else None
+    return tables[0] if tables else None
 
 
 def _file_columns(file: Listing) -> tuple[str, ...]:

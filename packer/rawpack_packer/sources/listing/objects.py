@@ -1,13 +1,15 @@
-"""Objects in a listing: a row for each box, of which those of one image become one sample, as in Open Images' files; or
-a column of lists, as `objects` in Hugging Face's metadata.jsonl."""
+"""Rows that repeat an image, which become one sample: with boxes, as in Open Images' files, or another text in each, as
+Flickr30k's captions; and objects in a column of lists, as `objects` in Hugging Face's metadata.jsonl."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import pickle
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from rawpack_packer.sources.base import Rows
 from rawpack_packer.sources.beside import ENDS
 from rawpack_packer.sources.fields import BoxForm, DeclaredKind, FieldKind
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn
-from rawpack_packer.sources.listing.lines import BadListingError, of_cells, shown, unnamed_rows
+from rawpack_packer.sources.listing.lines import BadListingError, read_cells, shown
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.choose import Classes, Labels
 from rawpack_packer.sources.table.columns import Numbers, ends_of
@@ -36,7 +38,7 @@ from rawpack_packer.sources.table.objects import (
     of_objects,
 )
 from rawpack_packer.sources.video import names_video
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, listed, plain
 
 _SIDES: dict[tuple[str, str, str, str], BoxForm] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
@@ -72,72 +74,103 @@ def box_columns(
 ) -> BoxColumns | None:
     """The columns of boxes, by their names; None where there are none. path: how paths are made, or the column of
     images. label: the column of classes, where the user names it. declared: columns that are declared are no sides."""
-    lower = in_lower_case(names)
-    if path is None or path in names:
-        images = [one for one in (path or named_in(names, _IDS),) if one is not None]
-    elif "{" in path:
-        images = path_template(path, names).columns
-    else:
+    lower, images = in_lower_case(names), [path or named_in(names, _IDS)]
+    if path is not None and path not in names and "{" in path:
+        images = [*path_template(path, names).columns]
+    if not {*images, *([label] if label else [])} <= {*names}:
         return None  # whoever chooses columns says so
-    if not images or not {*images, *([label] if label else [])} <= {*names}:
-        return None  # whoever chooses columns says so
+    image_columns = tuple(map(str, images))
     label = label or named_in([name for name in names if name not in {*images, *declared}], CLASS_NAMES)
     for sides, form in _SIDES.items():
-        found = tuple(lower[side] for side in sides if side in lower)
-        if len(found) == len(sides) and not declared.keys() & {*found}:
-            return BoxColumns(tuple(images), found, form, label)
+        columns = tuple(lower[side] for side in sides if side in lower)
+        if len(columns) == len(sides) and not declared.keys() & {*columns}:
+            return BoxColumns(image_columns, columns, form, label)
     name = named_in(names, BOX_NAMES)
     kind = None if name is None else declared.get(name)
     if name is None or isinstance(kind, str) or (kind is not None and not kind.boxes):
         return None
-    return BoxColumns(tuple(images), (name,), kind.boxes if kind else None, label, sure=path is None)
+    return BoxColumns(image_columns, (name,), kind.boxes if kind else None, label, sure=path is None)
 
 
 def by_image(
     rows: ListedRows,
-    found: BoxColumns,
+    columns: BoxColumns,
     declared: Mapping[str, DeclaredKind],
     classes: Classes | None,
     beside: Path,
 ) -> ListedRows | None:
     """The images in the order of their first rows; None where they are videos, or may have one row each. beside: the
     folder of the listing. Raises BadListingError."""
-    lines, raw = rows.lines, rows.raw
-    images = images_of([raw[name] for name in found.images], lines)
+    raw = rows.raw
+    images = images_of([raw[name] for name in columns.images], rows.lines)
     image_of, firsts = images.of_rows, images.firsts
-    if names_video(raw[found.images[0]].first()) or not (found.sure or images.repeat):
+    if names_video(raw[columns.images[0]].first()) or not (columns.sure or images.repeat):
         return None
-    boxes, form, there, shown, wrong = _boxes(raw, found)
+    boxes, form, with_box, shown, wrong = _boxes(raw, columns)
     faults = {int(image_of[row]): what for row, what in sorted(wrong.items(), reverse=True)}
-    sound = ~np.isin(image_of[there], [*faults])
-    boxes, there = boxes[sound], there[sound]
-    if message := all_faulty(np.bincount(image_of[there], minlength=len(firsts)), faults):
-        raise BadListingError(f"{raw[found.sides[0]].place.where}: {message}")
-    image_of_box = image_of[there]
+    sound = ~np.isin(image_of[with_box], [*faults])
+    boxes, with_box = boxes[sound], with_box[sound]
+    image_of_box = image_of[with_box]
+    counts = np.bincount(image_of_box, minlength=len(firsts))
+    if message := all_faulty(counts, faults):
+        raise BadListingError(f"{raw[columns.sides[0]].place.where}: {message}")
     order = np.argsort(image_of_box, kind="stable")
-    ends = ends_of(np.bincount(image_of_box, minlength=len(firsts)))
-    kept, others, left_out = {name: raw[name].pick(firsts) for name in found.images}, {}, list[str]()
+    kept, others, left_out = {name: raw[name].pick(firsts) for name in columns.images}, {}, list[str]()
     labels, files = None, list[Path]()
     for name, column in raw.items():
         kind = declared.get(name)
-        if name in (*found.images, *found.sides):
+        if name in (*columns.images, *columns.sides):
             continue
-        if name == found.label:
-            labels, files = _labels(column.pick(there), classes, beside)
+        if name == columns.label:
+            labels, files = _labels(column.pick(with_box), classes, beside)
             faults |= {int(image_of_box[row]): what for row, what in labels.faults.items()}
+            labels = replace(labels, numbers=labels.numbers[order], faults={})
         elif isinstance(kind, str) or (kind is not None and (kind.is_pixels or kind.dtype == "str")):
             kept[name] = column.pick(firsts)
         elif kind is not None or (isinstance(column.first(), int | float) and name.lower() not in _OF_IMAGE):
-            numbers = _numbers(column.pick(there), kind)
+            numbers = column.pick(with_box).converted(kind)[1]
+            assert isinstance(numbers, Numbers)  # there is one in each row
             others[name] = numbers.values[order]
             faults |= {int(image_of_box[row]): what for row, what in numbers.faults.items()}
         elif are_alike(column, image_of, firsts):
             kept[name] = column.pick(firsts)
         else:
             left_out.append(name)
-    labels = labels and replace(labels, numbers=labels.numbers[order], faults={})
-    objects = Objects(boxes[order], form, ends, labels, others, shown=shown, faults=faults)
-    return ListedRows(images.lines, kept, objects, of_objects(left_out), files)
+    line = of_objects(left_out)
+    objects = Objects(
+        boxes[order], form, ends_of(counts), labels, others, shown=shown, faults=faults, left_out=line
+    )  # fmt: skip
+    return ListedRows(images.lines, kept, objects, files=files)
+
+
+def by_caption(rows: ListedRows, images: Sequence[str], single: Container[str]) -> ListedRows | None:
+    """The images in the order of their first rows; None where each has one row, or rows of one differ in more than
+    texts. images: the columns that name images. single: columns of one value for each."""
+    lines, raw = rows.lines, rows.raw
+    of_images = images_of([raw[name] for name in images], lines)
+    image_of, firsts = of_images.of_rows, of_images.firsts
+    if not of_images.repeat or names_video(raw[images[0]].first()):
+        return None
+    kept, texts, left_out = dict[str, RawColumn](), list[str](), list[str]()
+    for name, column in raw.items():
+        if name in images or are_alike(column, image_of, firsts):
+            kept[name] = column.pick(firsts)
+        elif name in single:
+            return None
+        elif isinstance(column.first(), str):
+            lists: list[list[str]] = [[] for _ in firsts]
+            for image, value in zip(image_of.tolist(), chain.from_iterable(column), strict=True):
+                lists[image] += [] if column.place.empty(value) else [value]
+            place = replace(column.place, number=0, cells=False)  # as JSON has them
+            kept[name] = replace(column, place=place, lines=lines[firsts], blocks=[pickle.dumps(lists, -1)])
+            texts.append(name)
+        else:
+            left_out.append(name)
+    if not texts:
+        return None
+    done = [f"{count(len(lines), 'row')} of {count(len(firsts), 'image')}: lists of texts for each, {listed(texts, 8)}"]
+    done += [f"left out because rows of one image differ in them: {listed(left_out, 8)}"] if left_out else []
+    return ListedRows(of_images.lines, kept, left_out=done)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,9 +197,7 @@ def images_of(names: Sequence[RawColumn], lines: Rows) -> RowImages:
     numbers, image_of, firsts = dict[tuple[Any, ...], int](), np.empty(len(lines), np.int64), list[int]()
     broken = np.isin(lines, [*names[0].place.broken])
     rows: Iterable[tuple[int, Any]] = enumerate(zip(*map(chain.from_iterable, names), strict=True))
-    if broken.any():
-        rows = sorted(rows, key=lambda pair: bool(broken[pair[0]]))
-    for row, values in rows:
+    for row, values in sorted(rows, key=lambda pair: bool(broken[pair[0]])) if broken.any() else rows:
         image_of[row] = number = numbers.setdefault(values, len(numbers))
         if number == len(firsts):
             firsts.append(row)
@@ -179,35 +210,34 @@ def images_of(names: Sequence[RawColumn], lines: Rows) -> RowImages:
 
 
 def _boxes(
-    raw: Mapping[str, RawColumn], found: BoxColumns
+    raw: Mapping[str, RawColumn], columns: BoxColumns
 ) -> tuple[NDArray[np.float64], BoxForm, Rows, tuple[str, ...], dict[int, str]]:
     """(m, 4): the boxes of all rows that have one, their form, and (m,): these rows; `Objects.shown`; and the rows
-    whose boxes cannot be read, and why. Raises BadListingError."""
-    # A row without a box is an image without boxes.
-    wrong = dict[int, str]()
-    if len(found.sides) == 1:
-        boxes, empty = raw[found.sides[0]].numbers(4, wrong)
+    whose boxes cannot be read, and why. A row without a box is an image without boxes. Raises BadListingError."""
+    wrong, name = dict[int, str](), columns.sides[0]
+    if len(columns.sides) == 1:
+        boxes, empty = raw[name].numbers(4, wrong)
     else:
-        sides = [raw[side].numbers(1, wrong) for side in found.sides]
-        boxes, missing = np.hstack([numbers for numbers, _ in sides]), np.stack([one for _, one in sides], axis=1)
+        sides = [raw[side].numbers(1, wrong) for side in columns.sides]
+        boxes, missing = np.hstack([numbers for numbers, _ in sides]), np.stack([empty for _, empty in sides], axis=1)
         empty = np.all(missing, axis=1)
         for row in np.flatnonzero(missing.any(axis=1) & ~empty).tolist():
-            side = raw[found.sides[int(missing[row].argmax())]]
+            side = raw[columns.sides[int(missing[row].argmax())]]
             wrong.setdefault(row, side.place_of(row, "is empty, and the other sides of the box are not"))
-    there = np.flatnonzero(~empty & ~np.isin(np.arange(len(boxes)), [*wrong]))
-    boxes = boxes[there]
-    form = form_of(boxes, found.form, found.sides[0], raw[found.sides[0]].place.where)
-    shown = () if found.form else (f"{found.sides[0]}:{form}",)
+    rows = np.flatnonzero(~empty & ~np.isin(np.arange(len(boxes)), [*wrong]))
+    boxes = boxes[rows]
+    form = form_of(boxes, columns.form, name, raw[name].place.where)
+    shown = () if columns.form else (f"{name}:{form}",)
     if form in ("xyxy", "xywh") and len(boxes):
         corners = boxes if form == "xyxy" else np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
         inside = np.all((corners >= -_HAIR) & (corners <= 1 + _HAIR), axis=1)
         if _are_shares(boxes, inside):
-            for at in np.flatnonzero(~inside).tolist():
-                sides_of = ", ".join(f"{one:g}" for one in boxes[at])
-                what = f"the box ({sides_of}) is not of shares of the image, from 0 to 1, as those of other rows are"
-                wrong.setdefault(int(there[at]), raw[found.sides[0]].place_of(int(there[at]), what))
-            return halves(corners), "yolo", there, shown, wrong
-    return boxes, form, there, shown, wrong
+            for k in np.flatnonzero(~inside).tolist():
+                row, box = int(rows[k]), ", ".join(f"{side:g}" for side in boxes[k])
+                what = f"the box ({box}) is not of shares of the image, from 0 to 1, as those of other rows are"
+                wrong.setdefault(row, raw[name].place_of(row, what))
+            return halves(corners), "yolo", rows, shown, wrong
+    return boxes, form, rows, shown, wrong
 
 
 def _are_shares(sides: NDArray[np.float64], inside: NDArray[np.bool_]) -> bool:
@@ -217,12 +247,6 @@ def _are_shares(sides: NDArray[np.float64], inside: NDArray[np.bool_]) -> bool:
     return bool(2 * inside.sum() > len(sides) and (not whole.all() or (inside.all() and (sides >= 0).all())))
 
 
-def _numbers(column: RawColumn, kind: FieldKind | None) -> Numbers:
-    values = column.converted(kind)[1]
-    assert isinstance(values, Numbers)  # there is one in each row
-    return values
-
-
 def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[Labels, list[Path]]:
     """The classes of boxes; those of Open Images by the names in the file next to it, which is named, too. Raises
     BadListingError."""
@@ -230,25 +254,22 @@ def _labels(column: RawColumn, classes: Classes | None, beside: Path) -> tuple[L
     for file in () if classes is not None else sorted(beside.glob("*class-descriptions*.csv")):
         where = plain(os.fspath(file))
         with reading(where), file.open("rb") as opened:
-            rows = [row for _, row in unnamed_rows(opened, where, ",") if len(row) == 2 and row != _NO_CLASS]
-        of_id = dict(rows)
-        found = column.labels(None, [*of_id])[2] if isinstance(first, str) and first in of_id else None
-        if found is not None:
+            table = read_cells(opened, where, ",")  # without names of columns, or with those
+            rows = [table.names, *(row for line, row in table.rows if line not in table.broken)]
+        of_id = {row[0]: row[1] for row in rows if len(row) == 2 and row != _NO_CLASS}
+        labels = column.labels(None, [*of_id])[2] if isinstance(first, str) and first in of_id else None
+        if labels is not None:
             names = [*of_id.values()]  # a name may be that of two classes
-            unique = [one if names.count(one) == 1 else f"{one} {number}" for number, one in of_id.items()]
-            return replace(found, names=tuple(unique)), [file]
-    if (labels := column.labels(None, classes)[2]) is None:
-        values = [*chain.from_iterable(column)]
-        values = of_cells(values) if column.place.cells else values
-        row = next((i for i, one in enumerate(values) if not _may_be_class(one)), 0)
-        what = "is no class of a box, as names and whole numbers are"
-        number = opt.fields(f"{column.place.name}:float64")
-        raise column.fault(row, f"{shown(values[row])} {what}; {number} makes it a number of each box")
-    return labels, []
-
-
-def _may_be_class(value: Any) -> bool:
-    return value is None or type(value) is int or (isinstance(value, float) and value.is_integer())
+            unique = [name if names.count(name) == 1 else f"{name} {number}" for number, name in of_id.items()]
+            return replace(labels, names=tuple(unique)), [file]
+    if (labels := column.labels(None, classes)[2]) is not None:
+        return labels, []
+    values = [*chain.from_iterable(column.values())]
+    whole = (isinstance(value, float) and value.is_integer() for value in values)
+    row = next((i for i, ok in enumerate(whole) if not ok and type(values[i]) not in (NoneType, int)), 0)
+    what = "is no class of a box, as names and whole numbers are"
+    number = opt.fields(f"{column.place.name}:float64")
+    raise column.fault(row, f"{shown(values[row])} {what}; {number} makes it a number of each box")
 
 
 def are_alike(column: RawColumn, image_of: Rows, firsts: Rows) -> bool:
@@ -258,9 +279,9 @@ def are_alike(column: RawColumn, image_of: Rows, firsts: Rows) -> bool:
     return all(values[first] == value or line in broken for first, value, line in rows)
 
 
-def image_path(found: BoxColumns, raw: Mapping[str, RawColumn], root: str) -> str:
+def image_path(columns: BoxColumns, raw: Mapping[str, RawColumn], root: str) -> str:
     """The column of paths, or how they are made of one that lacks the extension of the images."""
-    name, first = found.images[0], raw[found.images[0]].first()
+    name, first = columns.images[0], raw[columns.images[0]].first()
     if os.path.isfile(os.path.join(root, str(first))):  # noqa: PTH113, PTH118
         return name
     ends = [end for end in ENDS if os.path.isfile(os.path.join(root, f"{first}{end}"))]  # noqa: PTH113, PTH118

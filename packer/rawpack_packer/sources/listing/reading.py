@@ -3,9 +3,9 @@ are packed already."""
 
 from __future__ import annotations
 
+import itertools
 import os
-import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -20,36 +20,30 @@ from numpy.typing import NDArray
 from rawpack.errors import UsageError
 from rawpack_packer.errors import reading
 from rawpack_packer.options import opt
-from rawpack_packer.sources.base import Rows, Scanning, SourceInfo, given_options, unseen
-from rawpack_packer.sources.declared import declared_fields, split_arrays, with_arrays, words_of
+from rawpack_packer.sources.base import Rows, Scanning, given_options, unseen
+from rawpack_packer.sources.declared import declared_fields, split_arrays, words_of
 from rawpack_packer.sources.exported import ExportNote, exported_beside
-from rawpack_packer.sources.fields import RESERVED, Declared, DeclaredKind, FieldKind, PixelWord
+from rawpack_packer.sources.fields import RESERVED, DeclaredKind, FieldKind, Fields, PixelWord
 from rawpack_packer.sources.folder import EXTENSIONS, is_split
-from rawpack_packer.sources.inferred import hints
-from rawpack_packer.sources.listing.captions import by_caption
 from rawpack_packer.sources.listing.columns import ListedRows, RawColumn, read_columns
 from rawpack_packer.sources.listing.lines import (
     NAMED_READERS,
-    PLAIN_SUFFIX,
-    READERS,
     SUFFIXES,
-    USUAL,
     BadListingError,
     CellPosition,
     ListingRows,
     PathParser,
-    begins_with_file,
     fault,
     folder_of,
     long_cells,
-    read_plain,
+    rows_of,
     state_of,
-    state_of_open,
 )
-from rawpack_packer.sources.listing.objects import BoxColumns, box_columns, by_image, image_path, object_lists
+from rawpack_packer.sources.listing.objects import box_columns, by_caption, by_image, image_path, object_lists
 from rawpack_packer.sources.look.listing import Listing
+from rawpack_packer.sources.parquet import listing_files
 from rawpack_packer.sources.path_fields import PathTemplate, path_template
-from rawpack_packer.sources.table.assemble import TableSource
+from rawpack_packer.sources.table.assemble import assemble
 from rawpack_packer.sources.table.choose import (
     LABEL,
     NO_COUNTS,
@@ -70,26 +64,18 @@ from rawpack_packer.sources.table.choose import (
 from rawpack_packer.sources.table.columns import Column, RaggedColumn, Texts, texts_of
 from rawpack_packer.sources.table.keys import repeated_key
 from rawpack_packer.sources.table.named_files import named_files, source_name
-from rawpack_packer.sources.table.objects import (
-    BOXES,
-    Objects,
-    labels_of_boxes,
-    lists_of_boxes,
-    two_classes,
-    with_followers,
-)
+from rawpack_packer.sources.table.objects import BOXES, Objects, labels_of_boxes
+from rawpack_packer.sources.table.table import Table
 from rawpack_packer.sources.video import EXTENSIONS as VIDEOS
 from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import listed, plain
 
-_LONGEST = 1 << 16
-"""Bytes of a first line that are looked at."""
+_NOT_READ: Mapping[str, RawColumn] = {}
 TIMES = ("start", "end")
 """Columns of times, where the paths are those of videos."""
 RowReader = Callable[[BinaryIO, str, str, Mapping[str, DeclaredKind]], ListingRows]
 """Reads the rows of an open file: `rows_of` without its suffix."""
 Times = list[tuple[Fraction | None, Fraction | None]]
-_Shown = tuple[bool, Callable[[], Iterable[Any]]]
 
 
 @dataclass(frozen=True)
@@ -108,70 +94,94 @@ class ListingFile:
     """What messages call it, if not by its path."""
 
 
-class ListingSource(TableSource):
-    """A CSV, TSV or JSON-lines file, or a plain list, as a `Source`."""
+@dataclass(frozen=True, eq=False)
+class ListedImages:
+    """What a listing names, as a table; its images may be videos."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        /,
-        *,
-        fields: Mapping[str, Declared] | Sequence[str] = (),
-        path_column: str | None = None,
-        label_column: str | None = None,
-        key_column: str | None = None,
-        images: str | os.PathLike[str] | None = None,
-        classes: Classes | None = None,
-        videos: bool | None = None,
-        progress: Scanning = unseen,
-        found: ListingFile | None = None,
-    ) -> None:
-        """fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"].
-        path_column: the column of paths, or a template with braces, see `path_template`; None takes the first of
-        `PATH_NAMES`. label_column: the column that becomes field `label`, if not the one of that name. key_column: the
-        column of keys; None uses the paths. images: the folder that relative paths start from;
-        None is the listing's own. classes: of the labels, or of the boxes if there is no column of labels. videos:
-        whether the paths are those of videos, so that `start` and `end` are times; None decides by the first one.
-        progress: called with the number of files looked at so far. found: of a folder, its listing.
+    table: Table
+    of_videos: bool
+    """Whether the paths are those of videos."""
+    times: Times
+    """Where each video begins and ends, in seconds; None where it has no such time. Empty without columns of times."""
 
-        Raises BadListingError with the first fault, its line and column.
-        """
-        typed, arrays = split_arrays(fields)
-        given = declared_fields(typed)
-        names = None if classes is None else classes_of(classes)
-        file = found or _named(path, images)
-        said = ColumnChoice(path_column or file.path_column, label_column, key_column, declared=given)
-        listing = _read(file, said, names, classes)
-        paths = listing.paths(progress)
-        of_lines = paths.place.unit == "line"
-        self.images, self.lines = paths.files(), listing.rows.lines * of_lines
-        """Of lines, (n,): that of each row; 0 where there are none."""
-        self.of_videos = names_video(self.images.paths.value(0)) if videos is None else videos
-        """Whether the paths are those of videos."""
-        if self.of_videos and paths.place.broken:
-            raise BadListingError(f"{listing.where}: {next(iter(paths.place.broken.values()))}")
-        chosen, declared = listing.choice[1], listing.wanted.declared
-        timed = [name for name in TIMES if self.of_videos and name in chosen.fields and name not in declared]
-        keys, self.times = _keys(listing, self.images.paths, paths.place, timed)
-        """Of times, where each video begins and ends, in seconds; None where it has no such time."""
-        made = _fields(listing, timed, classes, names, arrays)
-        labels, of_boxes = _labels(listing, made, classes, self.images.paths, paths.place)
-        options = {"path": path_column, "label_column": label_column, "key_column": key_column, "images": images}
-        shown = (*words_of(fields), *(made.objects.shown if made.objects else ()))
-        info = SourceInfo(
-            kind="listing",
-            root=listing.where,
-            paths=(str(file.path), *map(str, file.others)),
-            fields=made.kinds,
-            options=given_options(**options, classes=named_file(classes), field=shown),
-            counts=NO_COUNTS,
-            problems=tuple(made.problems),
-        )
-        states = np.concatenate(listing.states)
-        more: dict[str, Any] = {"lines": self.lines}
-        super().__init__(info, keys, self.images, made.columns, states, labels=labels, of_boxes=of_boxes, **more)
-        if self.info.classes is None:  # numbers without names may be measurements
-            self.labels = None
+
+def open_list(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    fields: Fields = (),
+    path_column: str | None = None,
+    label_column: str | None = None,
+    key_column: str | None = None,
+    images: str | os.PathLike[str] | None = None,
+    classes: Classes | None = None,
+    videos: bool | None = None,
+    progress: Scanning = unseen,
+    file: ListingFile | None = None,
+) -> ListedImages:
+    """The rows of a CSV, TSV or JSON-lines file, of a plain list, or of several files with the same columns.
+
+    fields: what columns hold, where their values do not show it: {"boxes": "xyxy"}, or ["boxes:xyxy"]. path_column: the
+    column of paths, or a template with braces, see `path_template`; None takes the first of `PATH_NAMES`. label_column:
+    the column that becomes field `label`, if not the one of that name. key_column: the column of keys; None uses the
+    paths. images: the folder that relative paths start from; None is the listing's own. classes: of the labels, or of
+    the boxes if there is no column of labels. videos: whether the paths are those of videos, so that `start` and `end`
+    are times; None decides by the first one. progress: called with the number of files looked at so far. file: the
+    listing, if it is not the file, or the files, at `path`.
+
+    Raises BadListingError with the first fault, its line and column.
+    """
+    typed, arrays = split_arrays(fields)
+    names = None if classes is None else classes_of(classes)
+    file = file or _listing_at(path, images)
+    choice = ColumnChoice(path_column or file.path_column, label_column, key_column, declared=declared_fields(typed))
+    listing = _read(file, choice, names, classes)
+    parser = listing.paths(progress)
+    files, place = parser.files(), parser.place
+    of_videos = names_video(files.paths.value(0)) if videos is None else videos
+    if of_videos and place.broken:
+        raise BadListingError(f"{listing.where}: {next(iter(place.broken.values()))}")
+    (_, chosen), raw, declared = listing.choice, listing.rows.raw, listing.wanted.declared
+    timed = [name for name in TIMES if of_videos and name in chosen.fields and name not in declared]
+    keys, times = _keys(listing, files.paths, place, timed)
+    rest = {name: column for name, column in chosen.fields.items() if name not in timed}
+    objects = _objects(listing, rest, classes if chosen.label is None else None)
+    names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), rest)
+    kinds, columns, labels = _converted(raw, replace(chosen, fields=rest), declared, names, file.root)
+    notes, of_boxes = (*listing.rows.left_out, *(labels.notes if labels else ())), None
+    if labels is None and names is not None and (objects is None or objects.labels is None):
+        if LABEL in kinds or (objects and LABEL in objects.others):
+            dtype = kinds[LABEL].dtype if LABEL in kinds else objects and objects.others[LABEL].dtype
+            raise UsageError(f"{opt.classes}: the labels of {listing.where} are {dtype}, and no classes")
+        of_boxes = _labels_of_boxes(raw, columns, names, classes)
+        labels = None if of_boxes else _labels_of_folders(files.paths, names, place, listing.rows.lines)
+    options = {"path": path_column, "label_column": label_column, "key_column": key_column, "images": images}
+    shown = (*words_of(fields), *(objects.shown if objects else ()))
+    table = assemble(
+        kind="listing",
+        root=listing.where,
+        paths=(str(file.path), *map(str, file.others)),
+        chosen=chosen,
+        images=files,
+        fields=kinds,
+        columns=columns,
+        count=len(keys),
+        options=given_options(**options, classes=named_file(classes), field=shown),
+        keys=keys,
+        counts=NO_COUNTS,
+        notes=notes,
+        declared=declared,
+        arrays=arrays,
+        states=np.concatenate(listing.states),
+        labels=labels,
+        of_boxes=of_boxes,
+        objects=objects,
+        follow=[name for name in _followers(columns, objects) if name not in listing.exported.apart],
+        lines=listing.rows.lines * (place.unit == "line"),
+    )
+    if table.info.classes is None:  # numbers without names may be measurements
+        table.labels = None
+    return ListedImages(table, of_videos, times)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,127 +202,130 @@ class _ReadListing:
     @cached_property
     def choice(self) -> tuple[PathTemplate | None, ChosenColumns]:
         """How paths are made of columns, if they are, and the columns."""
-        shown = {name: _shown_by(column, self.file.root) for name, column in self.rows.raw.items()}
-        return _chosen([*shown], self.wanted, self.path, self.where, shown)
+        return _chosen([*self.rows.raw], self.wanted, self.path, self.where, self.rows.raw, self.file.root)
 
     def paths(self, progress: Scanning) -> PathParser:
-        """Those of the images. Raises BadListingError for one that is no file."""
-        (template, chosen), raw, lines = self.choice, self.rows.raw, self.rows.lines
+        """Those of the images. Raises BadListingError for one that is not a file."""
+        (template, chosen), raw = self.choice, self.rows.raw
         place = raw[template.columns[0] if template else chosen.image].place
         made = replace(place, name=str(opt.path_column), number=0, cells=False)
         paths = PathParser(made if template else place, self.file.root)
         for row, block in _made_paths(template, raw) if template else raw[chosen.image].numbered():
-            paths.add(block, lines[row : row + len(block)])
+            paths.add(block, self.rows.lines[row : row + len(block)])
             progress(row + len(block))
         return paths
 
 
-def _named(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) -> ListingFile:
-    """The listing that a user names. Raises UsageError."""
-    pattern = Listing.of(path)
-    names = named_files(path).paths if pattern.is_pattern else [os.fspath(path)]
-    files = [Path(name).absolute() for name in names]
-    file, suffixes = files[0], {one.suffix.lower() for one in files}
-    where, suffix = source_name(path), min(suffixes - {*SUFFIXES} or suffixes)
+def _listing_at(path: str | os.PathLike[str], images: str | os.PathLike[str] | None) -> ListingFile:
+    """The listing that a user names: a file, a pattern of several, or a folder of Parquet files. Raises UsageError."""
+    listing, where = Listing.of(path), source_name(path)
+    parts = [] if listing.is_file else listing_files(listing)
+    names = named_files(path).paths if listing.is_pattern and not parts else [os.fspath(path)]
+    files = parts or [Path(name).absolute() for name in names]
+    suffixes = {file.suffix.lower() for file in files}
+    suffix = min(suffixes - {*SUFFIXES} or suffixes)
+    if suffix not in SUFFIXES and len(files) > 1:
+        other = plain(os.fsencode(next(file for file in files if file.suffix.lower() == suffix)))
+        raise UsageError(f"{where} names {other} too, which is no listing: name listings only")
     if suffix not in SUFFIXES:
-        others = [one for one in files if one.suffix.lower() == suffix]
-        if len(files) > 1:
-            raise UsageError(
-                f"{where} names {plain(os.fsencode(others[0]))} too, which is no listing: name listings only"
-            )
         raise UsageError(f"{where}: a listing's name ends in {', '.join(SUFFIXES)}: rename it by what it contains")
-    if len(files) == 1:
-        return ListingFile(file, folder_of(images, file.parent), None, partial(rows_of, suffix))
-    these = listed([plain(os.fsencode(one.name)) for one in files], 3)
-    if sum(is_split(one.stem) for one in files) > 1:
+    if not parts and sum(is_split(file.stem) for file in files) > 1:
+        these = listed([plain(os.fsencode(file.name)) for file in files], 3)
         raise UsageError(f"{where} names several splits, {these}: name one, so that each becomes a store of its own")
-    if images is None and len({one.parent for one in files}) > 1:
+    if images is None and len({file.parent for file in files}) > 1:
+        has = "has" if parts else "names"
         raise UsageError(
-            f"{where} names listings in several folders: {opt.images} names the folder that the paths start from"
+            f"{where} {has} listings in several folders: {opt.images} names the folder that the paths start from"
         )
-    return ListingFile(
-        file, folder_of(images, file.parent), None, partial(_rows_of_all, files), tuple(files[1:]), where
-    )
+    rows = partial(_rows_of_all, files) if len(files) > 1 else partial(rows_of, suffix)
+    shown = where if parts or len(files) > 1 else ""
+    return ListingFile(files[0], folder_of(images, files[0].parent), None, rows, tuple(files[1:]), shown)
 
 
 def _rows_of_all(
     files: Sequence[Path], first: BinaryIO, where: str, root: str, declared: Mapping[str, DeclaredKind]
 ) -> ListingRows:
     """The rows of several listings with the same columns, counted over all of them. first: the first file, open."""
-    head = rows_of(files[0].suffix.lower(), first, plain(os.fsencode(files[0])), root, declared)
-
-    numbers, broken = iter(range(sys.maxsize)), dict[int, str]()
-
-    def numbered(part: ListingRows, order: Sequence[int], file: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-        for number, (line, row) in zip(numbers, part.rows, strict=False):
-            if line in part.broken:
-                broken[number] = f"{plain(os.fsencode(file.name))}, {part.broken[line]}"
-            yield number, [row[k] for k in order]
+    head, broken = rows_of(files[0].suffix.lower(), first, plain(os.fsencode(files[0])), root, declared), {}
 
     def rows() -> Iterator[tuple[int, Sequence[Any]]]:
-        yield from numbered(head, range(len(head.names)), files[0])
-        for file in files[1:]:
-            shown = plain(os.fsencode(file))
-            with file.open("rb") as opened:
-                part = rows_of(file.suffix.lower(), opened, shown, root, declared)
-                if sorted(part.names) != sorted(head.names) or (part.cells, part.commas) != (head.cells, head.commas):
-                    raise UsageError(
-                        f"{shown} has other columns than {plain(os.fsencode(files[0].name))}, or other values between "
-                        f"them: name one of the files of {where}"
-                    )
-                order = [part.names.index(name) for name in head.names]
-                yield from numbered(part, order, file)
+        numbers = itertools.count()
+        for file, part in parts_of(files, head, root, declared):
+            for (line, row), number in zip(part.rows, numbers, strict=False):
+                if line in part.broken:
+                    broken[number] = f"{plain(os.fsencode(file.name))}, {part.broken[line]}"
+                yield number, row
 
     return replace(head, rows=rows(), unit="row", broken=broken)
 
 
-def _read(file: ListingFile, said: ColumnChoice, names: Sequence[str] | None, classes: Classes | None) -> _ReadListing:
-    """A listing, see `_grouped`. said: by the user. names: of classes. Raises UsageError."""
+def parts_of(
+    files: Sequence[Path], head: ListingRows, root: str, declared: Container[str]
+) -> Iterator[tuple[Path, ListingRows]]:
+    """Each of several listings, with the columns of the first one, in their order. head: the first one. Raises
+    UsageError."""
+    yield files[0], head
+    for file in files[1:]:
+        shown = plain(os.fsencode(file))
+        with file.open("rb") as opened:
+            part = rows_of(file.suffix.lower(), opened, shown, root, declared)
+            same_columns = sorted(part.names) == sorted(head.names)
+            if not same_columns or (part.cells, part.commas) != (head.cells, head.commas):
+                what = "is written otherwise than" if same_columns else "has other columns than"
+                raise UsageError(f"{shown} {what} {plain(os.fsencode(files[0].name))}: pack them separately")
+            order = [part.names.index(name) for name in head.names]
+            yield file, replace(part, rows=((line, [row[k] for k in order]) for line, row in part.rows))
+
+
+def _read(
+    file: ListingFile, wanted: ColumnChoice, names: Sequence[str] | None, classes: Classes | None
+) -> _ReadListing:
+    """A listing with a row for each image, also where several rows of one differ in texts, or are boxes. wanted: by the
+    user. names: of classes. Raises UsageError."""
     where, exported = file.name or plain(os.fsencode(file.path)), exported_beside(file.path)
     with reading(where), file.path.open("rb") as opened, long_cells():
-        rows = file.rows(opened, where, file.root, said.declared)
-        key = said.key or (exported.key if exported.key in rows.names else None)
-        declared = exported.declared(rows.names, said.declared, (said.image, said.label, key))
-        words = repr((sorted(declared.items()), names, *([said.image] if said.image else [])))
+        rows = file.rows(opened, where, file.root, wanted.declared)
+        key = wanted.key or (exported.key if exported.key in rows.names else None)
+        declared = exported.declared(rows.names, wanted.declared, (wanted.image, wanted.label, key))
+        words = repr((sorted(declared.items()), names, *([wanted.image] if wanted.image else [])))
         path, rows = _path(rows, file.root)
-        wanted = ColumnChoice(said.image, said.label, key, declared=declared)
-        boxes = None if key else box_columns(rows.names, said.image or path_column(rows.names), said.label, declared)
+        wanted = replace(wanted, key=key, declared=declared)
+        boxes = None
+        if not key:
+            boxes = box_columns(rows.names, wanted.image or path_column(rows.names), wanted.label, declared)
         if not boxes:  # what is wrong with names is said before values are read
             _chosen(rows.names, wanted, path, where)
-        found = read_columns(rows, where, rejecting=True)
-        states = [state_of_open(opened, words), *(state_of(one, words) for one in file.others)]
-    if not len(found.lines):
+        read = read_columns(rows, where, rejecting=True)
+        states = [state_of(opened, words), *(state_of(other, words) for other in file.others)]
+    if not len(read.lines):
         raise UsageError(f"{where} lists no image: there is no line after the names of the columns")
-    return _grouped(_ReadListing(where, file, exported, states, wanted, path, found), boxes, classes)
-
-
-def _grouped(listing: _ReadListing, boxes: BoxColumns | None, classes: Classes | None) -> _ReadListing:
-    """With a row for each image, also where several differ in texts, or are boxes. boxes: of rows that may be some."""
-    file, states, wanted, rows = listing.file, listing.states, listing.wanted, listing.rows
-    if boxes is None:
+    listing = _ReadListing(where, file, exported, states, wanted, path, read)
+    if boxes and (images := by_image(read, boxes, declared, classes, file.path.parent)):
+        left = {name: kind for name, kind in declared.items() if name in images.raw or name not in read.raw}
+        wanted = ColumnChoice(wanted.image or image_path(boxes, images.raw, file.root), declared=left)
+        return replace(
+            listing, states=[*states, *(state_of(other, "") for other in images.files)], wanted=wanted, rows=images
+        )
+    if not boxes and not key:
         template, chosen = listing.choice
-        images, single = template.columns if template else [chosen.image], {*wanted.declared, chosen.label or LABEL}
-        found = None if wanted.key else by_caption(rows, images, single)
-    elif found := by_image(rows, boxes, wanted.declared, classes, file.path.parent):
-        left = {name: kind for name, kind in wanted.declared.items() if name in found.raw or name not in rows.raw}
-        states = [*states, *(state_of(one, "") for one in found.files)]
-        wanted = ColumnChoice(wanted.image or image_path(boxes, found.raw, file.root), declared=left)
-    return replace(listing, states=states, wanted=wanted, rows=found) if found else listing
+        names_of = template.columns if template else [chosen.image]
+        if captions := by_caption(read, names_of, {*declared, chosen.label or LABEL}):
+            return replace(listing, rows=captions)
+    return listing
 
 
 def _keys(listing: _ReadListing, paths: Texts, place: CellPosition, timed: Sequence[str]) -> tuple[Texts, Times]:
     """The keys of samples, and the times of their videos. place: of paths. Raises BadListingError."""
-    chosen, raw = listing.choice[1], listing.rows.raw
+    chosen, raw, lines = listing.choice[1], listing.rows.raw, listing.rows.lines
     key = None if chosen.key in (None, chosen.image) else raw[str(chosen.key)]
-    keys, times = paths if key is None else key.keys(), Times()
-    keys = _with_numbers(keys, listing.rows.lines, place)
+    keys, times = _with_numbers(paths if key is None else key.keys(), lines, place), Times()
     if timed:
         starts, ends = (raw[name].times() if name in timed else [None] * len(keys) for name in TIMES)
         times = [*zip(starts, ends, strict=True)]
         parts = [_part(times[i], raw, i) for i in range(len(keys))]
         keys = texts_of([keys.value(i) + part for i, part in enumerate(parts)]) if key is None else keys
     cure = f"take them from another column, {opt.key_column('COLUMN')}"
-    _check_unique(keys, listing.rows.lines, place if key is None else key.place, cure)
+    _check_unique(keys, lines, place if key is None else key.place, cure)
     return keys, times
 
 
@@ -329,64 +342,30 @@ def _with_numbers(keys: Texts, lines: Rows, place: CellPosition) -> Texts:
     return texts_of(texts)
 
 
-@dataclass(frozen=True, eq=False)
-class _Fields:
-    """What columns became."""
-
-    kinds: dict[str, FieldKind]
-    columns: dict[str, Column]
-    labels: Labels | None
-    objects: Objects | None
-    names: Sequence[str] | None
-    """Of classes: given, or exported."""
-    problems: list[str]
-
-
-def _fields(
-    listing: _ReadListing,
-    timed: Sequence[str],
-    classes: Classes | None,
-    names: Sequence[str] | None,
-    arrays: Sequence[str],
-) -> _Fields:
-    """timed: the columns that are no fields. arrays: fields that are no images. Raises UsageError."""
-    (_, chosen), raw, declared = listing.choice, listing.rows.raw, listing.wanted.declared
-    objects = listing.rows.objects
-    fields = {name: column for name, column in chosen.fields.items() if name not in timed}
-    of_boxes = classes if chosen.label is None else None
-    for name in [*fields]:
-        kind = declared.get(name)
-        if objects is None and (lists := object_lists(name, raw[name], kind, of_boxes, fields)):
-            objects, _ = lists, fields.pop(name)
-    names = names or _exported_classes(listing.exported, raw.get(chosen.label or ""), fields)
-    kinds, columns, labels = _converted(raw, chosen.label, fields, declared, names, listing.file.root)
-    left_out = (*listing.rows.left_out, *(objects.left_out if objects else ()))
-    problems = [*hints(kinds, declared), *left_out, *chosen.notes, *(labels.notes if labels else ())]
-    if objects is not None:
-        problems += two_classes(labels, objects.labels)
-        of_objects, values = objects.fields()
-        kinds, columns = {**kinds, **of_objects}, {**columns, **values}
-    follow = [name for name in _followers(kinds, columns) if name not in listing.exported.apart]
-    kinds = with_followers(with_arrays(kinds, arrays, listing.where), follow)
-    return _Fields(kinds, columns, labels, objects, names, problems)
-
-
-def _labels(
-    listing: _ReadListing, made: _Fields, classes: Classes | None, paths: Texts, place: CellPosition
-) -> tuple[Labels | None, Labels | None]:
-    """Those of images, and those of boxes if there are no others. classes: as the user names them. Raises
+def _objects(listing: _ReadListing, fields: dict[str, str], classes: Classes | None) -> Objects | None:
+    """The objects of rows, or in one of the columns, which is taken out of `fields`; None without them. Raises
     UsageError."""
-    names, of_boxes = made.names, made.objects.labels if made.objects else None
-    if made.labels is not None or of_boxes is not None or names is None:
-        return made.labels, of_boxes
-    if LABEL in made.columns:
-        dtype = made.kinds[LABEL].dtype
-        raise UsageError(f"{opt.classes}: the labels of {listing.where} are {dtype}, and no classes")
-    raw = listing.rows.raw  # without the boxes that are objects, which have no classes here
-    columns = {name: one for name, one in made.columns.items() if isinstance(one, RaggedColumn) and one.have_classes}
-    if boxes := [(one.classes(), partial(_of_box, raw[name], one)) for name, one in columns.items() if name in raw]:
-        return None, labels_of_boxes(classes, names, boxes)
-    return _labels_of_folders(paths, names, place, listing.rows.lines), None
+    raw, objects = listing.rows.raw, listing.rows.objects
+    for name in [*fields] if objects is None else ():
+        objects = object_lists(name, raw[name], listing.wanted.declared.get(name), classes, fields)
+        if objects is not None:
+            del fields[name]
+            break
+    return objects
+
+
+def _labels_of_boxes(
+    raw: Mapping[str, RawColumn], columns: Mapping[str, Column], names: Sequence[str], classes: Classes | None
+) -> Labels | None:
+    """The classes of boxes in columns; None where boxes have none. names: of the classes. classes: as the user names
+    them. Raises UsageError."""
+
+    def fault_of(name: str, ends: Rows, i: int, what: str) -> BadListingError:
+        return raw[name].fault(int(np.searchsorted(ends, i, "right")) - 1, what)
+
+    have = {name: boxes for name, boxes in columns.items() if isinstance(boxes, RaggedColumn) and boxes.have_classes}
+    boxes = [(column.classes(), partial(fault_of, name, column.ends)) for name, column in have.items()]
+    return labels_of_boxes(classes, names, boxes) if boxes else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,7 +393,7 @@ def read_keyed(
 
     path: or the rows of a table in memory. key: that column; None takes `key`, or else the first of `PATH_NAMES`.
     declared: what columns hold, where their values do not show it. known: what columns hold unless that is declared.
-    Raises as `ListingSource`.
+    Raises as `open_list`.
     """
     with ExitStack() as stack:
         if isinstance(path, ListingRows):
@@ -428,13 +407,13 @@ def read_keyed(
             stack.enter_context(long_cells())
             rows = NAMED_READERS[suffix](opened, where)
         names = rows.names
-        found = key or ("key" if "key" in names else path_column(names))
-        if found is None or found not in names:
+        keyed = key or ("key" if "key" in names else path_column(names))
+        if keyed is None or keyed not in names:
             raise UsageError(
-                f"{where} has no column {found or 'key'!r} with the keys of the samples, only {_listed(names)}: name "
+                f"{where} has no column {keyed or 'key'!r} with the keys of the samples, only {_listed(names)}: name "
                 f"it with {opt.key_column('COLUMN')}"
             )
-        chosen = _choose(names, names, ColumnChoice(found, declared=declared), where)
+        chosen = _chosen(names, ColumnChoice(keyed, declared=declared), None, where)[1]
         read = read_columns(rows, where)
     lines, raw = read.lines, read.raw
     if not chosen.fields and chosen.label is None:
@@ -447,16 +426,15 @@ def read_keyed(
             raise UsageError(
                 f"{opt.fields(name)}: images, masks, boxes and what follows them come with their samples: pack again"
             )
-    keys = raw[found].keys()
-    _check_unique(keys, lines, raw[found].place, "name each sample once")
-    kinds, columns, labels = _converted(raw, chosen.label, chosen.fields, wanted, None, "")
-    of_label = raw.get(chosen.label or LABEL)
-    values = chain.from_iterable(of_label or ()) if LABEL in kinds else ()
-    for faults in (getattr(column, "faults", {}) for column in columns.values()):
-        for what in faults.values():
-            raise BadListingError(f"{where}: {what}")
-    unlabelled = [of_label is not None and of_label.place.empty(value) for value in values] or [False] * len(lines)
-    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, np.array(unlabelled))
+    keys = raw[keyed].keys()
+    _check_unique(keys, lines, raw[keyed].place, "name each sample once")
+    kinds, columns, labels = _converted(raw, chosen, wanted, None, "")
+    for what in chain.from_iterable(getattr(column, "faults", {}).values() for column in columns.values()):
+        raise BadListingError(f"{where}: {what}")
+    unlabelled = np.zeros(len(lines), np.bool_)
+    if LABEL in kinds and (column := raw.get(chosen.label or LABEL)):
+        unlabelled[:] = [column.place.empty(value) for value in chain.from_iterable(column)]
+    return KeyedFields(where, keys, kinds, columns, None if labels is None else labels.names, unlabelled)
 
 
 def _check_unique(keys: Texts, lines: Rows, place: CellPosition, cure: str) -> None:
@@ -473,10 +451,11 @@ def _chosen(
     wanted: ColumnChoice,
     path_by_values: str | None,
     where: str,
-    shown: Mapping[str, _Shown] | None = None,
+    raw: Mapping[str, RawColumn] = _NOT_READ,
+    root: str = "",
 ) -> tuple[PathTemplate | None, ChosenColumns]:
-    """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image. shown:
-    see `_shown_by`, if values were read."""
+    """How paths are made of columns, if they are, and the columns of a listing: that of paths is its image. raw, root:
+    see `_info`."""
     path = wanted.image
     template = path_template(path, names) if path is not None and "{" in path and path not in names else None
     for name in [path] if template is None else template.columns:
@@ -487,8 +466,13 @@ def _chosen(
         raise UsageError(_no_path(where, names))
     # Such as {image}.jpg: no field can have this name, and the path has its value. {} is not stored, as in a pattern.
     taken = {*(RESERVED.keys() & {*template.columns}), *(names[:1] if "{}" in str(path) else ())} if template else ()
-    fields = [name for name in names if name != wanted.label and name not in taken]
-    return template, _choose([*names, path] if template else names, fields, replace(wanted, image=path), where, shown)
+    fields = {name: name for name in names if name != wanted.label and name not in taken}
+    wanted = replace(wanted, image=path, fields=fields, every=True)
+    if "" in names:
+        cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
+        raise fault(where, 1, names.index("") + 1, "", f"the column has no name: {cure}")
+    infos = [_info(name, wanted, raw.get(name), root) for name in ([*names, path] if template else names)]
+    return template, choose(infos, wanted, where, Habits())
 
 
 def _exported_classes(exported: ExportNote, label: RawColumn | None, fields: Container[str]) -> tuple[str, ...] | None:
@@ -509,14 +493,6 @@ def _path(rows: ListingRows, root: str) -> tuple[str | None, ListingRows]:
     return path_column([*values], lambda name: is_path(values[name], root)), replace(rows, rows=chain(first, each))
 
 
-def _shown_by(column: RawColumn, root: str) -> _Shown:
-    """Whether values of a column may be labels: texts that are no paths, or numbers; and what reads the first ones,
-    unless they are measurements."""
-    first = column.first()
-    is_label = isinstance(first, str | int | float) and not is_path(first, root)
-    return is_label, tuple if isinstance(first, float) else lambda: next(iter(column), ())
-
-
 def is_path(value: Any, root: str) -> bool:
     """Whether a value is the path of a file, or of an image or video that is missing."""
     if not isinstance(value, str) or not value or "\0" in value:
@@ -525,77 +501,61 @@ def is_path(value: Any, root: str) -> bool:
     return value.lower().endswith(ends) or os.path.isfile(os.path.join(root, value))  # noqa: PTH113, PTH118
 
 
-def _choose(
-    names: Sequence[str],
-    fields: Sequence[str],
-    wanted: ColumnChoice,
-    where: str,
-    shown: Mapping[str, _Shown] | None = None,
-) -> ChosenColumns:
-    """Choose columns. fields: those that may be any. shown: see `_shown_by`; without it, names alone decide."""
-    if "" in names:
-        cure = "name it, or leave it out (pandas: to_csv(..., index=False))"
-        raise fault(where, 1, names.index("") + 1, "", f"the column has no name: {cure}")
-    infos = [
-        ColumnInfo(
-            name,
-            "column of a listing",
-            None,
-            is_image=name == wanted.image,
-            is_label=name in (wanted.label, LABEL) or (shown or {}).get(name, (False,))[0],
-            first=(shown or {}).get(name, (False, tuple))[1],
-            is_key=name == wanted.key,
-        )
-        for name in names
-    ]
-    return choose(infos, replace(wanted, fields={name: name for name in fields}, every=True), where, Habits())
+def _info(name: str, wanted: ColumnChoice, column: RawColumn | None, root: str) -> ColumnInfo:
+    """A column, by its name and its values, if they were read: texts that are not paths, or numbers, may be labels;
+    measurements are not. root: the folder that relative paths start from."""
+    first = None if column is None else column.first()
+    return ColumnInfo(
+        name,
+        "column of a listing",
+        None,
+        is_image=name == wanted.image,
+        is_label=name in (wanted.label, LABEL) or (isinstance(first, str | int | float) and not is_path(first, root)),
+        first=tuple if column is None or isinstance(first, float) else lambda: next(iter(column), ()),
+        is_key=name == wanted.key,
+    )
 
 
 def _made_paths(template: PathTemplate, raw: Mapping[str, RawColumn]) -> Iterator[tuple[int, list[str]]]:
     """The path of each row by a template, a block at a time."""
     columns = [raw[name] for name in template.columns]
-    row = 0
+    row, place = 0, columns[0].place
     for blocks in zip(*columns, strict=True):
         paths = list[str]()
-        for values in zip(*blocks, strict=True):
+        for line, *values in zip(columns[0].lines[row : row + len(blocks[0])].tolist(), *blocks, strict=True):
             try:
                 paths.append(template.path(dict(zip(template.columns, values, strict=True))))
             except ValueError as error:
-                first = columns[0]
-                line = int(first.lines[row + len(paths)])
-                if line in first.place.broken:
-                    paths.append("")
-                    continue
-                raise fault(first.place.where, first.place.at(line), 0, "", f"{opt.path_column}: {error}") from error
+                if line not in place.broken:
+                    raise fault(place.where, place.at(line), 0, "", f"{opt.path_column}: {error}") from error
+                paths.append("")
         yield row, paths
         row += len(paths)
 
 
 def _converted(
     raw: Mapping[str, RawColumn],
-    label: str | None,
-    fields: Mapping[str, str],
+    chosen: ChosenColumns,
     declared: Mapping[str, DeclaredKind],
     classes: Sequence[str] | None,
     root: str,
 ) -> tuple[dict[str, FieldKind], dict[str, Column], Labels | None]:
-    """The fields, in the order of their columns. label: the column of labels that are not declared as something else.
-    fields: those besides it -> their columns. root: see `PathParser`."""
+    """The fields, in the order of their columns. root: see `PathParser`."""
     kinds, columns, labels = dict[str, FieldKind](), dict[str, Column](), None
-    name_of = {column: name for name, column in fields.items()} | ({label: LABEL} if label is not None else {})
-    for column, name in ((column, name_of[column]) for column in raw if column in name_of):
-        one, kind = raw[column], declared.get(name)
+    name_of = {column: name for name, column in chosen.fields.items()} | {chosen.label: LABEL}
+    for column, name in ((raw[name], name_of[name]) for name in raw if name in name_of):
+        kind = declared.get(name)
         if isinstance(kind, str) or (kind is not None and kind.is_pixels):
-            files = PathParser(one.place, root)
-            for row, block in one.numbered():
-                files.add(block, one.lines[row : row + len(block)])
+            files = PathParser(column.place, root)
+            for row, block in column.numbered():
+                files.add(block, column.lines[row : row + len(block)])
             word: PixelWord = kind if isinstance(kind, str) else "mask" if kind.mask else kind.displacement or "image"
             inferred, columns[name] = files.finish(word)
             kinds[name] = inferred if isinstance(kind, str) else kind
         elif name == LABEL:
-            kinds[name], columns[name], labels = one.labels(kind, classes)
+            kinds[name], columns[name], labels = column.labels(kind, classes)
         else:
-            kinds[name], columns[name] = one.converted(kind)
+            kinds[name], columns[name] = column.converted(kind)
     return kinds, columns, labels
 
 
@@ -612,40 +572,21 @@ def _labels_of_folders(paths: Texts, classes: Sequence[str], place: CellPosition
     """The labels of paths, each by a folder in it that is called as a class: as UCF101's testlist01.txt has them.
     Raises BadListingError for a path without one."""
     names = {*classes, *numbered_classes(classes)[0]}
-    folders = (paths.value(row).split("/")[-2::-1] for row in range(len(paths)))
-    found = [next((one for one in some if one in names), "") for some in folders]
-    for row in [k for k, name in enumerate(found) if not name and int(lines[k]) not in place.broken][:1]:
-        what = f"{opt.classes} names those of a column 'label', boxes that have classes, or folders"
-        raise place.fault(int(lines[row]), f"{paths.value(row)} is in no folder with the name of a class: {what}")
-    return number_labels(found, classes, where=place.where)
+    labels = list[str]()
+    for row, line in enumerate(lines.tolist()):
+        labels.append(next((folder for folder in paths.value(row).split("/")[-2::-1] if folder in names), ""))
+        if not labels[-1] and line not in place.broken:
+            what = f"{opt.classes} names those of a column 'label', boxes that have classes, or folders"
+            raise place.fault(line, f"{paths.value(row)} is in no folder with the name of a class: {what}")
+    return number_labels(labels, classes, where=place.where)
 
 
-def _followers(kinds: Mapping[str, FieldKind], columns: Mapping[str, Column]) -> list[str]:
+def _followers(columns: Mapping[str, Column], objects: Objects | None) -> list[str]:
     """The fields that have a value for each box."""
-    found = {name: columns[name] for name in lists_of_boxes(kinds)}
-    boxes = columns[BOXES] if found else None
-    return [
-        name
-        for name, one in found.items()
-        if isinstance(one, RaggedColumn) and isinstance(boxes, RaggedColumn) and np.array_equal(one.ends, boxes.ends)
-    ]
-
-
-def _of_box(raw: RawColumn, boxes: RaggedColumn, i: int, what: str) -> BadListingError:
-    """The error for box i of all."""
-    return raw.fault(int(np.searchsorted(boxes.ends, i, "right")) - 1, what)
-
-
-def rows_of(suffix: str, file: BinaryIO, where: str, root: str, declared: Container[str]) -> ListingRows:
-    """The rows of a listing whose name ends in `suffix`. Raises UsageError; MissingExtraError for Parquet."""
-    if suffix not in READERS and suffix != PLAIN_SUFFIX:
-        return NAMED_READERS[suffix](file, where)
-    line = file.readline(_LONGEST).decode("utf-8-sig", "replace")
-    file.seek(0)
-    # Which some tools call .csv.
-    if suffix == PLAIN_SUFFIX or (USUAL.get(suffix, ",") not in line and begins_with_file(line, root)):
-        return read_plain(file, where, root, declared)
-    return READERS[suffix](file, where)
+    boxes = columns.get(BOXES)
+    ends = objects.ends if objects else boxes.ends if isinstance(boxes, RaggedColumn) and boxes.boxes else None
+    lists = {name: column for name, column in columns.items() if isinstance(column, RaggedColumn) and not column.boxes}
+    return [name for name in lists if ends is not None and name != BOXES and np.array_equal(lists[name].ends, ends)]
 
 
 def _no_path(where: str, names: Sequence[str]) -> str:

@@ -139,13 +139,6 @@ def table_of_files(
     return table_of(info, keys, images, columns, states[len(names) :], labels=labels)
 
 
-class TableSource(Table):
-    """A table that a constructor makes: see `table_of`."""
-
-    def __init__(self, *args: Any, **members: Any) -> None:
-        self.__dict__.update(table_of(*args, **members).__dict__)
-
-
 def with_labels(info: SourceInfo, labels: Labels) -> SourceInfo:
     """What is known of a source with these labels, which are its first field. Counts of labels are filled in, if the
     source has them."""

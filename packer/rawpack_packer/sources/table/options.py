@@ -16,7 +16,7 @@ class TableOptions:
     """See above. Raises UsageError where it is used."""
 
     fields: Fields = ()
-    """What columns hold, where their types do not show it, as of `ListingSource`."""
+    """What columns hold, where their types do not show it, as of `open_list`."""
     key_column: str | None = None
     classes: Classes | None = None
     """Names of labels, or else of boxes, that are numbers without names."""

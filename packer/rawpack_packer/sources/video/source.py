@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -285,35 +285,31 @@ def open_listing(
     path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Table:
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
-    `MetadataSource` and `PartsSource`. videos: see `ListingSource`.
+    `open_metadata` and `open_img2dataset`. videos: see `open_list`.
 
-    options: those of `ListingSource`, and of videos those of `open_videos`. Raises as these do.
+    options: those of `open_list`, and of videos those of `open_videos`. Raises as these do.
     """
     # Here: who packs a folder of videos needs none of this.
-    from rawpack_packer.sources.listing.metadata import MetadataSource, has_metadata
-    from rawpack_packer.sources.listing.parts import PartsSource
-    from rawpack_packer.sources.listing.reading import ListingSource
+    from rawpack_packer.sources.listing.img2dataset import open_img2dataset
+    from rawpack_packer.sources.listing.metadata import has_metadata, open_metadata
+    from rawpack_packer.sources.listing.reading import open_list
     from rawpack_packer.sources.parquet import listing_files, tables_of_files
 
     selected = {name: options.pop(name) for name in _OPTIONS if name in options}
-    at = Listing.of(path)
-    kinds: tuple[tuple[Callable[[Listing], object], type[ListingSource]], ...] = (
-        (lambda at: at.is_file, ListingSource),
-        (tables_of_files, PartsSource),
-        (has_metadata, MetadataSource),
-        (listing_files, PartsSource),
-        (lambda at: at.is_dir, MetadataSource),  # which says what is wrong
-    )
-    kind = next((kind for shows, kind in kinds if shows(at)), ListingSource)
-    listing = kind(path, videos=videos, progress=progress, **options)
-    where = listing.info.root
+    at, open_rows = Listing.of(path), open_list
+    if not at.is_file and tables_of_files(at):
+        open_rows = open_img2dataset
+    elif at.is_dir and (has_metadata(at) or not listing_files(at)):  # which says what is wrong
+        open_rows = open_metadata
+    listing = open_rows(path, videos=videos, progress=progress, **options)
+    table, where = listing.table, listing.table.info.root
     if not listing.of_videos:
         for name in selected:
             option = getattr(opt, name.replace("_", "-"))
             raise UsageError(f"{option} applies to videos, and {where} lists images; {opt.kind('video')} if not")
-        return listing
+        return table
     need("av", "video", where)
-    for name, kind_of in listing.info.fields.items():
+    for name, kind_of in table.info.fields.items():
         if kind_of.image:
             raise UsageError(
                 f"{opt.fields(f'{name}:image')}: {where} lists videos, and all frames of a video would have the same "
@@ -327,16 +323,13 @@ def open_listing(
     whole = make_selection(**selected)
     if listing.times and (whole.start is not None or whole.end is not None):
         raise UsageError(f"{where} says where its videos start and end: leave out {opt.start} and {opt.end}")
-    selections = [replace(whole, start=start, end=end) for start, end in listing.times] or [whole] * len(listing)
-    images, rows = listing.images, range(len(listing))
-    paths = [os.fsencode(images.paths.value(i)) for i in rows]
-    files = _files(images.root, paths, map(listing.key, rows), images.states)
-    fields, chosen_by = {**_FIELDS, **listing.info.fields}, {**listing.info.options, **whole.options}
-    info = replace(listing.info, kind="video", fields=fields, options=chosen_by)
-    chosen = list(zip(files, selections, strict=True))
-    return frame_table(
-        chosen, info, listing.rows.columns, progress, lines=listing.lines, list_states=listing.file_states
-    )
+    selections = [replace(whole, start=start, end=end) for start, end in listing.times] or [whole] * len(table)
+    images, rows = table.rows.images, range(len(table))
+    files = _files(images.root, [os.fsencode(images.listed(i)) for i in rows], map(table.key, rows), images.states)
+    fields, chosen_by = {**_FIELDS, **table.info.fields}, {**table.info.options, **whole.options}
+    info = replace(table.info, kind="video", fields=fields, options=chosen_by)
+    chosen, columns = list(zip(files, selections, strict=True)), table.rows.columns
+    return frame_table(chosen, info, columns, progress, lines=table.lines, list_states=table.file_states)
 
 
 def _matched(pattern: Listing) -> NamedFiles:
