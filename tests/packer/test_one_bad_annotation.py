@@ -343,6 +343,18 @@ def test_a_broken_line_of_json(line: str, key: str, words: str, at: int, tmp_pat
     assert (strict.code, "bad_field 1" in strict.err) == (1, True)
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_broken_object_of_a_list(indent: int | None, tmp_path: Path) -> None:
+    """It is one reject, also where all objects are on one line."""
+    photos(tmp_path)
+    rows = [{"path": f"{i}.jpg", "n": i} if i != 2 else {"path": "2.jpg"} for i in range(4)]
+    (tmp_path / "set.json").write_text(json.dumps(rows, indent=indent))
+    source = open_source(tmp_path / "set.json")
+    assert [int(np.asarray(source[i].fields["n"])) for i in (0, 1, 3)] == [0, 1, 3]
+    with pytest.raises(DecodeError, match="object 3, column" if indent is None else "line 10, column"):
+        source[2]
+
+
 def test_a_broken_line_of_csv_and_of_captions(tmp_path: Path) -> None:
     """A row of too many cells; and a line that breaks off, of an image that has other lines."""
     photos(tmp_path)

@@ -195,7 +195,7 @@ class RawColumn:
         """
         column, place, notes = self, self.place, tuple[str, ...]()
         faults: Mapping[int, str] = {}
-        if declared is None and place.unit == "line":
+        if declared is None and place.unit != "row":
             column, notes = self._cleaned()
         # -1 is for no class, beside names too.
         if declared is None and (isinstance(column.first(-1), str) or column.first() is None):

@@ -35,7 +35,7 @@ from rawpack_packer.sources.inflation import parquet_batches
 from rawpack_packer.sources.table.columns import NO_FILE, Files, Texts, joined, texts_of
 from rawpack_packer.text import listed, plain
 
-Unit = Literal["line", "row"]
+Unit = Literal["line", "row", "object"]
 """What messages count: the lines of a text file from 1, as editors do, with that of the names; or the rows of a Parquet
 file or of a table in memory from 0, as everywhere else."""
 _SHOWN = 40
@@ -204,22 +204,22 @@ def read_json_list(file: BinaryIO, where: str) -> ListingRows:
     except (msgspec.DecodeError, RecursionError) as error:
         raise fault(where, 0, 0, "", f"is not a list of JSON objects, [{{...}}, {{...}}]: {error}") from error
 
-    def numbered() -> Iterator[tuple[int, str]]:
-        at, line = 0, 1
-        for text in map(bytes, texts):
-            start = data.index(text, at)
-            line += data.count(b"\n", at, start)
-            yield line, text.decode()
-            line, at = line + text.count(b"\n"), start + len(text)
+    lines, at, line = list[int](), 0, 1
+    for text in map(bytes, texts):
+        start = data.index(text, at)
+        lines.append(line := line + data.count(b"\n", at, start))
+        line, at = line + text.count(b"\n"), start + len(text)
+    objects = [bytes(text).decode() for text in texts]
+    if len({*lines}) < len(lines):  # a line says of several what is wrong with one
+        return _by_name(enumerate(objects, 1), where, "object")
+    return _by_name(zip(lines, objects, strict=True), where)
 
-    return _by_name(numbered(), where)
 
-
-def _by_name(texts: Iterable[tuple[int, str]], where: str) -> ListingRows:
+def _by_name(texts: Iterable[tuple[int, str]], where: str, unit: Unit = "line") -> ListingRows:
     """Rows of JSON objects. Most of the first ones say which names there are. Raises BadListingError where none of
     these is an object."""
     broken = dict[int, str]()
-    objects = _objects(texts, broken)
+    objects = _objects(texts, unit, broken)
     first = list(islice(objects, _FIRST))
     sets = Counter(frozenset(row) for line, _, row in first if line not in broken)
     if broken and not sets:
@@ -234,15 +234,19 @@ def _by_name(texts: Iterable[tuple[int, str]], where: str) -> ListingRows:
                 what = "is not in other lines: all lines need the same names"
                 if missing:
                     what = "is missing, but other lines have it (null is an empty value)"
-                broken[line] = _at(line, 0, [*missing, *(name for name in row if name not in names)][0], what)
+                broken[line] = _at(
+                    f"{unit} {line}", 0, [*missing, *(name for name in row if name not in names)][0], what
+                )
             if line in broken:
                 row = row or _texts_in(text)
             yield line, [*map(row.get, names)]
 
-    return ListingRows(False, names, checked(), broken=broken)
+    return ListingRows(False, names, checked(), unit, broken=broken)
 
 
-def _objects(texts: Iterable[tuple[int, str]], broken: dict[int, str]) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _objects(
+    texts: Iterable[tuple[int, str]], unit: Unit, broken: dict[int, str]
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Each line that is not empty: its number, its text, and the object. broken: gets those without an object."""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     for number, line in texts:
@@ -251,25 +255,25 @@ def _objects(texts: Iterable[tuple[int, str]], broken: dict[int, str]) -> Iterat
         try:
             row: dict[str, Any] | str = decode(line)
         except (msgspec.DecodeError, RecursionError):
-            row = _object(line, number)
+            row = _object(line, f"{unit} {number}")
         if isinstance(row, str):
             broken[number], row = row, {}
         yield number, line, row
 
 
-def _object(line: str, number: int) -> dict[str, Any] | str:
-    """By Python's own parser, which knows NaN and says where an error is; or what is wrong."""
+def _object(line: str, place: str) -> dict[str, Any] | str:
+    """By Python's own parser, which knows NaN and says where an error is; or what is wrong. place: "line 7"."""
     try:
         row = json.loads(line, parse_float=_float)
     except json.JSONDecodeError as error:
-        return _at(number, error.colno, "", f"is not JSON: {error.msg}")
+        return _at(place, error.colno, "", f"is not JSON: {error.msg}")
     except (RecursionError, ValueError):
-        return _at(number, 1, "", "is nested too deeply, or has a number of thousands of digits")
+        return _at(place, 1, "", "is nested too deeply, or has a number of thousands of digits")
     if not isinstance(row, dict):
-        return _at(number, 1, "", "is not a JSON object: {...}")
+        return _at(place, 1, "", "is not a JSON object: {...}")
     for name, value in row.items():
         if isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
-            return _at(number, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
+            return _at(place, 0, name, "half of a surrogate pair cannot be stored as UTF-8")
     return row
 
 
