@@ -25,7 +25,7 @@ from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
 from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_of, pairs_of, paths_of, selection_of
 from rawpack.store.selection import positions_at, positions_of
-from rawpack.store.stores import INDEX, VALID, Stores
+from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
 from rawpack.system.user import count, suggests
 
@@ -455,12 +455,11 @@ class Reader:
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
         self._samples.check_open()
-        fields, valid = _without_valid(fields, self.fields)
         options = Options(
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self._samples, *choose(self._samples, options), valid=valid)
+        feed = Feed(self._samples, *choose(self._samples, options))
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 
@@ -470,12 +469,3 @@ class Reader:
         other = copy(self)
         other._samples = replace(self._samples, **changed, scope=Scope(self._samples.scope))
         return other
-
-
-def _without_valid(fields: Sequence[str] | None, stored: Mapping[str, Any]) -> tuple[Sequence[str] | None, bool]:
-    """The fields of a batch besides `valid`, and whether that was named. A store's own field of that name comes as any
-    other."""
-    listed = None if fields is None else names("fields", fields)
-    if listed is None or VALID in stored or VALID not in listed:
-        return listed, False
-    return [name for name in listed if name != VALID], True
