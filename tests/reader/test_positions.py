@@ -1,4 +1,4 @@
-"""`index` of a sample or batch: its position in the reader that it is from, so that `reader[index]` is the same again."""
+"""`index` of a sample or batch: its position in its reader, so that `reader[index]` is the same again."""
 
 from __future__ import annotations
 

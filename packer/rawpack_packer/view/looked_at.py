@@ -86,8 +86,8 @@ class LookedAt:
         stores = reader.stores if isinstance(reader, Reader) else ()
         if len(stores) != 1 or stores[0].fields != reader.fields:  # clips have others
             raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
-        path, rows = stores[0].path, reader._samples.rows
-        is_whole = rows is None or (len(rows) == stores[0].samples and bool((rows[:-1] < rows[1:]).all()))
+        path, rows = stores[0].path, reader.column("store_row")
+        is_whole = len(rows) == stores[0].samples and bool((rows[:-1] < rows[1:]).all())
         name = path.rstrip("/").rpartition("/")[2] or path
         return cls(name, path, reader, "reader", None if is_whole else rows, _written(path))
 
@@ -293,13 +293,18 @@ class LookedAt:
                 yield {"name": name, "kind": "keypoints", "items": values.tolist()}
 
     def clips(self, frames: int, given: Mapping[str, Any], start: int, count: int) -> dict[str, Any]:
-        """Clips start <= k < start + count of `reader.clips(frames, **given)`: the rows of each."""
+        """Clips start <= k < start + count of `reader.clips(frames, **given)`: the rows of each. Raises UsageError as
+        that does, and for an old store whose own field has the name of these rows."""
+        if "store_row" in self.reader.fields:
+            raise UsageError("clips cannot be shown: a field of this store has the name 'store_row'")
         with _quiet, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of videos that are left out: the page says how many
             clips = self.reader.clips(frames, **given)
-        table, numbers = clips._samples.clips, np.arange(start, min(start + count, len(clips)))
-        assert table is not None
-        rows = self.numbers_of(table.rows(numbers, 0, 0)).tolist()
+        some = clips.select(np.arange(start, min(start + count, len(clips))))
+        batch = (
+            next(iter(some.batches(max(1, len(some)), fields=["store_row"], workers=0)), None) if len(some) else None
+        )
+        rows = [] if batch is None else self.numbers_of(batch["store_row"]).tolist()
         words = [str(frames), *(f"{name}={value!r}" for name, value in given.items())]
         firsts = self.tiles(np.array([clip[0] for clip in rows], np.int64)) if rows else []
         found = [one | {"rows": clip} for clip, one in zip(rows, firsts, strict=True)]
