@@ -25,7 +25,7 @@ from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
 from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_of, pairs_of, paths_of, selection_of
 from rawpack.store.selection import positions_at, positions_of
-from rawpack.store.stores import INDEX, VALID, Stores
+from rawpack.store.stores import INDEX, Stores
 from rawpack.store.where import Where
 from rawpack.system.user import count, suggests
 
@@ -195,7 +195,7 @@ class Reader:
         return 0 if self._samples.clips is None else self._samples.clips.left_out
 
     def __getitem__(self, index: SupportsIndex | slice | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
-        """One sample: its fields as new arrays, texts as str, lists of texts as list, and `index`.
+        """One sample: its fields as new arrays, texts as str, lists of texts as list, and `index`: its position here.
 
         A slice, a list or an array of indices gives these samples together, as a batch does: one array for each field,
         and lists of texts and of what differs in length or size.
@@ -224,8 +224,8 @@ class Reader:
 
     def column(self, name: str) -> Any:
         """One field of all samples, in the order of this reader; no image is read. Numbers are an array (n, ...), texts
-        a list of str, lists of texts a list of lists, ragged fields a list of arrays. "index" is the row of each in the
-        store.
+        a list of str, lists of texts a list of lists, ragged fields a list of arrays. "store_row" is the row of each in
+        its store, counted through all stores where there are several.
 
         Clips have one value of `video`, and of `label` where each video has one; of other fields, one for each frame.
         Raises UsageError for images and masks, and for what depends on the frames of random clips.
@@ -322,9 +322,9 @@ class Reader:
         """A reader of some of the samples, in the order of `indices`, or else in their own order.
 
         Pass one of these: indices, whole numbers (negative ones count from the end); mask, one boolean per sample;
-        classes, names from `reader.classes`; where, a condition on small fields and `index`, such as
-        "score > 0.5 and label in (1, 2)" or "label == 'cat'". Clips have the fields of their first frame. Labels stay
-        as they are, and `index` and `clip` keep their numbers.
+        classes, names from `reader.classes`; where, a condition on small fields, `index` and
+        `store_row`, such as "score > 0.5 and label in (1, 2)" or "label == 'cat'". Clips have the fields of their first
+        frame. Labels, `store_row` and `clip` stay as they are; `index` counts in the new reader.
         """
         samples = self._samples
         if samples.asked.mix is not None:
@@ -361,8 +361,8 @@ class Reader:
             reader.clips(16, stride=4)
             reader.clips(offsets={"image": [-0.1, 0.0], "action": [i / 30 for i in range(16)]})
 
-        Fields have the frames as their first axis, and so has `index`: the rows of a clip's frames. `video` has one
-        value per clip, and so has `label` where each video has one label. `clip` is the clip's number.
+        Fields have the frames as their first axis, and so has `store_row`. `video` has one value per clip, and so has
+        `label` where each video has one label. `clip` is the clip's number, which a selection does not change.
 
         frames, stride: frames in a clip, and the distance between them in stored frames. With several numbers of
             frames, each video has clips of the greatest that it can fill, and all clips of a batch have the same.
@@ -425,10 +425,9 @@ class Reader:
         seed: a whole number of 64 bits, the same on all ranks.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
-            list of str, lists of texts as a list of lists. `index` is always included: the sample's row in the store,
-            counted through all stores where there are several. A selection does not change it, so it is no position in
-            this reader, which `reader[i]` takes. "valid" names what no store has: bool (batch,), False for samples that
-            are repeated to fill up the last batch of a rank.
+            list of str, lists of texts as a list of lists. `index` is always included: the sample's position in this
+            reader, so that `reader[batch["index"]]` are these samples. "store_row" adds the row in the store, counted
+            through all stores where there are several.
         image_size: a side, or (height, width): resize to cover and center-crop each image, in the workers; masks by the
             nearest pixel; boxes move with it. `Buckets(...)` are several sizes, of which each batch has one. Where a
             sample has several images, that is the size of `image`, to which others keep their ratio. Also a dict by
@@ -445,8 +444,10 @@ class Reader:
         workers: how many do the work; 0: this process. None chooses by the CPUs available to this process and the
             store. `Workers(...)` says more.
         ranks: (rank, world_size): which of how many processes this is; each gets its part of every step. "auto" asks
-            torch.distributed, or else the launcher's environment, whenever an epoch begins. `Ranks(...)` says more.
-            None means that there is only this process, with a warning where these know of others.
+            torch.distributed, JAX, Accelerate, or else the launcher's environment, whenever an epoch begins.
+            `Ranks(...)` says more. Batches then have `valid`, bool (batch,): False for samples that are repeated to
+            fill up the last batch of a rank. None means that there is only this process: an error at the first batch
+            where a framework knows of others, a warning where only a launcher does.
         ragged: the form of fields whose samples differ in length, such as boxes (n, 5). "list": a list of arrays.
             "pad": one array (batch, longest of the batch, 5), padded with zeros, and the lengths, int64 (batch,), as
             "<field>.length". A number pads to that length.
@@ -455,12 +456,11 @@ class Reader:
         Raises UsageError here, not in a worker, for arguments that make no sense.
         """
         self._samples.check_open()
-        fields, valid = _without_valid(fields, self.fields)
         options = Options(
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self._samples, *choose(self._samples, options), valid=valid)
+        feed = Feed(self._samples, *choose(self._samples, options))
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 
@@ -470,12 +470,3 @@ class Reader:
         other = copy(self)
         other._samples = replace(self._samples, **changed, scope=Scope(self._samples.scope))
         return other
-
-
-def _without_valid(fields: Sequence[str] | None, stored: Mapping[str, Any]) -> tuple[Sequence[str] | None, bool]:
-    """The fields of a batch besides `valid`, and whether that was named. A store's own field of that name comes as any
-    other."""
-    listed = None if fields is None else names("fields", fields)
-    if listed is None or VALID in stored or VALID not in listed:
-        return listed, False
-    return [name for name in listed if name != VALID], True

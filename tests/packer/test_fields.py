@@ -490,7 +490,8 @@ def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["index"], "rename it, for example to 'row'"),
+        (["index"], "rename it, for example to 'index_'"),
+        (["store_row"], "rename it, for example to 'store_row_'"),
         (["key"], "pass keys="),
         (["7up"], "rename it, for example to 'up'"),
         (["Score", "score"], "differ only in case"),

@@ -331,7 +331,7 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     page.press("[name=frames]", "Enter")
     wait_for_total(page, "6 clips")
     titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
-    assert titles == [f"row {row}" for row in reader.clips(4)[1]["index"].tolist()]
+    assert titles == [f"row {row}" for row in reader.clips(4).column("store_row")[1].tolist()]
     for name, value in (("frames", "14"), ("step", "5")):
         page.fill(f"[name={name}]", value)
         page.press(f"[name={name}]", "Enter")
@@ -342,7 +342,7 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     rows = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => Number(one.dataset.row))")
     assert rows == [12 + k % 12 for k in range(14)]
     clips = eval(page.inner_text("main pre.line"), {"rawpack": rawpack})
-    assert clips[1]["index"].tolist() == rows
+    assert clips.column("store_row")[1].tolist() == rows
     page.fill("[name=frames]", "4")
     page.press("[name=frames]", "Enter")
     wait_for_total(page, "4 clips")

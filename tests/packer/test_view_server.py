@@ -814,7 +814,7 @@ def test_frames_of_a_video(tmp_path: Path) -> None:
     found = client.json("/api/clips", frames=4, step=2, short="repeat_last")
     assert (found["count"], found["left_out"]) == (4, 0)
     assert [clip["rows"] for clip in found["clips"][1:]] == [[2, 3, 4, 5], [4, 5, 6, 7], [9, 10, 11, 11]]
-    assert eval(found["line"], {"rawpack": rawpack})[3]["index"].tolist() == [9, 10, 11, 11]
+    assert eval(found["line"], {"rawpack": rawpack}).column("store_row")[3].tolist() == [9, 10, 11, 11]
     for words, why in (
         ({"step": 0}, "step must be from 1"),
         ({"short": "pad"}, "short 'pad' must be one of 'drop'"),

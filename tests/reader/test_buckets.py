@@ -693,10 +693,12 @@ def test_a_video_has_the_longest_clips_that_it_fills(frames: Reader, stride: int
     """Their numbers, rows and fields are right, by themselves, in batches and when several are asked for."""
     clips = frames.clips([32, 8, 16], stride=stride, step=step)
     expected = clips_by_hand(LENGTHS, stride, step)
-    assert [clips[number]["index"].tolist() for number in range(len(clips))] == expected
+    asked: dict[str, Any] = {"workers": 0, "fields": ["image", "frame", "store_row"]}
+    (first,) = clips.select([0]).batches(1, **asked)
+    assert (first["store_row"].tolist(), int(clips[0]["index"])) == (expected[:1], 0)
     assert clips.left_out == len(VIDEOS) - len({frames[rows[0]]["video"] for rows in expected})
     several = clips[[0, len(clips) - 1]]
-    assert [rows.tolist() for rows in several["index"]] == [expected[0], expected[-1]]
+    assert several["index"].tolist() == several["clip"].tolist() == [0, len(clips) - 1]
     assert clips.column("video").tolist() == [frames[rows[0]]["video"] for rows in expected]
     assert clips.fields["image"].shape == (None, 12, 16, 3)
     with pytest.raises(UsageError, match="'frame' of clips of several lengths"):
@@ -704,9 +706,11 @@ def test_a_video_has_the_longest_clips_that_it_fills(frames: Reader, stride: int
     assert "clips of 8 or 16 or 32 frames" in repr(clips)
     some = clips.select(range(1, len(clips), 2))
     for reader in (clips, some):
-        for batch in reader.batches(3, shuffle=True, workers=0):
-            assert batch["index"].shape == batch["image"].shape[:2] == batch["frame"].shape
-            for number, rows in zip(batch["clip"].tolist(), batch["index"].tolist(), strict=True):
+        found = list(reader.batches(3, shuffle=True, **asked))
+        assert sorted(number for batch in found for number in batch["index"].tolist()) == list(range(len(reader)))
+        for batch in found:
+            assert batch["store_row"].shape == batch["image"].shape[:2] == batch["frame"].shape
+            for number, rows in zip(batch["clip"].tolist(), batch["store_row"].tolist(), strict=True):
                 assert rows == expected[number]
 
 

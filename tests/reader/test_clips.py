@@ -84,9 +84,12 @@ def runs_of(lengths: Sequence[int]) -> list[range]:
     return [range(low, high) for low, high in itertools.pairwise(ends)]
 
 
+ROWS = ["store_row"]
+
+
 def rows_in(batches: Any) -> list[list[int]]:
     """The rows of all clips of one epoch."""
-    return [clip for batch in batches for clip in batch["index"].tolist()]
+    return [clip for batch in batches for clip in batch["store_row"].tolist()]
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -102,16 +105,16 @@ def equal(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("layout", FORMATS)
 def test_a_clip_is_its_frames(stored: Callable[[str], Reader], layout: str) -> None:
-    """Every field of every clip is, frame by frame, what the reader of frames gives for the rows in `index`; the video
-    and its label come once."""
+    """Every field of every clip is, frame by frame, what the reader of frames gives for the rows in `store_row`; the
+    video and its label come once."""
     reader = stored(layout)
     clips = reader.clips(**ASKED)
     names = [*reader.fields]
     seen = 0
-    for batch in clips.batches(7, fields=names, workers=0):
+    for batch in clips.batches(7, fields=[*names, "store_row"], workers=0):
         assert batch["image"].shape[1:] == (FRAMES, HEIGHT, WIDTH, 3)
         assert batch["video"].shape == batch["clip"].shape
-        for b, rows in enumerate(batch["index"].tolist()):
+        for b, rows in enumerate(batch["store_row"].tolist()):
             frames = [reader[row] for row in rows]
             for name in set(names) - {"video", "label"}:
                 assert len(batch[name][b]) == FRAMES
@@ -130,8 +133,9 @@ def test_clips_of_planes(tmp_path: Path) -> None:
     frames = [{"image": image_of(0, k), "video": k // 20, "frame": k % 20, "pts_seconds": k / 25} for k in range(60)]
     rawpack_packer.pack(frames, store, color="ycgco420", workers=0)
     planes = np.concatenate([np.load(shard) for shard in sorted(store.glob("shard-*.npy"))])
-    for batch in Reader(store).clips(4, stride=2).batches(2, shuffle=True, decode="planes", workers=2):
-        assert np.array_equal(batch["image"], planes[batch["index"]])
+    clips, names = Reader(store).clips(4, stride=2), ["image", "store_row"]
+    for batch in clips.batches(2, shuffle=True, decode="planes", fields=names, workers=2):
+        assert np.array_equal(batch["image"], planes[batch["store_row"]])
 
 
 def test_one_clip_by_its_number(reader: Reader) -> None:
@@ -170,7 +174,7 @@ def test_never_across_an_end(many: Reader, data: st.DataObject) -> None:
                 chosen.clips(frames, stride=stride, step=step)
         return
     clips = chosen.clips(frames, stride=stride, step=step)
-    assert rows_in(clips.batches(50, workers=0, fields=["frame"])) == expected
+    assert rows_in(clips.batches(50, workers=0, fields=["frame", "store_row"])) == expected
     assert len(clips) == len(expected)
 
 
@@ -178,7 +182,7 @@ def test_clips_of_several_stores(reader: Reader, stored: Callable[[str], Reader]
     """Stores are read as one, and no clip goes from one into the next, whatever their videos' numbers."""
     stores = [pack_frames(Frames([range(9)], small=True), tmp_path / name) for name in "ab"]
     clips = Reader(stores).clips(4, step=1)
-    assert rows_in(clips.batches(5, workers=0)) == expected_rows([range(9), range(9, 18)], 4, 1, 1)
+    assert rows_in(clips.batches(5, workers=0, fields=ROWS)) == expected_rows([range(9), range(9, 18)], 4, 1, 1)
     both = [clip["video"].tolist() for clip in Reader(stores).clips(3, per_video=2).batches(4, workers=0)]
     assert both == [[0, 0, 0, 0]]
 
@@ -190,7 +194,9 @@ def test_videos_longer_than_a_block(reader: Reader, block: int, monkeypatch: pyt
     left = [row for row in range(len(reader)) if row % 29]
     runs = [run for video in runs_of(LENGTHS) for run in pieces_of(video, 29)]
     for chosen, expected in ((reader, runs_of(LENGTHS)), (reader.select(left), runs)):
-        assert rows_in(chosen.clips(**ASKED).batches(9, workers=0)) == expected_rows(expected, FRAMES, STRIDE, STEP)
+        assert rows_in(chosen.clips(**ASKED).batches(9, workers=0, fields=ROWS)) == expected_rows(
+            expected, FRAMES, STRIDE, STEP
+        )
 
 
 def pieces_of(video: range, missing: int) -> list[range]:
@@ -225,7 +231,7 @@ def test_a_missing_frame_ends_a_run(chosen: str, timed: bool, tmp_path: Path) ->
     left = [*numbers[:20], *numbers[21:]]
     frames = (Frames if timed else Untimed)([left, numbers], fps=fps, small=True)
     clips = Reader(pack_frames(frames, tmp_path / "s")).clips(6, step=1)
-    found = rows_in(clips.batches(9, workers=0))
+    found = rows_in(clips.batches(9, workers=0, fields=ROWS))
     total = len(left) + len(numbers)
     whole = expected_rows([range(20), range(20, len(left)), range(len(left), total)], 6, 1, 1)
     if chosen == "24 of 25":
@@ -253,10 +259,10 @@ def test_a_rejected_frame_ends_a_run(chosen: str, tmp_path: Path) -> None:
     )
     n = len(numbers)
     runs = [range(20), range(20, n - 2), range(n - 2, 2 * n - 4)]
-    assert rows_in(Reader(path).clips(6, step=1).batches(9, workers=0)) == expected_rows(runs, 6, 1, 1)
+    assert rows_in(Reader(path).clips(6, step=1).batches(9, workers=0, fields=ROWS)) == expected_rows(runs, 6, 1, 1)
     twice = Reader([path, path]).clips(6, step=1)
     both = [*runs, *(range(run.start + 2 * n - 4, run.stop + 2 * n - 4) for run in runs)]
-    assert rows_in(twice.batches(9, workers=0)) == expected_rows(both, 6, 1, 1)
+    assert rows_in(twice.batches(9, workers=0, fields=ROWS)) == expected_rows(both, 6, 1, 1)
 
 
 @pytest.mark.parametrize("line", [b"nonsense", b'{"sample": "0"}', b'{"sample": 99999999999999999999}', b"\xff"])
@@ -289,7 +295,7 @@ def test_frames_that_go_back_end_a_run(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="frames of 1 of 2 videos are not stored in the order of their numbers"):
         clips = Reader(path).clips(4)
     expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
-    assert (rows_in(clips.batches(9, workers=0)), clips.left_out) == (expected, 0)
+    assert (rows_in(clips.batches(9, workers=0, fields=ROWS)), clips.left_out) == (expected, 0)
 
 
 # ---------------------------------------------------------------------------------------------- the same, however
@@ -316,8 +322,8 @@ def test_batches_do_not_depend_on_who_makes_them(
 def test_shuffled_is_each_clip_once(reader: Reader) -> None:
     """An epoch has every clip once, in an order of its own, and `clip` says which."""
     clips = reader.clips(**ASKED)
-    stored = rows_in(clips.batches(4, workers=0))
-    batches = clips.batches(4, shuffle=True, workers=0)
+    stored = rows_in(clips.batches(4, workers=0, fields=ROWS))
+    batches = clips.batches(4, shuffle=True, workers=0, fields=ROWS)
     epochs = [[*batches], [*batches]]
     for epoch in epochs:
         numbers = [number for batch in epoch for number in batch["clip"].tolist()]
@@ -332,8 +338,9 @@ def test_shuffled_is_each_clip_once(reader: Reader) -> None:
 def test_ranks_share_an_epoch(reader: Reader, asked: dict[str, Any]) -> None:
     """All ranks together have each clip of an epoch once, the same clips that one rank alone would have."""
     clips, options = reader.clips(**asked), {"shuffle": True, "workers": 0}
-    alone = sorted(rows_in(clips.batches(4, **options)))
-    shared = [rows_in(clips.batches(4, ranks=Ranks(rank, 3, last="keep"), **options)) for rank in range(3)]
+    alone = sorted(rows_in(clips.batches(4, **options, fields=ROWS)))
+    ranks = [Ranks(rank, 3, last="keep") for rank in range(3)]
+    shared = [rows_in(clips.batches(4, ranks=own, **options, fields=ROWS)) for own in ranks]
     assert sorted(clip for rank in shared for clip in rank) == alone
 
 
@@ -377,12 +384,12 @@ def test_small_clips_are_read_together(many: Reader, monkeypatch: pytest.MonkeyP
     """Where many batches lie in one slot, each has its own clips."""
     monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1 << 20)
     clips = many.clips(3, step=2)
-    batches = clips.batches(2, shuffle=True)
+    batches = clips.batches(2, shuffle=True, fields=["image", "video", "frame", "store_row"])
     assert batches._feed.making.together > 1
     for batch in batches:
         np.testing.assert_array_equal(batch["image"][:, :, 0, 1, 0], batch["frame"])
         np.testing.assert_array_equal(batch["image"][:, 0, 0, 0, 0], batch["video"])
-        np.testing.assert_array_equal(batch["index"], 30 * batch["video"][:, None] + batch["frame"])
+        np.testing.assert_array_equal(batch["store_row"], 30 * batch["video"][:, None] + batch["frame"])
 
 
 def test_preloaded_and_verified(reader: Reader) -> None:
@@ -404,7 +411,7 @@ def test_random_clips_of_each_video(reader: Reader) -> None:
     span = (FRAMES - 1) * STRIDE + 1
     with_room = {video for video, length in enumerate(LENGTHS) if length >= span}
     assert (len(clips), clips.left_out) == (3 * len(with_room), len(LENGTHS) - len(with_room))
-    batches = clips.batches(5, shuffle=True, workers=0)
+    batches = clips.batches(5, shuffle=True, workers=0, fields=["video", "frame", "store_row"])
     epochs = [[*batches] for _ in range(3)]
     for epoch in epochs:
         videos = Counter(int(video) for batch in epoch for video in batch["video"])
@@ -413,7 +420,7 @@ def test_random_clips_of_each_video(reader: Reader) -> None:
             assert (np.diff(batch["frame"], axis=1) == STRIDE).all()
             assert (batch["frame"][:, -1] < np.array(LENGTHS)[batch["video"]]).all()
     drawn = {json.dumps(sorted(rows_in(epoch))) for epoch in epochs}
-    drawn.add(json.dumps(sorted(rows_in(clips.batches(5, seed=1, workers=0)))))
+    drawn.add(json.dumps(sorted(rows_in(clips.batches(5, seed=1, workers=0, fields=ROWS)))))
     assert len(drawn) == 4
     batches.set_epoch(1)
     assert rows_in(batches) == rows_in(epochs[1])
@@ -438,15 +445,16 @@ def test_random_clips_begin_anywhere_alike(many: Reader) -> None:
 def test_a_selection_draws_the_same(many: Reader) -> None:
     """Where a video's random clips begin hangs on seed, epoch and video: not on which others are read, nor on how many
     are drawn."""
-    whole = np.array(rows_in(many.clips(4, per_video=3).batches(36, workers=0)))
-    some = rows_in(many.select(mask=np.arange(360) // 30 % 2 == 1).clips(4, per_video=2).batches(36, workers=0))
+    whole = np.array(rows_in(many.clips(4, per_video=3).batches(36, workers=0, fields=ROWS)))
+    left = many.select(mask=np.arange(360) // 30 % 2 == 1)
+    some = rows_in(left.clips(4, per_video=2).batches(36, workers=0, fields=ROWS))
     assert some == whole.reshape(12, 3, 4)[1::2, :2].reshape(-1, 4).tolist()
 
 
 def test_random_clips_spare_gaps(many: Reader) -> None:
     """Places before and after a gap are drawn alike, none over it."""
     left = many.select([*range(10), *range(14, 30)])
-    batches = left.clips(6, per_video=40).batches(40, workers=0)
+    batches = left.clips(6, per_video=40).batches(40, workers=0, fields=ROWS)
     firsts = Counter(rows[0] for _ in range(10) for rows in rows_in(batches))
     assert set(firsts) == {*range(5), *range(14, 25)}
 
@@ -474,12 +482,12 @@ def test_short_videos_are_told(reader: Reader, recwarn: pytest.WarningsRecorder)
             length = LENGTHS[video]
             filled = np.minimum(frames, length - 1) if how == "repeat_last" else frames % length
             assert found[video] == filled.tolist()
-        rows = rows_in(clips.batches(9, workers=0))
+        rows = rows_in(clips.batches(9, workers=0, fields=ROWS))
         whole = expected_rows(runs_of(LENGTHS), FRAMES, STRIDE, STEP)
         assert [clip for clip in rows if clip in whole] == whole
         assert len(rows) == len(whole) + 2
         assert rows[0][0] == firsts[0]
-        drawn = reader.clips(**DRAWN, short=how).batches(9, workers=0)  # type: ignore[arg-type]
+        drawn = reader.clips(**DRAWN, short=how).batches(9, workers=0, fields=ROWS)  # type: ignore[arg-type]
         assert len(rows_in(drawn)) == 3 * len(LENGTHS)
     assert not recwarn.list
 
@@ -487,7 +495,7 @@ def test_short_videos_are_told(reader: Reader, recwarn: pytest.WarningsRecorder)
 def test_a_video_in_pieces_gives_its_longest(many: Reader) -> None:
     """Where all runs of a video are too short, the longest is filled up, and no other."""
     clips = many.select([*range(3), *range(5, 10), *range(20, 25)]).clips(8, short="repeat_last")
-    assert rows_in(clips.batches(4, workers=0)) == [[5, 6, 7, 8, 9, 9, 9, 9]]
+    assert rows_in(clips.batches(4, workers=0, fields=ROWS)) == [[5, 6, 7, 8, 9, 9, 9, 9]]
 
 
 # ---------------------------------------------------------------------------------------------- transforms
@@ -500,14 +508,15 @@ def test_all_frames_of_a_clip_move_together(stored: Callable[[str], Reader], lay
     clips = stored(layout).clips(6, step=3)
     transform = [RandomCrop((8, 11)), RandomHorizontalFlip(), RandomVerticalFlip(), RandomCrop(4)]
     ways = set()
-    for batch in clips.batches(5, fields=["image", "mask", "frame"], transform=transform, **WAYS["threads"]):
+    fields = ["image", "mask", "frame", "store_row"]
+    for batch in clips.batches(5, fields=fields, transform=transform, **WAYS["threads"]):
         assert batch["image"].shape[1:] == (6, 4, 4, 3)
         came_from = batch["mask"][..., 0].astype(int) - batch["frame"][..., None, None]
         assert (came_from % 256 == came_from[:, :1] % 256).all()
         ways |= {clip[0].tobytes() for clip in came_from}
         if layout == "memmap":
             y, x = np.divmod(came_from[:, 0] % 256, WIDTH)
-            for b, rows in enumerate(batch["index"]):
+            for b, rows in enumerate(batch["store_row"]):
                 whole = np.stack([stored(layout)[row]["image"] for row in rows])
                 np.testing.assert_array_equal(batch["image"][b], whole[:, y[b], x[b]])
     assert len(ways) > 20
@@ -516,9 +525,10 @@ def test_all_frames_of_a_clip_move_together(stored: Callable[[str], Reader], lay
 def test_two_random_clips_of_the_same_frames_differ(many: Reader, reader: Reader) -> None:
     """A video that has room for one clip only is augmented anew for each of those drawn of it."""
     video = reader.select(range(5))
-    batches = video.clips(5, per_video=8).batches(8, transform=[RandomResizedCrop(9)], workers=0)
+    options: dict[str, Any] = {"transform": [RandomResizedCrop(9)], "fields": ["image", "store_row"], "workers": 0}
+    batches = video.clips(5, per_video=8).batches(8, **options)
     (batch,) = batches
-    assert len({rows.tobytes() for rows in batch["index"]}) == 1
+    assert len({rows.tobytes() for rows in batch["store_row"]}) == 1
     assert len({image.tobytes() for image in batch["image"]}) == 8
     (again,) = batches
     assert not np.array_equal(again["image"], batch["image"])
@@ -607,7 +617,7 @@ def test_select_clips(reader: Reader) -> None:
     assert len(clips.select(mask=whole["label"] == 2).select([0, 1])) == 2
     assert len(reader.clips(**DRAWN).select(classes=["jump"])) == 3 * 1 + 3 * 1
     of_class = reader.select(classes=["jump"]).clips(**ASKED)
-    assert rows_in(of_class.batches(9, workers=0)) == rows_in(jumps.batches(9, workers=0))
+    assert rows_in(of_class.batches(9, workers=0, fields=ROWS)) == rows_in(jumps.batches(9, workers=0, fields=ROWS))
 
 
 def test_clips_travel(reader: Reader) -> None:
@@ -616,7 +626,7 @@ def test_clips_travel(reader: Reader) -> None:
         copy = pickle.loads(pickle.dumps(clips))
         assert repr(copy) == repr(clips)
         assert len(copy) == len(clips)
-        copied, original = copy.batches(4, workers=0), clips.batches(4, workers=0)
+        copied, original = copy.batches(4, workers=0, fields=ROWS), clips.batches(4, workers=0, fields=ROWS)
         assert rows_in(copied) == rows_in(original)
     text = repr(reader.clips(**ASKED))
     assert re.search(r"^Reader\(.* clips of 4 frames, stride 3, step 5", text)
@@ -631,8 +641,8 @@ def test_labels_that_change_come_for_each_frame(tmp_path: Path) -> None:
             return super().__getitem__(i) | {"label": i // 7 % 3}
 
     clips = Reader(pack_frames(Acts([range(30)], small=True), tmp_path / "s")).clips(6)
-    (batch,) = clips.batches(5, workers=0)
-    np.testing.assert_array_equal(batch["label"], batch["index"] // 7 % 3)
+    (batch,) = clips.batches(5, fields=["label", "store_row"], workers=0)
+    np.testing.assert_array_equal(batch["label"], batch["store_row"] // 7 % 3)
     with pytest.raises(UsageError, match="have no class"):
         Reader(tmp_path / "s").clips(6, per_video=2).select(classes=["run"])
 
@@ -722,4 +732,4 @@ def test_frames_rejected_at_even_distances_end_runs(tmp_path: Path) -> None:
     bad = [(0, 7), (0, 15), (0, 23), (0, 31)]
     path = pack_frames(Frames([range(36)], bad=bad, small=True), tmp_path / "s", max_rejects=4)
     runs = runs_of([7, 7, 7, 7, 4])
-    assert rows_in(Reader(path).clips(3, step=1).batches(9, workers=0)) == expected_rows(runs, 3, 1, 1)
+    assert rows_in(Reader(path).clips(3, step=1).batches(9, workers=0, fields=ROWS)) == expected_rows(runs, 3, 1, 1)

@@ -191,20 +191,21 @@ def test_batches_are_yours(store: Path) -> None:
 
 
 def test_orders_ranks_and_selections(store: Path) -> None:
-    """Selections, samplers, ranks and several stores as one: the files are those of `index`."""
+    """Selections, samplers, ranks and several stores as one: the files are those of `store_row`."""
     values = values_of(store)
     reader = Reader(store)
+    asked: dict[str, Any] = {"decode": False, "fields": ["image", "store_row"]}
     batches = [
-        reader.select(range(60, 10, -1)).batches(7, decode=False, **SHUFFLED),
-        reader.batches(7, sampler=[5, 5, 74, 0, 5], decode=False),
-        *(reader.batches(7, ranks=(rank, 3), decode=False, **SHUFFLED) for rank in range(3)),
-        reader.batches(7, shuffle=Blocks(block=4, window=3), decode=False),
-        Reader([store, store]).batches(7, decode=False, **SHUFFLED),
-        Reader(store, preload=True).batches(7, decode=False, **SHUFFLED),
+        reader.select(range(60, 10, -1)).batches(7, **asked, **SHUFFLED),
+        reader.batches(7, sampler=[5, 5, 74, 0, 5], **asked),
+        *(reader.batches(7, ranks=(rank, 3), **asked, **SHUFFLED) for rank in range(3)),
+        reader.batches(7, shuffle=Blocks(block=4, window=3), **asked),
+        Reader([store, store]).batches(7, **asked, **SHUFFLED),
+        Reader(store, preload=True).batches(7, **asked, **SHUFFLED),
     ]
     for one in batches:
         for batch in one:
-            assert same_files(batch["image"], [values[row % 75] for row in batch["index"]])
+            assert same_files(batch["image"], [values[row % 75] for row in batch["store_row"]])
 
 
 def test_resumes(store: Path) -> None:

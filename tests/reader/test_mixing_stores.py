@@ -335,7 +335,8 @@ def test_a_mix_is_a_reader(shares: dict[str, float], stores: dict[str, Path]) ->
     assert len(mixed) == 12
     assert mixed.column("store").tolist() == [0] * 2 + [1] * 10
     assert [mixed[i]["store"] for i in (0, 1, 2, -1)] == [0, 0, 1, 1]
-    assert [mixed[i]["index"] for i in (0, 1, 2, -1)] == [20, 3, 23, 32]
+    assert [mixed[i]["index"] for i in (0, 1, 2, -1)] == [0, 1, 2, 11]
+    assert mixed.column("store_row")[[0, 1, 2, -1]].tolist() == [20, 3, 23, 32]
     assert [mixed[i]["image"][0, 0, :2].tolist() for i in (1, -1)] == [[0, 3], [2, 2]]
     assert mixed[[0, 2, 11]]["image"][:, 0, 0, :2].tolist() == [[0, 20], [1, 0], [2, 2]]
     assert mixed.classes == ("x", "y")
@@ -402,8 +403,8 @@ def test_random_clips_are_drawn_anew(tmp_path: Path) -> None:
     """A random clip that comes several times in an epoch begins anywhere each time."""
     frames = pack_frames(Frames([range(40)]), tmp_path / "frames", "memmap")
     for reader, sampler in ((Reader.mix({frames: 1}, length=64), None), (Reader(frames), Weighted([1], length=64))):
-        batches = reader.clips(4, per_video=1).batches(8, sampler=sampler, workers=0)
-        starts = [start for batch in batches for start in batch["index"][:, 0].tolist()]
+        batches = reader.clips(4, per_video=1).batches(8, sampler=sampler, fields=["store_row"], workers=0)
+        starts = [start for batch in batches for start in batch["store_row"][:, 0].tolist()]
         assert len(starts) == 64
         assert len(set(starts)) > 15
 
@@ -473,9 +474,9 @@ def test_clips_of_a_mix(tmp_path: Path) -> None:
     second = pack_frames(Frames([range(8)]), tmp_path / "second", "memmap")
     frames = Reader.mix({first: 2, second: 1})
     for clips in (frames.clips(4), frames.clips(4, per_video=3)):
-        for batch in clips.batches(6, shuffle=True, fields=["video"], workers=0):
-            assert batch["index"].shape == (6, 4)
-            assert (batch["store"][:, None] == (batch["index"] >= 29)).all()
+        for batch in clips.batches(6, shuffle=True, fields=["video", "store_row"], workers=0):
+            assert batch["store_row"].shape == (6, 4)
+            assert (batch["store"][:, None] == (batch["store_row"] >= 29)).all()
             assert np.bincount(batch["store"]).tolist() == [4, 2]
     assert frames.clips(4)[-1]["store"] == 1
     with (

@@ -158,8 +158,8 @@ def test_never_across_an_end(reader: Reader, data: st.DataObject) -> None:
     anchors = np.array(present)[chosen]
     video = reader.column("video")
     stretch = np.cumsum([row in left or row == 0 or video[row] != video[row - 1] for row in range(COUNT)])
-    (batch,) = samples.batches(50, workers=0)
-    assert batch["index"].tolist() == anchors.tolist()
+    (batch,) = samples.batches(50, fields=[*reader.fields, "store_row"], workers=0)
+    assert batch["store_row"].tolist() == anchors.tolist()
     for k, anchor in enumerate(anchors):
         ours = [row for row in np.flatnonzero(stretch == stretch[anchor]) if row not in left]
         for frame, pad, step in zip(batch["frame"][k], batch["frame_is_pad"][k], steps, strict=True):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import pickle
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -684,15 +685,100 @@ def test_a_rank_without_a_world_is_refused(
     assert found == ([8, 9, 10, 11] if environ else [0, 1, 2, 3])
 
 
-def test_a_world_without_a_rank_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where every rank would read everything because no rank was given, one warning says so; an environment that says
-    nothing clear is no reason."""
-    environ = {"RANK": "1", "WORLD_SIZE": "2"}
+@pytest.fixture
+def alone(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Reads a store without `ranks=` in an environment with these variables, and returns how many samples came."""
+    reader = Reader(packed("memmap", "--size", 48))
+    for name in itertools.chain(*launcher.LAUNCHERS.values(), ["NODE_RANK"]):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(launcher, "_warned", False)
-    for quiet in ({}, {"RANK": "1"}, {"RANK": "0", "WORLD_SIZE": "1"}):
-        assert resolve_rank(None, environ=quiet) == (0, 1)
-    assert resolve_rank(Ranks(0, 1), environ) == (0, 1)
-    with pytest.warns(UserWarning, match=r'one of 2, .*ranks="auto".* or ranks=\(0, 1\)') as caught:
-        assert resolve_rank(None, environ=environ) == (0, 1)
+
+    def read(environ: Mapping[str, str], **options: Any) -> int:
+        with monkeypatch.context() as here:
+            for name, text in environ.items():
+                here.setenv(name, text)
+            batches = reader.batches(5, workers=0, fields=["label"], **options)
+            assert f"{len(batches)} batches" in repr(batches)
+            found = list(batches)
+            assert all(set(batch) == {"label", "index"} for batch in found) or options
+            return sum(len(batch["index"]) for batch in found)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"RANK": "1"},
+        {"WORLD_SIZE": "1"},
+        {"WORLD_SIZE": "4"},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"SLURM_NTASKS": "4"},  # within salloc
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+        {"RANK": "x", "WORLD_SIZE": "4"},
+        {"LOCAL_RANK": "1", "WORLD_SIZE": "4"},
+    ],
+    ids=str,
+)
+def test_without_others_everything_is_read_without_a_word(environ: dict[str, str], alone: Callable[..., int]) -> None:
+    """One process, or variables of a launcher that are incomplete: no rank is guessed of them."""
+    assert alone(environ) == 75
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        # sbatch with one process, a notebook under srun, torchrun without a process group
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"},
+        {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "WORLD_SIZE": "2"},
+        {"RANK": "1", "WORLD_SIZE": "2"},
+    ],
+    ids=str,
+)
+def test_where_only_a_launcher_says_more_everything_is_read_with_a_warning(
+    environ: dict[str, str], alone: Callable[..., int]
+) -> None:
+    """Complete variables may be those of a batch script that starts one process: a warning, once."""
+    assert alone(environ, ranks=(0, 1)) == 75
+    with pytest.warns(UserWarning, match=r'one of [24], .*ranks="auto".* or ranks=\(0, 1\)') as caught:
+        assert alone(environ) == 75
     assert len(caught) == 1
-    assert resolve_rank(None, environ=environ) == (0, 1)
+    assert alone(environ) == 75
+
+
+def jax_says(monkeypatch: pytest.MonkeyPatch, rank: int, processes: int, initialized: bool = True) -> None:
+    distributed = SimpleNamespace(is_initialized=lambda: initialized)
+    jax = SimpleNamespace(distributed=distributed, process_index=lambda: rank, process_count=lambda: processes)
+    monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
+
+
+def accelerate_says(monkeypatch: pytest.MonkeyPatch, rank: int, processes: int, initialized: bool = True) -> None:
+    partial = SimpleNamespace(process_index=rank, num_processes=processes)
+    state = SimpleNamespace(is_initialized=lambda: initialized, PartialState=lambda: partial)
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("says", [torch_says, jax_says, accelerate_says])
+def test_a_rank_of_a_group_must_be_given(
+    says: Callable[..., None], alone: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A framework that is initialized for several processes, whichever this one is, and whatever a launcher says: an
+    error before the first batch. What it advises works, as does a group of one, or one that is not initialized."""
+    launched = {"RANK": "0", "WORLD_SIZE": "1"}
+    for processes, share in ((2, "half"), (3, "a third"), (4, "a quarter"), (8, "1/8")):
+        for rank in (0, processes - 1):
+            says(monkeypatch, rank, processes)
+            for environ in ({}, launched, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}):
+                with pytest.raises(UsageError) as refused:
+                    alone(environ)
+                assert str(refused.value) == (
+                    f'{processes} processes: ranks="auto" (each reads {share}) or ranks=(0, 1) (each reads everything)'
+                )
+            assert resolve_rank(Ranks("auto"), environ=launched) == (rank, processes)
+            assert alone({}, ranks="auto") == -(-75 // processes)
+            assert alone({}, ranks=(0, 1)) == 75
+    says(monkeypatch, 0, 1)
+    assert alone({}) == 75
+    says(monkeypatch, 1, 4, initialized=False)
+    assert alone({}) == 75

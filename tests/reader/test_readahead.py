@@ -49,7 +49,8 @@ class Disk:
 def steps_of(order: Order, epoch: int, start: int = 0) -> Generator[EpochStep]:
     for at in range(start, len(order), BATCH):
         stop = min(at + BATCH, len(order))
-        yield EpochStep(order.samples(epoch, at, stop), stop)
+        rows = order.samples(epoch, at, stop)
+        yield EpochStep(rows, rows, stop)
 
 
 def regions(disk: Disk, order: Order, epoch: int = 0, start: int = 0, most: int = SAMPLES) -> RegionSteps:

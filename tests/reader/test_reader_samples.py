@@ -87,12 +87,12 @@ def test_as_a_dataloader_asks(rich: tuple[Reader, list[Any]]) -> None:
 
 
 def test_in_a_selection(reader: Reader, truth: Truth) -> None:
-    """In a selection, indices count in it, and `index` is the row in the store."""
+    """In a selection, indices count in it, and so does `index`."""
     some = reader.select([30, 2, 70, 5])
     batch = some[[-1, 0]]
-    assert batch["index"].tolist() == [5, 30]
-    assert truth.holds(batch)
-    assert [one["index"] for one in some.__getitems__([1, 2])] == [2, 70]
+    assert batch["index"].tolist() == [3, 0]
+    assert truth.holds(batch | {"store_row": np.array([5, 30])})
+    assert [one["index"] for one in some.__getitems__([1, 2])] == [1, 2]
 
 
 @pytest.mark.parametrize("layout", FORMATS)

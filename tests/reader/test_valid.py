@@ -27,7 +27,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def ranks_of(reader: Reader, size: int, world: int, **options: Any) -> list[list[dict[str, Any]]]:
     """The batches of an epoch, of each rank."""
-    options = {"workers": 0, "fields": ["label", "valid"]} | options
+    options = {"workers": 0, "fields": ["label"]} | options
     return [list(reader.batches(size, ranks=(rank, world), **options)) for rank in range(world)]
 
 
@@ -57,7 +57,7 @@ def test_with_workers(reader: Reader, way: str) -> None:
     """The same with any workers; a batch of a resumed epoch says what it said before."""
     few = reader.select(range(23))
     for rank in range(3):
-        options: dict[str, Any] = {"shuffle": True, "ranks": (rank, 3), "fields": ["image", "valid"], **WAYS[way]}
+        options: dict[str, Any] = {"shuffle": True, "ranks": (rank, 3), "fields": ["image"], **WAYS[way]}
         batches = few.batches(4, **options)
         whole = [(batch["index"].tolist(), batch["valid"].tolist()) for batch in batches]
         assert "valid: bool 4" in repr(batches)
@@ -72,7 +72,7 @@ def test_with_workers(reader: Reader, way: str) -> None:
 def test_buckets_pad_each_size(packed: Packed, world: int) -> None:
     """With batches of several sizes, where each size is filled up by itself, each sample counts once too."""
     reader = Reader(packed("memmap", "--size", "keep"))
-    ranks = ranks_of(reader, 3, world, fields=["image", "valid"], image_size=Buckets("auto"), shuffle=True)
+    ranks = ranks_of(reader, 3, world, fields=["image"], image_size=Buckets("auto"), shuffle=True)
     assert counted(ranks) == list(range(len(reader)))
     assert len({len(batches) for batches in ranks}) == 1
 
@@ -81,14 +81,36 @@ def test_buckets_pad_each_size(packed: Packed, world: int) -> None:
 def test_clips_and_mixes(reader: Reader, frames: Path, world: int) -> None:
     """A clip counts once, as does each sample that a mix draws."""
     clips = Reader(frames).clips(3)
-    assert counted(ranks_of(clips, 4, world, fields=["valid"]), "clip") == list(range(len(clips)))
+    assert counted(ranks_of(clips, 4, world, fields=["video"]), "clip") == list(range(len(clips)))
     mix = Reader.mix([(reader.select(range(12)), 0.5), (reader.select(range(12, 23)), 0.5)])
     (alone,) = ranks_of(mix, 4, 1)
     assert counted(ranks_of(mix, 4, world)) == sorted(row for batch in alone for row in batch["index"].tolist())
 
 
-def test_it_comes_by_name_only(reader: Reader) -> None:
-    """Batches have no such field unless it is named; a name that no store has is still refused."""
+@pytest.mark.parametrize("shuffle", [False, True, "block"])
+@pytest.mark.parametrize("fields", [None, ["label"], ["valid", "label"]])
+def test_it_comes_where_ranks_pad(reader: Reader, shuffle: Any, fields: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch of an epoch that ranks fill up has it, unnamed, all True where nothing was added: with one rank too,
+    so that a loop for several runs alone. Where ranks leave samples out, or divide them, it must be named."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    options: dict[str, Any] = {"shuffle": shuffle, "fields": fields, "workers": 0}
+    for ranks in ("auto", (0, 1), (1, 2), Ranks(3, 4), Ranks("auto", last="pad")):
+        batches = reader.batches(10, ranks=ranks, **options)
+        assert "valid: bool 10" in repr(batches)
+        *full, last = list(batches)
+        assert full
+        assert all(batch["valid"].all() for batch in full)
+        assert last["valid"].all() == (ranks not in ((1, 2), Ranks(3, 4)))
+    named = fields is not None and "valid" in fields
+    for given in ({}, {"ranks": Ranks(1, 2, last="keep")}, {"ranks": (1, 2), "drop_last": True}):
+        for batch in reader.batches(10, **options, **given):
+            assert ("valid" in batch) == named
+            assert batch.get("valid", np.array(True)).all()
+
+
+def test_it_comes_by_name(reader: Reader) -> None:
+    """Without ranks, batches have no such field unless it is named; a name that no store has is still refused."""
     assert "valid" not in next(iter(reader.batches(4, workers=0)))
     assert set(next(iter(reader.batches(4, workers=0, fields=["valid"])))) == {"valid", "index"}
     for named in ({"valid": 0}.keys(), {"valid"}, iter(["valid"]), np.array(["valid"])):

@@ -594,7 +594,7 @@ def test_a_damaged_sample(packed: Packed, copy: Callable[[str], Path], way: str)
         assert "Traceback (most recent call last)" in str(caught.value)
         assert "codecs/jpeg.py" in str(caught.value)
     others = [row for row in range(len(reader)) if row != victim]
-    assert rows_of(reader.select(others).batches(BATCH, **WAYS[way])) == others
+    assert rows_of(reader.select(others).batches(BATCH, **WAYS[way])) == list(range(len(others)))
 
 
 def test_an_error_does_not_wait_for_others(store: Path, poison: Callable[..., None]) -> None:

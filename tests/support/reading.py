@@ -58,13 +58,13 @@ class Truth:
         return len(self.images)
 
     def holds(self, batch: dict[str, Any]) -> bool:
-        """Whether the rows of a batch are those that its `index` names."""
-        rows = batch["index"]
+        """Whether the rows of a batch are those that its `store_row` names, or its `index` where it has none."""
+        rows = batch.get("store_row", batch["index"])
         return np.array_equal(batch["image"], self.images[rows]) and np.array_equal(batch["label"], self.labels[rows])
 
 
 def rows_of(batches: Any) -> list[int]:
-    """The rows of all batches of one epoch, in their order."""
+    """The positions of all samples of one epoch, in their order: of a whole store, the rows."""
     return [row for batch in batches for row in batch["index"].tolist()]
 
 

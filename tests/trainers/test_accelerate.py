@@ -162,13 +162,19 @@ def test_uneven_keep_counts_each_sample_once(claims: list[dict[str, Any]]) -> No
     assert sorted(claims[0]["kept_numbers"] + claims[1]["kept_numbers"]) == list(range(13))
 
 
+def test_batches_without_ranks_get_those_of_accelerate(claims: list[dict[str, Any]]) -> None:
+    """Each process reads its part, and each sample counts once; without Accelerate, the first batch is an error."""
+    own = [number for one in claims for batch in one["own"] for number in batch]
+    assert sorted(own) == list(range(SAMPLES))
+    words = '2 processes: ranks="auto" (each reads half) or ranks=(0, 1) (each reads everything)'
+    assert [one["alone"] for one in claims] == [words] * 2
+
+
 def test_batches_of_other_ranks_are_refused(claims: list[dict[str, Any]]) -> None:
-    """Batches without ranks, with all samples, or of the other rank, in a process that Accelerate counts as one of two:
-    each is an error with the line to write."""
+    """Batches with all samples, or of the other rank, in a process that Accelerate counts as one of two: each is an
+    error with the line to write."""
     for rank, one in enumerate(claims):
-        assert [line.split(", but ")[0].split("rank ")[1] for line in one["refused"]] == [
-            "0 of 1", "0 of 1", f"{1 - rank} of 2",
-        ]  # fmt: skip
+        assert [line.split(", but ")[0].split("rank ")[1] for line in one["refused"]] == ["0 of 1", f"{1 - rank} of 2"]
         assert all(f'process {rank} of 2: pass ranks="auto" to batches()' in line for line in one["refused"])
 
 

@@ -68,7 +68,7 @@ def test_a_reader_is_a_map_style_dataset(few: Reader) -> None:
     for workers in (0, 2):
         found = list(data.DataLoader(few, batch_size=BATCH, num_workers=workers))
         assert [len(batch["key"]) for batch in found] == [4] * 5 + [3]
-        assert rows_of(found) == list(range(10, 33))
+        assert rows_of(found) == list(range(SAMPLES))
         together = np.concatenate([batch["image"].numpy() for batch in found])
         assert np.array_equal(together, few[list(range(SAMPLES))]["image"])
 

@@ -248,16 +248,14 @@ TWO = {"strategy": "ddp", "devices": 2}
 @pytest.fixture(scope="module")
 def two(place: Place) -> Place:
     """Runs of two devices; Lightning starts the second process. The last one was killed."""
-    printed = place.script(
+    place.script(
         [
-            place.run("no rank", batches={"ranks": None}, trainer=TWO | {"max_epochs": 1}),
             place.run("two", validate=str(place.validate), trainer=TWO),
             place.run("two, module", style="module", trainer=TWO | {"use_distributed_sampler": False}),
             place.run("two, datamodule", style="datamodule", trainer=TWO),
             place.run("two, killed", stop=9, kill=True, **with_devices(TWO)),
         ]
     )
-    (place.runs / "printed.txt").write_text(printed)
     return place
 
 
@@ -333,12 +331,6 @@ def test_two_devices_validate_each_sample_once(two: Place) -> None:
     seen = two.steps("two/val")
     for validation in (0, 1):
         assert numbers_of(seen, validation) == list(range(VALIDATED))
-
-
-def test_devices_without_a_rank_are_warned(two: Place) -> None:
-    """Both processes are, also the first, which made its loader before there was another."""
-    assert numbers_of(two.steps("no rank"), 0) == sorted([*range(SAMPLES), *range(SAMPLES)])
-    assert (two.runs / "printed.txt").read_text().count("rawpack: this process is one of 2") == 2
 
 
 @way(

@@ -251,7 +251,7 @@ def are_texts(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
-RESERVED = {"index": "row", "image": "picture", "key": "name"}
+RESERVED = {"index": "index_", "store_row": "store_row_", "image": "picture", "key": "name"}
 """Fields that every sample has already -> a name that a source's field could have instead."""
 _BESIDE = ("start", "shape", "length")
 """HDF5 shards have datasets whose names are that of a field and one of these."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack import Reader
+from rawpack import Ranks, Reader
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.errors import UsageError
@@ -255,7 +255,7 @@ def _batches(
         workers=setting.workers,
         image_size=setting.image_size,
         transform=setting.transform or None,
-        ranks=(0, 1),
+        ranks=Ranks(0, 1, last="keep"),
     )
     # What is measured is the same each time.
     batches.set_epoch(0)

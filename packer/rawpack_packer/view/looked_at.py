@@ -67,7 +67,7 @@ class LookedAt:
     reader: Reader
     said: str
     """The reader in Python."""
-    index: Rows | None = None
+    stored: Rows | None = None
     """The rows in the store of these samples; None for all of them in its order."""
     _opened: tuple[int, ...] | None = None
     """What its manifest was, see `_written`."""
@@ -86,15 +86,15 @@ class LookedAt:
         stores = reader.stores if isinstance(reader, Reader) else ()
         if len(stores) != 1 or stores[0].fields != reader.fields:  # clips have others
             raise UsageError(f"view() shows a store, or a reader of one store's samples, not {reader!r:.200}")
-        path, index = stores[0].path, reader.column("index")
-        is_whole = len(index) == stores[0].samples and bool((index[:-1] < index[1:]).all())
+        path, rows = stores[0].path, reader.column("store_row")
+        is_whole = len(rows) == stores[0].samples and bool((rows[:-1] < rows[1:]).all())
         name = path.rstrip("/").rpartition("/")[2] or path
-        return cls(name, path, reader, "reader", None if is_whole else index, _written(path))
+        return cls(name, path, reader, "reader", None if is_whole else rows, _written(path))
 
     @cached_property
     def version(self) -> str:
         """What is shown of these samples may be kept for ever under an address that has this."""
-        return self.store.digest if self.index is None else f"{self.store.digest}-{secrets.token_hex(4)}"
+        return self.store.digest if self.stored is None else f"{self.store.digest}-{secrets.token_hex(4)}"
 
     @cached_property
     def store(self) -> StoreInfo:
@@ -115,12 +115,12 @@ class LookedAt:
             return f"{path} was removed, or is out of reach: what is not in memory cannot be shown."
         return f"{path} has changed since it was opened. This page shows it as it was: start rawpack view again."
 
-    def numbers_of(self, index: NDArray[np.int64]) -> Rows:
-        """The numbers here of samples by `index`, which counts those of the store; any shape."""
-        if self.index is None:
-            return index
-        order = np.argsort(self.index, kind="stable")
-        return order[np.searchsorted(self.index, index, sorter=order)]
+    def numbers_of(self, rows: NDArray[np.int64]) -> Rows:
+        """The numbers here of samples by their rows in the store; any shape."""
+        if self.stored is None:
+            return rows
+        order = np.argsort(self.stored, kind="stable")
+        return order[np.searchsorted(self.stored, rows, sorter=order)]
 
     @property
     def images(self) -> list[str]:
@@ -154,7 +154,7 @@ class LookedAt:
             "keys": "key" in fields,
             "video": "video" in fields,
             "remote": is_url(self.path),
-            "measured": self.index is None and {"phash", "sharpness"} <= {*fields},
+            "measured": self.stored is None and {"phash", "sharpness"} <= {*fields},
             "rejects": self.store.rejects,
         }
 
@@ -293,13 +293,18 @@ class LookedAt:
                 yield {"name": name, "kind": "keypoints", "items": values.tolist()}
 
     def clips(self, frames: int, given: Mapping[str, Any], start: int, count: int) -> dict[str, Any]:
-        """Clips start <= k < start + count of `reader.clips(frames, **given)`: the rows of each."""
+        """Clips start <= k < start + count of `reader.clips(frames, **given)`: the rows of each. Raises UsageError as
+        that does, and for an old store whose own field has the name of these rows."""
+        if "store_row" in self.reader.fields:
+            raise UsageError("clips cannot be shown: a field of this store has the name 'store_row'")
         with _quiet, warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of videos that are left out: the page says how many
             clips = self.reader.clips(frames, **given)
         some = clips.select(np.arange(start, min(start + count, len(clips))))
-        batch = next(iter(some.batches(max(1, len(some)), fields=["video"], workers=0)), None) if len(some) else None
-        rows = [] if batch is None else self.numbers_of(batch["index"]).tolist()
+        batch = (
+            next(iter(some.batches(max(1, len(some)), fields=["store_row"], workers=0)), None) if len(some) else None
+        )
+        rows = [] if batch is None else self.numbers_of(batch["store_row"]).tolist()
         words = [str(frames), *(f"{name}={value!r}" for name, value in given.items())]
         firsts = self.tiles(np.array([clip[0] for clip in rows], np.int64)) if rows else []
         found = [one | {"rows": clip} for clip, one in zip(rows, firsts, strict=True)]

@@ -147,12 +147,11 @@ def _read(store: LookedAt, loop: TrainingLoop) -> tuple[dict[str, Any], dict[str
             _check_size(between, 1)
     unread = reader.batches(loop.batch, **options | {"fields": [], "transform": None, "image_size": None})
     unread.load_state_dict(state)
-    for row in store.numbers_of(np.asarray(next(iter(unread))["index"])).tolist():
+    for row in next(iter(unread))["index"].tolist():
         store.check_size(row)
     batches.load_state_dict(state)
     batch = next(iter(batches))
-    rows = store.numbers_of(np.asarray(batch["index"]))
-    tiles = store.tiles(rows)
+    tiles = store.tiles(batch["index"])
     for k, tile in enumerate(tiles):
         tile["layers"] = list(store.layers({name: batch[name][k] for name in names}))
         tile["shape"] = list(np.shape(batch[store.images[0]][k])) if store.images else []

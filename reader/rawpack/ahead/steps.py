@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.order.ranks import RankSplit, Span
-from rawpack.store.stores import CLIP, INDEX
+from rawpack.store.stores import CLIP, INDEX, ROWS
 
 
 @dataclass(slots=True)
@@ -19,6 +19,8 @@ class EpochStep:
 
     rows: NDArray[np.int64]
     """int64 (n,): the rows of its samples in the stores; for clips (n, frames)."""
+    index: NDArray[np.int64]
+    """int64 (n,): the positions of its samples in the reader."""
     position: int
     """Samples of the epoch that all ranks together have consumed when this batch has been handed over."""
     clips: NDArray[np.int64] | None = None
@@ -48,7 +50,7 @@ def write(steps: Sequence[EpochStep], views: dict[str, NDArray[Any]]) -> None:
     end = 0
     for step in steps:
         start, end = end, end + len(step.rows)
-        views[INDEX][start:end] = step.rows
+        views[INDEX][start:end], views[ROWS][start:end] = step.index, step.rows
         if step.clips is not None:
             views[CLIP][start:end] = step.clips
 

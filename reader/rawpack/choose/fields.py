@@ -9,15 +9,22 @@ import numpy as np
 
 from rawpack.choose.options import Options, by_field, is_word
 from rawpack.errors import UsageError
+from rawpack.order.launcher import Ranks
 from rawpack.pixels.geometry import RESIZABLE
 from rawpack.store.common import STORE
-from rawpack.store.stores import INDEX, Stores
+from rawpack.store.stores import INDEX, STORE_ROW, VALID, Stores
 from rawpack.system.user import did_you_mean
 from rawpack.workers.besides import BOXES, Ragged
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
     from rawpack.transforms.step import CropStep
+
+
+def extras_of(library: Stores, fields: Sequence[str], ranks: Ranks | None, drop_last: bool) -> tuple[str, ...]:
+    """What batches have that no store has: `store_row` where it is named, and `valid` also where ranks pad."""
+    pads = (VALID,) if ranks is not None and ranks.last != "keep" and not drop_last else ()
+    return tuple(name for name in (VALID, STORE_ROW) if name in (*fields, *pads) and name not in library.fields)
 
 
 def choose_fields(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rawpack.choose.buckets import FoundBuckets, asked_sizes
-from rawpack.choose.fields import check_ragged, choose_fields, choose_form, first_crop
+from rawpack.choose.fields import check_ragged, choose_fields, choose_form, extras_of, first_crop
 from rawpack.choose.options import Backend, Options, Workers
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import main_image
@@ -74,6 +74,8 @@ class Settings:
     seed: int
     ragged: Ragged
     ranks: Ranks | None
+    extras: tuple[str, ...]
+    """What batches have of VALID and STORE_ROW."""
     texts: Mapping[str, OneText]
     """What chooses one of the texts of a sample, by field."""
 
@@ -89,6 +91,10 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
     texts, options = _without_texts(options)
+    ranks = ranks_of(options.ranks)
+    extras = extras_of(library, options.fields or (), ranks, options.drop_last)
+    if options.fields is not None:
+        options = replace(options, fields=[name for name in options.fields if name not in extras])
     main = main_image(library.fields)
     asked = asked_sizes(samples, options, main)
     found, resized = asked.buckets, asked.resized(asked.sizes[0], main, library.fields)
@@ -116,7 +122,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
             f"only {', '.join(chosen)}; leave it out, or name more with fields="
         )
     worked = [name for name in chosen if not files or (name not in files and library.fields[name].in_slot)]
-    order, ranks = make_order(samples, options, found), ranks_of(options.ranks)
+    order = make_order(samples, options, found)
     settings = Settings(
         batch_size=min(options.batch_size, order.length(0)) if order.foreseeable else options.batch_size,
         fields=chosen,
@@ -130,6 +136,7 @@ def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankS
         seed=options.seed,
         ragged=options.ragged,
         ranks=ranks,
+        extras=extras,
         texts=texts,
         **choose_workers(samples, worked, planes, options, pipelines[0] is not None),
     )

@@ -14,7 +14,7 @@ from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.errors import StoreError, UsageError
 from rawpack.store.opening import Opening
-from rawpack.store.stores import CLIP, INDEX, Stores
+from rawpack.store.stores import CLIP, INDEX, STORE_ROW, Stores
 from rawpack.system.user import did_you_mean
 
 if TYPE_CHECKING:
@@ -147,28 +147,31 @@ class SampleSet:
         """A sample, as `Reader[position]` gives it."""
         self.check_open()
         self.library.look_at_files()
-        return self._one(position if self.selection is None else int(self.selection[position]))
+        number = position if self.selection is None else int(self.selection[position])
+        return self._one(number) | {INDEX: np.int64(position)}
 
     def several(self, positions: NDArray[np.int64]) -> dict[str, Any]:
         """Samples, as a batch has them; clips of several lengths as lists."""
         self.check_open()
-        numbers, names = self.numbers(positions), self.library.fields
+        numbers, names, index = self.numbers(positions), self.library.fields, positions.copy()
         if len(self.lengths) > 1:
             found = [self._one(number) for number in numbers.tolist()]
-            return {CLIP: numbers, **{name: [clip[name] for clip in found] for name in (*names, INDEX)}}
+            return {CLIP: numbers, **{name: [clip[name] for clip in found] for name in names}, INDEX: index}
         rows = numbers if self.clips is None else self.clips.rows(numbers, 0, 0)
-        samples = {**{name: self._values(name, rows) for name in names}, INDEX: rows, **self.pads([*names], rows)}
+        samples = {**{name: self._values(name, rows) for name in names}, INDEX: index, **self.pads([*names], rows)}
         return samples if self.clips is None else {CLIP: numbers, **samples}
 
     def column(self, name: str) -> Any:
         """As `Reader.column` gives it, with its errors."""
         fields, clips = self.library.fields, self.clips
-        if not isinstance(name, str) or name not in (*fields, INDEX):
+        if not isinstance(name, str) or name not in (*fields, INDEX, STORE_ROW):
             hint = did_you_mean(str(name), fields)
             raise UsageError(f"there is no field {name!r}; the store has {', '.join(fields)}{hint}")
         if name in fields and fields[name].in_shards:
             raise UsageError(f"{name!r} is in shards, not in a column: read it with batches(fields=[{name!r}])")
         self.check_open()
+        if name == INDEX:
+            return np.arange(len(self))
         if clips is None or name in clips.once:
             rows = self.rows
             rows = np.arange(len(self)) if rows is None else rows
@@ -193,13 +196,12 @@ class SampleSet:
 
     def _sample(self, row: int, known: Mapping[str, Any] = {}) -> dict[str, Any]:
         library, verify = self.library, self.asked.verify
-        sample = {name: known[name] if name in known else library.value(name, row, verify) for name in library.fields}
-        return sample | {INDEX: np.int64(row)}
+        return {name: known[name] if name in known else library.value(name, row, verify) for name in library.fields}
 
     def _values(self, name: str, rows: NDArray[np.int64]) -> Any:
         """Field `name` of samples with these rows, (n,), or for clips (n, frames); or the rows as a new array."""
-        if name == INDEX:
-            return rows.copy()
+        if name not in self.library.fields:
+            return rows.copy()  # STORE_ROW
         field_rows = self.field_rows
         values = self.library.values(name, field_rows.of(name, rows), self.asked.verify)
         return field_rows.by_sample(name, values, rows)

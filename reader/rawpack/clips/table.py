@@ -136,7 +136,7 @@ class ClipTable:
         # Where a random clip begins is not known yet, so its class is known only if the whole video has one.
         if classes is not None and "label" not in self.once:
             raise UsageError("random clips of videos with several labels have no class: select by indices or mask=")
-        unknown = [] if condition is None else [name for name in condition.names if name not in self.once]
+        unknown = [] if condition is None else [name for name in condition.names if name not in (*self.once, INDEX)]
         if unknown:
             raise UsageError(f"where={where!r}: the {unknown[0]!r} of random clips differs from epoch to epoch")
 
@@ -151,12 +151,11 @@ class ClipTable:
     def joined(self, number: int, frames: Sequence[Mapping[str, Any]], stored: Mapping[str, Field]) -> dict[str, Any]:
         """One clip from its frames: arrays, and lists where frames differ in length or size."""
         clip: dict[str, Any] = {CLIP: np.int64(number)}
-        for name in (*stored, INDEX):
+        for name, field in stored.items():
             values = [frame[name] for frame in frames]
-            in_slot = name == INDEX or stored[name].in_slot
             if name in self.once:
                 clip[name] = values[0]
-            elif in_slot and len({value.shape for value in values}) == 1:
+            elif field.in_slot and len({value.shape for value in values}) == 1:
                 clip[name] = np.stack(values)
             else:
                 clip[name] = values

@@ -25,7 +25,7 @@ from rawpack.errors import UsageError
 from rawpack.order.agreement import Agreement
 from rawpack.order.base import Order
 from rawpack.order.keys import whole_number
-from rawpack.order.launcher import resolve_rank
+from rawpack.order.launcher import check_alone, resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.system.user import warn
 
@@ -61,14 +61,12 @@ class EpochPass:
 class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
-    def __init__(
-        self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit, *, valid: bool = False
-    ) -> None:
-        """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
+    def __init__(self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
+        """split: for the ranks that `settings.ranks` are now."""
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
         self.look_at_files = self._library.look_at_files
-        self.making = Making(samples, settings, repeats=order.repeats, valid=valid)
+        self.making = Making(samples, settings, repeats=order.repeats)
         self.settings = self.making.settings
         self.held = 1
         """Batches that the caller is expected to hold at a time: slots are reused for these."""
@@ -100,6 +98,8 @@ class Epochs:
         self.check_open()
         with self._taking:
             dataloader.check_no_worker()
+            if self.settings.ranks is None:
+                check_alone()
             start = self.next_start()
             if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
                 raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
@@ -249,16 +249,15 @@ class Epochs:
         order, epoch = self._order, start.epoch
         selection, clips = self._samples.selection, self._samples.clips
         for span, after in start.spans():
-            samples = span.samples(order, epoch)
-            if selection is not None:
-                samples = selection[samples]
+            index = span.samples(order, epoch)
+            samples = index if selection is None else selection[index]
             # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
             first = span.start + (span.bucket << 48) if order.repeats else -1
             if clips is None:
-                yield EpochStep(samples, after, None, span.bucket, first, span.repeated)
+                yield EpochStep(samples, index, after, None, span.bucket, first, span.repeated)
             else:
                 rows = clips.rows(samples, self.seed, epoch, first)
-                yield EpochStep(rows, after, samples, span.bucket, first, span.repeated)
+                yield EpochStep(rows, index, after, samples, span.bucket, first, span.repeated)
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache. Those of the first are being fetched then."""

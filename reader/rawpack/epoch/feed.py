@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from rawpack.choose.fields import extras_of
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.order.launcher import Ranks
 
 
 class Feed(Epochs, Iterable[Batch]):
@@ -68,11 +70,19 @@ class Feed(Epochs, Iterable[Batch]):
             native = native_share(self.settings.pipeline)
         return self.making.counted.as_dict() | {"native": native, "ranks": self.agreement.problem}
 
+    def with_ranks(self, rank: int, world_size: int) -> Feed:
+        """These batches where their ranks were given; else the same ones for a trainer, which knows them."""
+        if self.settings.ranks is not None:
+            return self
+        ranks = Ranks(rank, world_size)
+        extras = extras_of(self._library, self.settings.extras, ranks, self._split.drop_last)
+        return self.with_settings(together=True, ranks=ranks, extras=extras)
+
     def with_settings(self, *, together: bool = False, **changed: Any) -> Feed:
         """The same batches from the same position, with other settings. together: they share the
         position from then on: an iterator of either takes the next epoch of both. They are closed with these."""
         settings = replace(self.settings, **changed)
-        other = Feed(self._samples, settings, self._order, self._split, valid=self.making.valid)
+        other = Feed(self._samples, settings, self._order, self._split)
         other.closed = self.closed
         self._made.add(other)
         if together:

@@ -17,7 +17,7 @@ from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.making import Begun
 from rawpack.errors import RawpackError, UsageError, WorkerError
-from rawpack.store.stores import INDEX, VALID
+from rawpack.store.stores import ROWS
 from rawpack.workers.fill import blame, major_faults, most_copied_slices, most_slices
 
 if TYPE_CHECKING:
@@ -102,9 +102,7 @@ class BatchIterator(Iterator[Batch]):
                     seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
-                if self._making.valid:
-                    batch[VALID] = step.valid
-                batch.update(self._making.pads(step.rows))
+                batch.update(self._making.extras(step))
                 self._count(step, began)
                 self.place = self.start, step.position
                 taken.handed_over(batch, step.position)
@@ -169,7 +167,7 @@ class BatchIterator(Iterator[Batch]):
         filler = self._filler.of_bucket(bucket)
         whole: Batch = self._slot_pool.hand_over(self._slot(), samples(steps), bucket)
         write(steps, whole)
-        rows = whole[INDEX]
+        rows = whole[ROWS]
         seeds, times = (self._seed, self.start.epoch, steps[0].first), self._making.counted.times
         try:
             self._readahead.ask_if_cold(rows)
@@ -188,6 +186,7 @@ class BatchIterator(Iterator[Batch]):
 
     def _divide(self, steps: Sequence[EpochStep], whole: Batch) -> None:
         """Batches that are in one slot are there; `whole` is all of them as one."""
+        del whole[ROWS]
         end, layout = 0, self._slot_pool.layout
         for step in steps:
             start, end = end, end + len(step.rows)
@@ -254,7 +253,7 @@ class BatchIterator(Iterator[Batch]):
         rows, slot, layout, bucket = samples(steps), self._slot(), self._slot_pool.layout, steps[0].bucket
         views = layout.views(slot.memory, rows, bucket)
         write(steps, views)
-        self._readahead.before_batch(views[INDEX])
+        self._readahead.before_batch(views[ROWS])
         size, seeds = layout.size * rows // layout.batch_size, (self._seed, epoch, steps[0].first)
         if self._filler.only_copies and not self._readahead.workers_wait:
             slices = most_copied_slices(size, -(-len(pool) // (self._in_flight + 1)))

@@ -19,7 +19,7 @@ from rawpack.choose.settings import Settings, copied, packed, sides
 from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX, LENGTH, VALID
+from rawpack.store.stores import CLIP, INDEX, LENGTH, ROWS, STORE_ROW, VALID
 from rawpack.system.memory import free_large_block
 from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
@@ -96,9 +96,8 @@ class BatchField:
 class Making:
     """What makes the batches of one `Feed`, in whichever process."""
 
-    def __init__(self, samples: SampleSet, settings: Settings, *, repeats: bool = False, valid: bool = False) -> None:
-        """repeats: whether samples may repeat in an epoch. valid: whether batches have the field `valid`."""
-        self.valid = valid
+    def __init__(self, samples: SampleSet, settings: Settings, *, repeats: bool = False) -> None:
+        """repeats: whether samples may repeat in an epoch."""
         self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
         shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
@@ -111,12 +110,12 @@ class Making:
         self._ragged_fields = RaggedFields(
             library, ragged_fields, settings.ragged, settings.movers, settings.texts, samples.field_rows
         )
-        clip = [] if samples.clips is None else [SlotField(CLIP, "int64", ())]
+        numbers = [SlotField(name, "int64", ()) for name in (INDEX, *([] if samples.clips is None else [CLIP]))]
         slot_fields, *others = (
-            [*(self._slot_field(name, k) for name in shown), SlotField(INDEX, "int64", self._axes(INDEX, k)), *clip]
+            [*(self._slot_field(name, k) for name in shown), *numbers, SlotField(ROWS, "int64", self._axes(ROWS, k))]
             for k in range(len(settings.pipelines))
         )
-        self.together = self._read_together(slot_fields, repeats)
+        self.together = self._read_together([field for field in slot_fields if field.name != ROWS], repeats)
         layout = SlotLayout(slot_fields, settings.batch_size * self.together, *others)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
@@ -174,14 +173,23 @@ class Making:
         crops = plan is not None and plan.crop is not None
         return any(codec.planar or codec.native or (crops and codec.suffix == ".jpg") for codec in codecs)
 
-    def pads(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """What a batch of these rows has besides: see `Offsets.pads`."""
-        return self._samples.pads(self.settings.fields, rows)
+    def extras(self, step: EpochStep) -> dict[str, NDArray[Any]]:
+        """What a batch has that is neither stored nor in its slot: see `Settings.extras` and `Offsets.pads`."""
+        extras: dict[str, NDArray[Any]] = self._samples.pads(self.settings.fields, step.rows)
+        if VALID in self.settings.extras:
+            extras[VALID] = step.valid
+        if STORE_ROW in self.settings.extras:
+            extras[STORE_ROW] = step.rows.copy()
+        return extras
 
     @property
-    def _pads(self) -> dict[str, tuple[int, ...]]:
-        """Name -> axes of the same."""
-        return {name: flags.shape[1:] for name, flags in self.pads(np.empty(0, np.int64)).items()}
+    def _extras(self) -> dict[str, Field]:
+        """The same by name."""
+        pads = self._samples.pads(self.settings.fields, np.empty(0, np.int64))
+        kinds = {VALID: ("bool", ()), STORE_ROW: ("int64", self._spec.layout.shapes[ROWS])}
+        chosen = {name: ("bool", flags.shape[1:]) for name, flags in pads.items()}
+        chosen |= {name: kinds[name] for name in self.settings.extras}
+        return {name: Field(kind="number", dtype=dtype, shape=axes) for name, (dtype, axes) in chosen.items()}
 
     def worker_set(self, held: int) -> WorkerSet:
         """New workers, and slots for them. held: batches that the caller is expected to hold at a time."""
@@ -217,7 +225,7 @@ class Making:
         """What a batch has, by name."""
         described, ragged = {}, (*self._ragged_fields.names, *self._in_slots)
         for field in self._spec.layout.fields:
-            if field.name.removesuffix(LENGTH.format("")) in self._in_slots:
+            if field.name == ROWS or field.name.removesuffix(LENGTH.format("")) in self._in_slots:
                 continue
             stored = self._library.fields.get(field.name)
             kind, channels_last, shape = "number", False, self._spec.layout.shapes[field.name]
@@ -234,7 +242,7 @@ class Making:
             described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in ragged:
             stored, length = self._library.fields[name], self.settings.ragged
-            axes = self._axes(name, 0) if self._samples.clips is None else described[INDEX].axes
+            axes = self._axes(name, 0) if self._samples.clips is None else self._spec.layout.shapes[ROWS]
             assert axes is not None
             if stored.kind == "text" or length == "list":
                 one_text = stored.kind == "text" and (not stored.is_texts or name in self.settings.texts)
@@ -243,20 +251,17 @@ class Making:
             padded = (None if isinstance(length, str) else length, *(n or 0 for n in stored.shape[1:]))
             described[name] = BatchField(stored.kind, stored.dtype, False, (*axes, *padded))
             described[f"{name}.length"] = BatchField("number", "int64", False, axes)
-        if self.valid:
-            described[VALID] = BatchField("number", "bool", False, ())
-        described |= {name: BatchField("number", "bool", False, axes) for name, axes in self._pads.items()}
-        return described
+        extras = self._extras.items()
+        return described | {name: BatchField("number", extra.dtype, False, extra.shape) for name, extra in extras}
 
     def table(self) -> list[tuple[str, str, str]]:
         """Name, dtype and shape of each field of a batch."""
         fields: dict[str, SlotField | Field] = {name: self._library.fields[name] for name in self.settings.fields}
         fields |= {name: Field(kind="image", dtype="uint8", shape=(None,)) for name in self.settings.encoded}
         fields |= {name: Field(kind="text", dtype="str") for name in self.settings.texts}
-        inner = [*self._in_slots, *map(LENGTH.format, self._in_slots)]
+        inner = [ROWS, *self._in_slots, *map(LENGTH.format, self._in_slots)]
         fields |= {field.name: field for field in self._spec.layout.fields if field.name not in inner}
-        fields |= {VALID: SlotField(VALID, "bool", ())} if self.valid else {}
-        fields |= {name: SlotField(name, "bool", axes) for name, axes in self._pads.items()}
+        fields |= self._extras
         made = {name: shape for name, shape in self._spec.layout.shapes.items() if name not in inner}
         shapes = {name: one.shape for name, one in fields.items()} | made
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]

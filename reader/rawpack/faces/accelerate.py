@@ -26,8 +26,8 @@ def state_keeping_batches(
 ) -> AcceleratedBatches:
     """Tensors for a trainer that is built on Accelerate.
 
-    ranks: the process and the number of processes, as the trainer counts them. Raises UsageError where those of the
-    batches are others. named: makes what the trainer gets of a batch.
+    ranks: the process and the number of processes, as the trainer counts them: of the batches too, where `ranks=` was
+    left out. Raises UsageError where those of the batches are others. named: makes what the trainer gets of a batch.
     """
     module = imported("accelerate.data_loader", "this needs Accelerate and PyTorch: pip install accelerate")
     state = imported("accelerate.state", "this needs Accelerate and PyTorch: pip install accelerate")
@@ -37,7 +37,7 @@ def state_keeping_batches(
     for name in ("_add_dataloader", "_remove_dataloader"):
         hook("accelerate", state.GradientState, name, "dataloader")
     kind = type(AcceleratedBatches.__name__, (AcceleratedBatches, module.DataLoaderStateMixin), {})
-    made: AcceleratedBatches = torch_batches(feed, device, **options, kind=kind)  # type: ignore[assignment]
+    made: AcceleratedBatches = torch_batches(feed.with_ranks(*ranks), device, **options, kind=kind)  # type: ignore[assignment]
     made._follow(state.GradientState(), ranks, trainer, named)
     return made
 

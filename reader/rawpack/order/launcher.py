@@ -40,8 +40,8 @@ class Ranks:
         reader.batches(256, ranks=Ranks("auto", last="keep"))
 
     rank, world_size: the rank, counted from 0, of how many. Or only "auto": whenever an epoch begins,
-        torch.distributed is asked if this process has initialized it, else the launcher's variables in the environment;
-        without either, the answer is 0 of 1.
+        torch.distributed, JAX or Accelerate is asked if this process has initialized it, else the launcher's variables
+        in the environment; without any of them, the answer is 0 of 1.
     last: where the samples that are left for the last step do not divide: "pad", as also None, fills it up from the
         start of the epoch, so that all ranks get equal batches; "keep" does not.
     """
@@ -90,20 +90,19 @@ def resolve_rank(
 ) -> tuple[int, int]:
     """(rank, world_size) now.
 
-    ranks: None means 0 of 1, with a warning, once, where torch.distributed or the launcher's variables in `environ`
-        (os.environ) say that there are more.
+    ranks: None means 0 of 1: see `check_alone`.
+    environ: os.environ, or other variables of a launcher.
     known: what "auto" answered before. The environment is not asked again once it has named a world of more than one.
 
     Raises UsageError for variables of a launcher that are incomplete or invalid.
     """
     environ = os.environ if environ is None else environ
     if ranks is None:
-        _warn_of_others(environ)
         return 0, 1
     if ranks.rank != "auto":
         assert ranks.world_size is not None
         return ranks.rank, ranks.world_size
-    return _from_torch() or (known if known[1] > 1 else _read(environ))
+    return _initialized() or (known if known[1] > 1 else _read(environ))
 
 
 def ranks_here(world_size: int, environ: Mapping[str, str] | None = None) -> int:
@@ -112,11 +111,18 @@ def ranks_here(world_size: int, environ: Mapping[str, str] | None = None) -> int
     return int(text) if text.isdecimal() and 0 < int(text) <= world_size else world_size
 
 
-def _warn_of_others(environ: Mapping[str, str]) -> None:
-    """Warn, once in a process, where there seem to be other ranks and no rank was given."""
+def check_alone(environ: Mapping[str, str] | None = None) -> None:
+    """Called where an epoch begins and `ranks=` was left out. Raises UsageError where a framework is initialized for
+    several processes; warns, once in a process, where only a launcher's variables in `environ` (os.environ) say so."""
     global _warned
+    initialized = _initialized()
+    if initialized is not None and (processes := initialized[1]) > 1:
+        share = {2: "half", 3: "a third", 4: "a quarter"}.get(processes, f"1/{processes}")
+        raise UsageError(
+            f'{processes} processes: ranks="auto" (each reads {share}) or ranks=(0, 1) (each reads everything)'
+        )
     try:
-        world_size = 1 if _warned else (_from_torch() or _read(environ))[1]
+        world_size = 1 if _warned else _read(os.environ if environ is None else environ)[1]
     except UsageError:
         return
     if world_size > 1:
@@ -136,10 +142,17 @@ def torch_distributed() -> Any:
     return distributed
 
 
-def _from_torch() -> tuple[int, int] | None:
-    """What torch.distributed says; None where it is not initialized."""
-    distributed = torch_distributed()
-    return None if distributed is None else (distributed.get_rank(), distributed.get_world_size())
+def _initialized() -> tuple[int, int] | None:
+    """What torch.distributed says, or else JAX or Accelerate; None where none of them is initialized. None is
+    imported."""
+    if (distributed := torch_distributed()) is not None:
+        return distributed.get_rank(), distributed.get_world_size()
+    jax, state = sys.modules.get("jax"), sys.modules.get("accelerate.state")
+    if jax is not None and getattr(getattr(jax, "distributed", None), "is_initialized", bool)():
+        return jax.process_index(), jax.process_count()
+    if state is not None and getattr(state, "is_initialized", bool)():
+        return state.PartialState().process_index, state.PartialState().num_processes
+    return None
 
 
 def _read(environ: Mapping[str, str]) -> tuple[int, int]:

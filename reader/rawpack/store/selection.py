@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.stores import INDEX, Stores
+from rawpack.store.stores import INDEX, STORE_ROW, Stores
 from rawpack.store.where import Where
 from rawpack.system.user import did_you_mean
 
@@ -38,14 +38,15 @@ def positions_of(
         return positions_where(library, rows, where)
     assert classes is not None
     wanted = _labels_of(library, classes)
-    return _found(library, rows, lambda block: np.isin(library.values("label", block), wanted))
+    return _found(library, rows, lambda _, block: np.isin(library.values("label", block), wanted))
 
 
 def positions_where(library: Stores, rows: NDArray[np.int64] | None, where: Where) -> NDArray[np.int64]:
     """The positions in `rows` (None: all of the library) of the samples for which a condition holds, int64 (n,)."""
 
-    def holds(block: NDArray[np.int64]) -> NDArray[np.bool_]:
-        values = {name: block if name == INDEX else library.values(name, block) for name in where.names}
+    def holds(positions: NDArray[np.int64], block: NDArray[np.int64]) -> NDArray[np.bool_]:
+        values = {INDEX: positions, STORE_ROW: block}
+        values |= {name: library.values(name, block) for name in where.names if name in library.fields}
         return where.holds(values, len(block))
 
     return _found(library, rows, holds)
@@ -104,12 +105,15 @@ def _labels_of(library: Stores, classes: Sequence[str]) -> list[int]:
 
 
 def _found(
-    library: Stores, rows: NDArray[np.int64] | None, holds: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+    library: Stores,
+    rows: NDArray[np.int64] | None,
+    holds: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]],
 ) -> NDArray[np.int64]:
-    """The positions in `rows` (None: all of the library) for which a condition on rows holds, block after block."""
+    """The positions in `rows` (None: all of the library) for which a condition on positions and rows holds, block after
+    block."""
     found, length = [np.empty(0, np.int64)], len(library) if rows is None else len(rows)
     for start in range(0, length, _BLOCK):
         stop = min(start + _BLOCK, length)
-        block = np.arange(start, stop) if rows is None else rows[start:stop]
-        found.append(np.flatnonzero(holds(block)) + start)
+        positions = np.arange(start, stop)
+        found.append(np.flatnonzero(holds(positions, positions if rows is None else rows[start:stop])) + start)
     return np.concatenate(found)

@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher
 
 INDEX = "index"
-"""The name of what every sample and batch has: the row, or rows, of the reader."""
+"""The name of what every sample and batch has: the position in the reader that it is from."""
+STORE_ROW = "store_row"
+"""The name of the row in the stores, for who asks for it; for a clip, the rows of its frames. Where an old store has a
+field of this name, that comes instead."""
+ROWS = "rows of the stores"
+"""The name of the same in slots, which no field can have."""
 CLIP = "clip"
 """The name of what every clip has besides the fields of its frames: its number."""
 

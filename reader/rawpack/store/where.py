@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.stores import INDEX
+from rawpack.store.stores import INDEX, STORE_ROW
 from rawpack.system.user import did_you_mean
 
 _MOST_CHARACTERS = 120_000
@@ -88,7 +88,7 @@ class Where:
             raise UsageError(f"{self._said} is not a condition: {why}") from None
         except (RecursionError, MemoryError):
             raise self._nested() from None
-        nothing: dict[str, Any] = {INDEX: np.empty(0, np.int64)}
+        nothing: dict[str, Any] = dict.fromkeys((INDEX, STORE_ROW), np.empty(0, np.int64))
         for name, field in fields.items():
             nothing[name] = np.empty((0, *field.shape), field.dtype) if field.kind == "number" else []
         self.holds(nothing, 0)
@@ -165,8 +165,8 @@ class Where:
 
     def _field(self, name: str, node: ast.expr, values: Values) -> _Part:
         field = self._fields.get(name)
-        if field is None and name != INDEX:
-            known = [*(one for one, other in self._fields.items() if not other.in_shards), INDEX]
+        if field is None and name not in (INDEX, STORE_ROW):
+            known = [*(one for one, other in self._fields.items() if not other.in_shards), INDEX, STORE_ROW]
             hint = did_you_mean(name, known)
             raise self._refused(node, f"is no field of the store, which has {', '.join(known)}{hint}")
         self.names[name] = None

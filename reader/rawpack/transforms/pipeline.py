@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.stores import Stores
+from rawpack.store.stores import CLIP, INDEX, ROWS, Stores
 from rawpack.system.times import Times
 from rawpack.transforms.displacements import by_step, plan_flips, swap
 from rawpack.transforms.fused import Fused, fused
@@ -204,9 +204,10 @@ class Pipeline:
     def finish(self, batch: dict[str, Array], outs: dict[str, Array], seeds: Seeds, times: Times) -> None:
         """Apply the batch steps. batch: the samples; outs: the slot's arrays, for the result."""
         began = time.perf_counter()
-        given = ("index", "clip") if batch["index"].ndim == 2 else ("index",)
-        random = batch_random(*seeds[:2], batch[given[-1]])
         made = dict(batch)
+        rows, outs = made.pop(ROWS), {name: out for name, out in outs.items() if name != ROWS}
+        given = (INDEX, CLIP) if rows.ndim == 2 else (INDEX,)
+        random = batch_random(*seeds[:2], batch[CLIP] if rows.ndim == 2 else rows)
         for step in self.batch_steps:
             changed = step.apply(made, random)
             unknown = set(changed) - set(outs) | (set(given) & set(changed))

@@ -21,7 +21,7 @@ from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
 from rawpack.store.common import STORE
-from rawpack.store.stores import CLIP, INDEX, LENGTH, VALID, Stores
+from rawpack.store.stores import CLIP, INDEX, LENGTH, STORE_ROW, VALID, Stores
 from rawpack.system.times import Times
 from rawpack.system.user import count
 from rawpack.transforms.boxes import BoxMover, mover_for
@@ -313,7 +313,7 @@ def _check_name(step: SampleLambda, name: str, library: Stores) -> None:
     """Raise UsageError for the name of a new field that means something else."""
     if name in library.fields:
         raise UsageError(f"{step!r} adds {name!r}, which the store has: name it in fields=, or add it by another name")
-    if name in (INDEX, CLIP, VALID, STORE) or name.endswith(LENGTH.format("")):
+    if name in (INDEX, CLIP, VALID, STORE, STORE_ROW) or name.endswith(LENGTH.format("")):
         raise UsageError(f"{step!r} adds {name!r}, a name that batches use for something else: choose another")
 
 

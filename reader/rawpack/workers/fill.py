@@ -18,7 +18,7 @@ from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
 from rawpack.store.shard_files import ShardFiles
-from rawpack.store.stores import CLIP, INDEX, Stores
+from rawpack.store.stores import CLIP, INDEX, ROWS, Stores
 from rawpack.system.times import Times
 from rawpack.workers.slots import SlotLayout
 
@@ -141,8 +141,7 @@ class BatchFiller:
         self._pipelines, self._pipeline = spec.pipelines, spec.pipelines[0]
         self._planes, self._field_rows = spec.planes, spec.field_rows
         self._of_clips = isinstance(spec.field_rows, ClipRows)
-        given = (INDEX, CLIP) if self._of_clips else (INDEX,)
-        names = [field.name for field in spec.layout.fields if field.name not in given and field.name in library.fields]
+        names = [field.name for field in spec.layout.fields if field.name in library.fields]
         self._fields = [(name, library.fields[name]) for name in names]
         self._as_stored = [self._way(name, field) for name, field in self._fields]
         self.whole_batches = self._pipeline is not None and bool(self._pipeline.batch_steps)
@@ -166,8 +165,8 @@ class BatchFiller:
         return filler
 
     def fill(self, views: Views, start: int, stop: int, times: Times, seeds: Seeds) -> None:
-        """Fill rows start .. stop of every array of a slot, by its `index`; add to `times` what that took."""
-        samples = views[INDEX][start:stop]
+        """Fill rows start .. stop of every array of a slot, by its `ROWS`; add to `times` what that took."""
+        samples = views[ROWS][start:stop]
         clips = views[CLIP][start:stop] if samples.ndim == 2 else None
         plans = () if self._pipeline is None else self._pipeline.plans
         check = self._library.check if self._verify else None
@@ -294,7 +293,7 @@ def major_faults() -> int:
 
 def first_row(views: Views, position: int) -> int:
     """The row of a batch's sample; for a clip that of its first frame."""
-    return int(views[INDEX][position].flat[0])
+    return int(views[ROWS][position].flat[0])
 
 
 def blame(filler: BatchFiller, views: Views, seeds: Seeds, error: Exception) -> RawpackError:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from rawpack.errors import WorkerError
-from rawpack.store.stores import CLIP, INDEX
+from rawpack.store.stores import CLIP, INDEX, ROWS
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack.system.times import Times
@@ -104,7 +104,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
 
     def submit(self, slot: Slot, rows: int, seeds: Seeds, slices: int, bucket: int = 0) -> Pending:
         """Give out a batch in at most `slices` slices, to the workers that have the least to do. slot: has its
-        `index`."""
+        `index` and `ROWS`."""
         pending = Pending(slot, rows, *seeds, max(1, min(slices, rows, len(self.handles))), bucket)
         self._give_out(pending)
         return pending
@@ -250,7 +250,7 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         pending.slot = self.slot_pool.acquire()
         # The rows were written by this process, and workers only read them.
         views, before = (layout.views(slot.memory, pending.rows, pending.bucket) for slot in (pending.slot, old))
-        for name in (INDEX, CLIP):
+        for name in (INDEX, ROWS, CLIP):
             if name in views:
                 views[name][:] = before[name]
         self._give_out(pending)
@@ -260,4 +260,4 @@ class WorkerPool(SupervisedPool[Worker, _Slice]):
         views = self._spec.layout.views(pending.slot.memory, pending.rows, pending.bucket)
         if 0 <= position < pending.rows:
             return self._filler.name(first_row(views, position))
-        return f"one of the samples {views[INDEX][piece.task.start : piece.task.stop].tolist()}"
+        return f"one of the samples {views[ROWS][piece.task.start : piece.task.stop].tolist()}"

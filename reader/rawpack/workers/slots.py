@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
+from rawpack.store.stores import ROWS
 from rawpack.system.limits import limit_behind
 from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
 from rawpack.system.user import count
@@ -60,8 +61,8 @@ class SlotLayout:
         self.batch_size = batch_size
         buckets = [tuple(each) for each in (fields, *others)]
         self.fields = buckets[0]
-        self.sample_bytes = [sum(field.bytes for field in each) for each in buckets]
-        """Of each bucket."""
+        self.sample_bytes = [sum(field.bytes for field in each if field.name != ROWS) for each in buckets]
+        """Of each bucket: what is handed over."""
         self.shapes: dict[str, tuple[int | None, ...]] = {
             same[0].name: tuple(
                 lengths[0] if len(set(lengths)) == 1 else None

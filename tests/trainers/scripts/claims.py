@@ -55,7 +55,15 @@ for batch in kept.accelerate(accelerator):
 found["kept"] = accelerator.reduce(counts, "sum").tolist()
 
 found["refused"] = []
-for given in (None, (0, 1), (1 - accelerator.process_index, 2)):
+# Accelerate knows the ranks; who reads beside it must say them.
+own = reader.batches(4, **options).accelerate(accelerator)
+found["own"] = [batch["number"][batch["valid"]].tolist() for batch in own]
+try:
+    next(iter(reader.batches(4, **options)))
+except UsageError as error:
+    found["alone"] = str(error)
+
+for given in ((0, 1), (1 - accelerator.process_index, 2)):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -47,6 +47,13 @@ if processes > 1:
         except UsageError as error:
             message = str(error)
         assert words in message, message
+    assert f"rank {process} of {processes}" in repr(reader.batches(4, ranks="auto"))
+    try:
+        next(iter(reader.batches(4, workers=0)))
+        message = "the rank was guessed"
+    except UsageError as error:
+        message = str(error)
+    assert f'{processes} processes: ranks="auto"' in message, message
 
 
 def mean_loss(weights, images, labels):
