@@ -460,7 +460,7 @@ class Reader:
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self._samples, *choose(self._samples, options), valid=valid)
+        feed = Feed(self, self._samples, *choose(self._samples, options), valid=valid)
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 

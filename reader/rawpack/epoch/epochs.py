@@ -62,9 +62,18 @@ class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
     def __init__(
-        self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit, *, valid: bool = False
+        self,
+        dataset: Any,
+        samples: SampleSet,
+        settings: Settings,
+        order: Order,
+        split: RankSplit,
+        *,
+        valid: bool = False,
     ) -> None:
-        """split: for the ranks that `settings.ranks` are now. valid: whether batches have the field `valid`."""
+        """dataset: the reader. split: for the ranks that `settings.ranks` are now. valid: whether batches have the
+        field `valid`."""
+        self.dataset = dataset
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
         self.look_at_files = self._library.look_at_files
