@@ -26,6 +26,7 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Batches, Buckets, MissingExtraError, Reader, UsageError, WorkerError, Workers
+from rawpack.targets import torchvision_targets, yolo_targets
 from rawpack.transforms import (
     BatchLambda,
     CenterCrop,
@@ -204,6 +205,17 @@ def test_lists_are_on_the_device(tmp_path: Path, place: str) -> None:
             for name in names:
                 same(made[name], given[name])
         assert device.handed == (len(batches) if place == "simulated CUDA" else 0)
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+def test_targets_are_made_of_tensors_too(mixed: Reader, ragged: Any) -> None:
+    """As of the numpy batch."""
+    options: dict[str, Any] = {"fields": ["image", "boxes"], "ragged": ragged, "workers": 0}
+    given, batch = next(iter(mixed.batches(9, **options))), next(iter(mixed.batches(9, **options).torch()))
+    np.testing.assert_array_equal(yolo_targets(batch), yolo_targets(given), strict=True)
+    for made, expected in zip(torchvision_targets(batch), torchvision_targets(given), strict=True):
+        np.testing.assert_array_equal(made["boxes"], expected["boxes"], strict=True)
+        np.testing.assert_array_equal(made["labels"], expected["labels"], strict=True)
 
 
 def test_clips_have_channels_after_frames(tmp_path: Path) -> None:
