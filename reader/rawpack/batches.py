@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from numpy.typing import NDArray
 
 from rawpack.epoch import dataloader
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.feed import Feed, Loader
 from rawpack.epoch.iterator import Batch, BatchIterator
-from rawpack.errors import UsageError
 from rawpack.former import state_now
 from rawpack.system.user import suggests
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from rawpack.faces.torch import TorchBatches
 
 
-class Batches(dataloader.Unprepared, Iterable[Batch]):
+class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
     """Batches of one reader: each iterator is the next epoch, from 0 on, or from n on after `set_epoch(n)`. It takes
     its epoch, and starts workers, at its first `next()`.
 
@@ -44,15 +43,8 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         dataloader.check_collation()
         return iter(self._feed)
 
-    def __len__(self) -> int:
-        """The number of batches that this rank gets in the epoch that comes next, from its start."""
-        return len(self._feed)
-
     def __getitem__(self, index: object) -> NoReturn:
         raise dataloader.not_indexed()
-
-    def __reduce__(self) -> NoReturn:
-        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
 
     def __repr__(self) -> str:
         return repr(self._feed)
@@ -67,10 +59,6 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
     def buckets(self) -> FoundBuckets | None:
         """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `Buckets`."""
         return self._feed.settings.buckets
-
-    def set_epoch(self, epoch: int) -> None:
-        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
-        self._feed.set_epoch(epoch)
 
     @suggests(state_now)
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
@@ -125,8 +113,8 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         depth: batches that are copied to CUDA in advance, 1 or more. Elsewhere nothing is copied in advance.
         as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
 
-        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without torch, and
-        UsageError for arguments that make no sense.
+        Ragged fields as lists are lists of tensors, on the device too. Texts stay what they are in the batch. Raises
+        MissingExtraError without torch, and UsageError for arguments that make no sense.
         """
         from rawpack.faces.torch import torch_batches
 
@@ -141,8 +129,8 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
     ) -> TorchBatches:
         """As `torch`, but each batch is a `TensorDict` with batch_size [n].
 
-        Texts, and ragged fields as lists, are a `NonTensorStack` with one entry per sample. Raises MissingExtraError
-        without tensordict.
+        Texts, and ragged fields as lists of tensors, are a `NonTensorStack` with one entry per sample. Raises
+        MissingExtraError without tensordict.
         """
         from rawpack.faces.torch import tensordict_batches
 
@@ -177,8 +165,9 @@ class Batches(dataloader.Unprepared, Iterable[Batch]):
         depth: batches whose copies are begun in advance, 1 or more. On the CPU nothing is copied, nor in advance.
         as_tuple: names of fields: each batch is then a tuple of these instead of a dict.
 
-        Texts, and ragged fields as lists, stay what they are in the batch. Raises MissingExtraError without JAX, and
-        UsageError for arguments that make no sense, and for batches that the sharding does not divide.
+        Ragged fields as lists are lists of arrays on the device; over several devices they stay lists of numpy arrays.
+        Texts stay what they are in the batch. Raises MissingExtraError without JAX, and UsageError for arguments that
+        make no sense, and for batches that the sharding does not divide.
         """
         from rawpack.faces.jax import jax_batches
 

@@ -1,5 +1,5 @@
-"""Boxes and masks of a batch in the forms that detectors train with. numpy in, numpy out: torch.from_numpy takes the
-results."""
+"""Boxes and masks of a batch in the forms that detectors train with. The batch may have arrays or tensors; results are
+numpy's, which torch.from_numpy takes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,9 @@ def _samples_of(batch: Mapping[str, Any], field: str) -> list[NDArray[Any]]:
     samples = batch[field]
     if f"{field}.length" in batch and np.ndim(samples) == 3:
         samples = [rows[:length] for rows, length in zip(samples, batch[f"{field}.length"], strict=True)]
-    return list(samples)
+    return [
+        np.asarray(rows.cpu() if hasattr(rows, "cpu") else rows) if hasattr(rows, "shape") else rows for rows in samples
+    ]
 
 
 def _size_of(batch: Mapping[str, Any], size: int | tuple[int, int] | None) -> tuple[int, int]:

@@ -31,13 +31,17 @@ import rawpack.transforms
 from rawpack import errors
 from rawpack.choose import settings
 from rawpack.epoch import making
+from rawpack.epoch.feed import Loader
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.faces.accelerate import AcceleratedBatches
 from rawpack.faces.data_iter import DataIter
 from rawpack.faces.face import Face
+from rawpack.faces.jax import JaxBatches
 from rawpack.faces.keras import KerasBatches
 from rawpack.faces.keras_checkpoint import KerasCheckpoint
-from rawpack.faces.placed import PlacedBatches
+from rawpack.faces.placed import PlacedBatches, PlacedIterator
 from rawpack.faces.queue import BatchQueue
+from rawpack.faces.timm import PrefetchedBatches
 from rawpack.faces.torch import TorchBatches
 from rawpack.workers import fill
 from rawpack_packer.counts import COUNTS
@@ -51,11 +55,10 @@ BRINGS_ITS_OWN_PHOTOS = {"docs/tutorial.md"}
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REASON = re.compile(r"<!-- notest: [^>]{10,} -->\n$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-FOR_ITERATORS = {"handed_over", "begun", "watch", "state_in", "stay", "move_to", "read_through"}
-FOR_ITERATORS |= {
+FOR_KERAS = {
     f"on_{what}" for what in ("train_begin", "epoch_begin", "train_batch_begin", "train_batch_end", "test_begin")
 }
-"""Methods of `Batches` and its faces that only they and their iterators call."""
+"""Methods that only Keras calls."""
 MAKERS = {"batches", "torch", "tensordict", "jax", "keras", "tf_data", "data_iter", "queue"}
 """Methods that make batches, whose epochs are counted from the first iteration on."""
 LANGUAGES = {"python", "console", "diff", "text", "json", "toml", ""}
@@ -300,10 +303,21 @@ def test_every_public_name_is_documented() -> None:
     assert f"`Reader(path, *, {re.sub(': .*? = ', '=', signature)})`" in page
     for name in rawpack.__all__:
         assert name in page, name
-    kinds = (rawpack.Reader, rawpack.Batches, Face, PlacedBatches, TorchBatches, DataIter, BatchQueue)
-    for kind in (*kinds, KerasBatches, KerasCheckpoint, AcceleratedBatches):
+    kinds = (
+        rawpack.Reader,
+        rawpack.Batches,
+        Loader,
+        Face,
+        PlacedBatches,
+        TorchBatches,
+        JaxBatches,
+        DataIter,
+        BatchQueue,
+    )
+    kinds += (KerasBatches, KerasCheckpoint, AcceleratedBatches, PrefetchedBatches, BatchIterator, PlacedIterator)
+    for kind in kinds:
         for name in vars(kind):
-            if not name.startswith("_") and name not in FOR_ITERATORS:
+            if not name.startswith("_") and name not in FOR_KERAS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"
 
 

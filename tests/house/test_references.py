@@ -30,7 +30,7 @@ OTHERS = {
 }  # fmt: skip
 """Names of other projects that the code itself does not use."""
 EXAMPLES = {
-    "loader.dataset", "loader.sampler", "loader.batch_sampler", "loader.sampler.set_epoch(n)",  # variables
+    "loader.batch_sampler",  # a variable
     "train_images", "train_masks", "trainannot", "test_images", "train2017", "val2017", "views_0", "views_1",
     "x_train", "_file_name", "numpy.py", "a.xml", "a.cls", "obj.names", "__keys__",
     "subject=train:1-20,val:21-40", "meta.json.camera.iso",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Packed
-from reading import WAYS, children, rows_of, wait_until
+from reading import WAYS, children, rows_of, wait_until, workers_in
 
 from rawpack import Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Workers
 from rawpack.order import Balanced, Weighted
@@ -43,6 +43,24 @@ def test_batches_show_what_is_for_users(store: Path) -> None:
     text = PAGE.read_text()
     assert public == {name for name in dir(Batches) if not name.startswith("_")}
     assert public == set(re.findall(r"`batches\.(\w+)", text)) - {"items"}
+    assert {name for name in dir(iter(Reader(store).batches(4))) if not name.startswith("_")} == {"close"}
+    data = Reader(store).batches(4, workers=0).data_iter()
+    next(data)
+    assert {name for name in dir(data) if not name.startswith("_")} <= set(re.findall(r"`\w+\.(\w+)", text))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> None:
+    """What scripts read of a loader is what `batches()` was asked for, and the reader."""
+    reader = Reader(store)
+    batches = reader.batches(16, drop_last=drop_last, **WAYS[way])
+    for loader in (batches, batches.data_iter()):
+        assert loader.dataset is reader
+        assert (loader.batch_size, loader.drop_last, loader.sampler) == (16, drop_last, None)
+        assert loader.num_workers == workers_in(way)
+    few = reader.select(range(3))
+    assert (few.batches(16, workers=0).dataset, few.batches(16, workers=0).batch_size) == (few, 16)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ REPEATING: dict[str, Loop] = {
 
 def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
     """What `torch` and `jax` return, where nothing is copied."""
-    copies = SimpleNamespace(counts={}, begin=dict, finish=dict, close=lambda: None, shares_memory=True)
+    copies = SimpleNamespace(counts={}, begin=dict, finish=dict, close=lambda: None, shares_memory=True, lists=())
     return PlacedBatches(batches._feed, copies, depth, None, "here")
 
 

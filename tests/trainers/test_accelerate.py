@@ -134,8 +134,11 @@ def grouped(found: list[dict[str, Any]], kind: str, sizes: list[int]) -> list[li
 
 
 def test_prepare_leaves_the_loader_alone(claims: list[dict[str, Any]]) -> None:
-    """Batches for Accelerate come back from `prepare` as they were. Others are refused, with what to pass instead."""
+    """Batches for Accelerate come back from `prepare` as they were, although they have the attributes of a DataLoader;
+    nor can Accelerate make another loader of these. Others are refused, with what to pass instead."""
     assert all(one["untouched"] for one in claims)
+    assert [one["read"] for one in claims] == [[True, BATCH, False, 0, None]] * 2
+    assert all("skipped" in one for one in claims)
     for one in claims:
         assert len(one["unprepared"]) == 2
         assert all("pass batches.accelerate(accelerator) to prepare()" in line for line in one["unprepared"])

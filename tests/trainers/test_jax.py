@@ -142,18 +142,22 @@ def test_limited_slots_are_free_at_once(store: Path) -> None:
 
 
 def test_every_kind_of_field(mixed: Reader, eight: Any) -> None:
-    """Images and masks stay (n, H, W, C); texts and ragged fields stay lists, or are padded and sharded."""
+    """Images and masks stay (n, H, W, C); texts stay lists; ragged fields are lists of arrays on
+    the device, or are padded and sharded. Over several devices, lists stay numpy's."""
     names = ["image", "mask", "pose", "caption", "boxes"]
     batch = next(iter(mixed.batches(10, fields=names, workers=0).jax()))
     assert (batch["image"].shape, batch["mask"].shape) == ((10, 20, 24, 3), (10, 20, 24, 1))
     assert batch["caption"][9] == "number 9"
     assert [len(boxes) for boxes in batch["boxes"]] == [i % 4 for i in range(10)]
-    assert isinstance(batch["boxes"][3], np.ndarray)
+    assert all(isinstance(boxes, jax.Array) and boxes.devices() == batch["image"].devices() for boxes in batch["boxes"])
+    np.testing.assert_array_equal(batch["boxes"][3], np.full((3, 5), 3, np.float32), strict=False)
+    over_eight = next(iter(mixed.batches(8, fields=["image", "boxes"], drop_last=True, workers=0).jax(eight)))
+    assert isinstance(over_eight["boxes"][3], np.ndarray)
     padded = mixed.batches(8, fields=["boxes"], ragged="pad", drop_last=True, workers=0)
     assert [boxes.shape for (boxes,) in padded.jax(eight, as_tuple=["boxes"])] == [(8, 3, 5)]
 
 
-def test_numbers_that_jax_would_cut_are_refused(mixed: Reader) -> None:
+def test_numbers_that_jax_would_cut_are_refused(mixed: Reader, tmp_path: Path) -> None:
     """JAX itself would make 0 of 2 to the 40th, and say nothing."""
     with pytest.raises(UsageError, match=r"'id' has numbers that JAX would cut to int32.*jax_enable_x64"):
         next(iter(mixed.batches(4, fields=["id"], workers=0).jax()))
@@ -162,9 +166,28 @@ def test_numbers_that_jax_would_cut_are_refused(mixed: Reader) -> None:
         assert next(iter(arrays))["id"].tolist() == [(1 << 40) + i for i in range(4)]
     with pytest.raises(UsageError, match=r"'id' has numbers that JAX would cut to int32"):
         next(iter(arrays))  # in the mode of now, not of when it was made
+    lists = [{"image": picture(8, 8, i), "ids": np.array([1, 2, 1 << 40][: i + 1])} for i in range(3)]
+    rawpack_packer.pack(lists, tmp_path / "s", fields={"ids": "int64[?]"}, workers=0, format="memmap")
+    batches = iter(Reader(tmp_path / "s").batches(2, fields=["ids"], workers=0).jax())
+    assert [numbers.tolist() for numbers in next(batches)["ids"]] == [[1], [1, 2]]
+    with pytest.raises(UsageError, match=r"'ids' has numbers that JAX would cut to int32"):
+        next(batches)
 
 
 # ---------------------------------------------------------------------------------------------- states and arguments
+
+
+def test_forever_and_what_scripts_read(store: Path) -> None:
+    """One epoch after another; and the attributes that loaders have."""
+    reader = Reader(store)
+    numpy = reader.batches(8, workers=0, **SHUFFLED)
+    expected = [(batch["index"].tolist(), numpy.state_dict()) for _ in range(3) for batch in numpy]
+    arrays = reader.batches(8, workers=0, **SHUFFLED).jax()
+    for (rows, state), batch in zip(expected, arrays.forever(), strict=False):
+        assert (batch["index"].tolist(), arrays.state_dict()) == (rows, state)
+    assert (arrays.dataset, arrays.batch_size, arrays.drop_last, arrays.num_workers, arrays.sampler) == (
+        reader, 8, False, 0, None
+    )  # fmt: skip
 
 
 def test_a_state_is_the_one_of_numpy_batches(store: Path, eight: Any) -> None:

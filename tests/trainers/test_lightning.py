@@ -125,6 +125,23 @@ def test_what_lightning_tries_costs_nothing(place: Place) -> None:
     assert loader.stats()["samples"] == 2 * SAMPLES
 
 
+@pytest.mark.parametrize("overfit", [0.0, 2])
+def test_loaders_are_not_made_again(place: Place, overfit: float) -> None:
+    """What Lightning reads of a loader never has it make a DataLoader of the loader's dataset, or wrap it, also where
+    it turns shuffling off, which it then only says."""
+    run = place.run(f"kept-{overfit}", batches={"workers": 0})
+    loader, validation = run.loader(), Reader(place.validate).batches(4, workers=0).torch()
+    assert (loader.sampler, loader.batch_size, loader.num_workers) == (None, 4, 0)
+    assert len(loader.dataset) == SAMPLES
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
+        enable_checkpointing=False, overfit_batches=overfit,
+    )  # fmt: skip
+    trainer.fit(Model(run), loader, validation)
+    assert trainer.train_dataloader is loader
+    assert trainer.val_dataloaders is validation
+
+
 def test_validate_test_and_predict(place: Place) -> None:
     """Evaluation outside `fit` reads each sample once, each time, in the order of the store."""
 

@@ -60,7 +60,7 @@ def test_values_are_those_of_torch(reader: Reader, backend: Any) -> None:
         rows = batch["index"].tolist()
         assert list(batch["caption"]) == [f"number {row}" for row in rows]
         for row, boxes in zip(rows, batch["boxes"], strict=True):
-            np.testing.assert_array_equal(boxes, np.full((row % 4, 5), row, np.float32))
+            np.testing.assert_array_equal(boxes.numpy(), np.full((row % 4, 5), row, np.float32))
 
 
 def test_what_is_done_with_them(reader: Reader) -> None:

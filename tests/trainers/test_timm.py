@@ -111,7 +111,7 @@ def test_the_scripts_of_the_page(
 
 
 def test_prefetch_loader(place: Path) -> None:
-    """timm's PrefetchLoader makes of bytes what Normalize makes, in the same order, and sets the epoch. What is
+    """timm's PrefetchLoader makes of bytes what Normalize makes, in the same order. What is
     normalized already becomes about -2 everywhere. mixup_enabled is an AttributeError."""
     import torch
     from timm.data.loader import PrefetchLoader
@@ -127,8 +127,8 @@ def test_prefetch_loader(place: Path) -> None:
     assert len(fetched) == 3
     for epoch in (0, 1, 5):
         expected = loader([*crop, *normalize])
-        for each in (fetched, expected):
-            each.sampler.set_epoch(epoch)
+        for each in (fetched.loader, expected):
+            each.set_epoch(epoch)
         for (images, labels), (ours, numbers) in zip(fetched, expected, strict=True):
             torch.testing.assert_close(images, ours, rtol=0, atol=1e-5)
             assert labels.tolist() == numbers.tolist()

@@ -8,6 +8,7 @@ import itertools
 import json
 import pickle
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from simulated_cuda import SimulatedCuda
 
 import rawpack_packer
 from rawpack import Batches, Buckets, MissingExtraError, Reader, UsageError, WorkerError, Workers
+from rawpack.targets import torchvision_targets, yolo_targets
 from rawpack.transforms import (
     BatchLambda,
     CenterCrop,
@@ -143,7 +145,8 @@ def test_images_are_converted_without_scaling(mixed: Reader, dtype: Any) -> None
 
 
 def test_every_kind_of_field(mixed: Reader) -> None:
-    """Masks get channels first too; vectors are tensors; texts and ragged fields stay lists, or are padded."""
+    """Masks get channels first too; vectors are tensors; texts stay lists; ragged fields are
+    lists of tensors, or padded."""
     names = ["image", "mask", "depth", "label", "pose", "caption", "boxes"]
     given = next(iter(mixed.batches(22, fields=names, workers=0)))
     batch = next(iter(mixed.batches(22, fields=names, workers=0).torch()))
@@ -153,9 +156,66 @@ def test_every_kind_of_field(mixed: Reader) -> None:
     np.testing.assert_array_equal(batch["pose"].numpy(), given["pose"])
     assert batch["caption"] == given["caption"]
     assert isinstance(batch["boxes"], list)
-    assert isinstance(batch["boxes"][3], np.ndarray)
+    for boxes, rows in zip(batch["boxes"], given["boxes"], strict=True):
+        np.testing.assert_array_equal(boxes.numpy(), rows, strict=True)
     padded = next(iter(mixed.batches(22, fields=["boxes"], ragged="pad", workers=0).torch()))
     assert (padded["boxes"].shape, padded["boxes.length"].dtype) == ((22, 3, 5), torch.int64)
+
+
+@pytest.mark.parametrize("place", ["cpu", "simulated CUDA", "meta"])
+def test_lists_are_on_the_device(tmp_path: Path, place: str) -> None:
+    """Ragged fields of every dtype and number of axes, also where all or some of them are empty, and of clips, whose
+    frames have an array each."""
+    rng = np.random.default_rng(0)
+    kinds = {
+        "boxes": ("float32", 5),
+        "counts": ("uint16",),
+        "ids": ("int64",),
+        "flags": ("bool",),
+        "none": ("int32", 2),
+    }
+    samples = [
+        {"image": picture(8, 8, i)}
+        | {
+            name: rng.integers(0, 2, (0 if name == "none" else int(rng.integers(0, 4)), *shape)).astype(dtype)
+            for name, (dtype, *shape) in kinds.items()
+        }
+        for i in range(12)
+    ]
+    fields = {name: f"{dtype}[{','.join(map(str, ('?', *shape)))}]" for name, (dtype, *shape) in kinds.items()}
+    rawpack_packer.pack(samples, tmp_path / "s", fields=fields, workers=0, format="memmap")
+    frames = Reader(pack_frames(Frames([range(9), range(12)]), tmp_path / "frames", "memmap"))
+
+    def same(made: Any, given: Any) -> None:
+        if isinstance(given, list):
+            assert isinstance(made, list)
+            for parts in zip(made, given, strict=True):
+                same(*parts)
+            return
+        assert made.device.type == ("meta" if place == "meta" else "cpu")
+        if place != "meta":
+            expected = given.astype("int32") if given.dtype == "uint16" else given
+            np.testing.assert_array_equal(made.numpy(), expected, strict=True)
+        assert made.shape == given.shape
+
+    for reader, names in ((Reader(tmp_path / "s"), [*kinds]), (frames.clips(3), ["boxes"])):
+        batches, device = reader.batches(2, fields=["image", *names], workers=0), SimulatedCuda(torch.from_numpy)
+        loader = on_simulated(batches, device) if place == "simulated CUDA" else batches.torch(place)
+        for made, given in zip(loader, reader.batches(2, fields=names, workers=0), strict=True):
+            for name in names:
+                same(made[name], given[name])
+        assert device.handed == (len(batches) if place == "simulated CUDA" else 0)
+
+
+@pytest.mark.parametrize("ragged", ["list", "pad"])
+def test_targets_are_made_of_tensors_too(mixed: Reader, ragged: Any) -> None:
+    """As of the numpy batch."""
+    options: dict[str, Any] = {"fields": ["image", "boxes"], "ragged": ragged, "workers": 0}
+    given, batch = next(iter(mixed.batches(9, **options))), next(iter(mixed.batches(9, **options).torch()))
+    np.testing.assert_array_equal(yolo_targets(batch), yolo_targets(given), strict=True)
+    for made, expected in zip(torchvision_targets(batch), torchvision_targets(given), strict=True):
+        np.testing.assert_array_equal(made["boxes"], expected["boxes"], strict=True)
+        np.testing.assert_array_equal(made["labels"], expected["labels"], strict=True)
 
 
 def test_clips_have_channels_after_frames(tmp_path: Path) -> None:
@@ -211,6 +271,36 @@ def test_other_devices_get_copies(reader: Reader) -> None:
 # ---------------------------------------------------------------------------------------------- epochs and states
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_forever_is_one_epoch_after_another(reader: Reader, way: str) -> None:
+    """As by a loop for each, whatever is copied in advance; and a state counts what was handed over."""
+    numpy = reader.batches(8, workers=0, **SHUFFLED)
+    expected = [(batch["index"].tolist(), numpy.state_dict()) for _ in range(3) for batch in numpy]
+    for depth in (None, 3):
+        batches = reader.batches(8, **SHUFFLED, **WAYS[way])
+        tensors = batches.torch() if depth is None else on_simulated(batches, depth=depth)
+        for (rows, state), batch in zip(expected, tensors.forever(), strict=False):
+            assert (batch["index"].tolist(), tensors.state_dict()) == (rows, state)
+        tensors.load_state_dict(expected[4][1])
+        assert next(tensors.forever())["index"].tolist() == expected[5][0]
+
+
+def test_what_scripts_read(reader: Reader) -> None:
+    """The attributes of a DataLoader, and no public name that the page of the Python API does not have."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "python.md").read_text()
+    tensors = reader.batches(8, drop_last=True, **WAYS["threads"]).torch()
+    assert len(tensors.dataset) == len(reader)
+    assert tensors.dataset is reader
+    attributes = (tensors.batch_size, tensors.drop_last, tensors.num_workers, tensors.sampler)
+    assert attributes == (8, True, 2, None)
+    iterator = iter(tensors)
+    next(iterator)
+    assert {name for name in dir(tensors) if not name.startswith("_")} <= set(re.findall(r"`\w+\.(\w+)", page))
+    assert [name for name in dir(iterator) if not name.startswith("_")] == ["close"]
+    with pytest.raises(UsageError, match="no DataLoader can be made of its dataset and batch_sampler"):
+        next(iter(torch.utils.data.DataLoader(tensors.dataset, batch_sampler=tensors.batch_sampler)))
+
+
 def test_iter_alone_does_nothing(reader: Reader) -> None:
     """Trainers call iter() to see whether they can: no epoch is taken and no worker starts before next()."""
     tensors = reader.batches(8, workers=1, **SHUFFLED).torch()
@@ -219,9 +309,8 @@ def test_iter_alone_does_nothing(reader: Reader) -> None:
     assert tensors.state_dict()["epoch"] == 0
     first = rows_of(tensors)
     assert first == rows_of(reader.batches(8, workers=0, **SHUFFLED))
-    tensors.sampler.set_epoch(0)
+    tensors.batch_sampler.sampler.set_epoch(0)  # as Lightning does
     assert rows_of(tensors) == first
-    assert tensors.batch_sampler.batch_size == 8  # Lightning asks loaders that have a sampler
     tensors.set_epoch(5)
     iter(tensors)
     assert tensors.state_dict()["epoch"] == 5

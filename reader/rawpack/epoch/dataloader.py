@@ -70,6 +70,19 @@ def sharded_by() -> str | None:
     return None
 
 
+_REBUILDERS = tuple(f"{name}.trainer.connectors.data_connector" for name in ("lightning.pytorch", "pytorch_lightning"))
+"""Modules that make another DataLoader of the dataset of each loader that has one, to turn shuffling off."""
+
+
+def check_not_rebuilt(loader: object) -> None:
+    """Raise AttributeError where one of these modules asks for the dataset of batches: it then leaves them alone."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("rawpack."):
+        frame = frame.f_back
+    if frame is not None and frame.f_globals.get("__name__") in _REBUILDERS:
+        raise AttributeError(f"a {type(loader).__name__} cannot be made again of its dataset")
+
+
 _ATTRIBUTES = (
     ("labels targets", 'reader.column("label")', 'batch["label"]'),
     ("image images data", 'reader[i]["image"]', 'batch["image"]'),

@@ -61,8 +61,9 @@ class EpochPass:
 class Epochs:
     """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
 
-    def __init__(self, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
-        """split: for the ranks that `settings.ranks` are now."""
+    def __init__(self, dataset: Any, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
+        """dataset: the reader. split: for the ranks that `settings.ranks` are now."""
+        self.dataset = dataset
         self._samples, self._library = samples, samples.library
         self._order, self._split, self.seed = order, split, settings.seed
         self.look_at_files = self._library.look_at_files

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from rawpack.choose.fields import extras_of
+from rawpack.epoch import dataloader
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.errors import UsageError
 from rawpack.order.launcher import Ranks
+from rawpack.order.ranks import RankSplit
 
 
 class Feed(Epochs, Iterable[Batch]):
@@ -37,6 +40,11 @@ class Feed(Epochs, Iterable[Batch]):
         ]
         more = f"; not in it: {', '.join(left)}, which fields=[...] can name" if left else ""
         return f"Batches({self.title()}; {fields}{more})"
+
+    @property
+    def split(self) -> RankSplit:
+        """How ranks share an epoch; its length, and the rank, may be others by the time that it begins."""
+        return self._split
 
     def title(self) -> str:
         """The options, in one line."""
@@ -82,7 +90,7 @@ class Feed(Epochs, Iterable[Batch]):
         """The same batches from the same position, with other settings. together: they share the
         position from then on: an iterator of either takes the next epoch of both. They are closed with these."""
         settings = replace(self.settings, **changed)
-        other = Feed(self._samples, settings, self._order, self._split)
+        other = Feed(self.dataset, self._samples, settings, self._order, self._split)
         other.closed = self.closed
         self._made.add(other)
         if together:
@@ -91,3 +99,62 @@ class Feed(Epochs, Iterable[Batch]):
         else:
             other._bookmark = self._bookmark.copy()
         return other
+
+
+class Loader:
+    """What the batches of every framework have, with the attributes that training scripts read of a DataLoader."""
+
+    _feed: Feed
+    sampler = None
+    """Samples are drawn by `Reader.batches`."""
+
+    def __len__(self) -> int:
+        """The number of batches that this rank gets in the epoch that comes next, from its start."""
+        return len(self._feed)
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
+
+    @property
+    def dataset(self) -> Any:
+        """The reader. Its length is the number of samples, whatever a `sampler` makes of them."""
+        dataloader.check_not_rebuilt(self)
+        return self._feed.dataset
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch of this rank."""
+        return self._feed.split.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self._feed.split.drop_last
+
+    @property
+    def num_workers(self) -> int:
+        """The workers that rawpack has for these batches; 0: this process does the work."""
+        return self._feed.settings.workers
+
+    def set_epoch(self, epoch: int) -> None:
+        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
+        self._feed.set_epoch(epoch)
+
+    def forever(self) -> Generator[Any]:
+        """Epoch after epoch without end, for loops that count steps instead of epochs.
+
+            for step, batch in zip(range(100_000), batches.forever()): ...
+
+        Batches, positions and states are those of a loop for each epoch; what `set_epoch` and `load_state_dict` say
+        holds from the epoch on that begins next. One thread at a time may use it. It ends with an error only: one of a
+        batch, or UsageError where an epoch has no batches for this rank.
+        """
+        while True:
+            start = self._feed.next_start()
+            yield from self._epoch()
+            if not len(start) and not start.position:
+                raise UsageError(f"epoch {start.epoch} has no batches for this rank: forever() would wait without end")
+
+    def _epoch(self) -> Iterator[Any]:
+        """The batches of the next epoch."""
+        return iter(self)  # type: ignore[call-overload, no-any-return] # those of every framework are iterable

@@ -32,9 +32,9 @@ class BatchIterator(Iterator[Batch]):
     """The batches of one epoch, in the process that made it. It takes its epoch, and workers, at its first `next()`.
     Threads may share one, as they would a queue: each batch goes to one of them."""
 
-    start: EpochStart
+    _start: EpochStart
     """Where it began."""
-    place: Place
+    _place: Place
     """The same, and the position after the batch that it handed over last, whatever other iterators do."""
     _steps: Iterator[EpochStep]
     _close_steps: Callable[[], None]
@@ -48,9 +48,9 @@ class BatchIterator(Iterator[Batch]):
         self._in_flight, self._together = making.in_flight, making.together
         self._pass: EpochPass | None = None
         """What it has taken."""
-        self.counts_itself = True
+        self._counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
-        self.copies_small = True
+        self._copies_small = True
         """Whether small arrays are copied out of their slot. Not where all arrays are sent to a device."""
         self._pool: WorkerPool | None = None
         self._prefetch: Prefetch | None = None
@@ -69,7 +69,7 @@ class BatchIterator(Iterator[Batch]):
         self._last = 0.0
 
     def __repr__(self) -> str:
-        where = "not begun" if self._pass is None else f"epoch {self.start.epoch}"
+        where = "not begun" if self._pass is None else f"epoch {self._start.epoch}"
         return f"{type(self).__name__}({where}, of {self._epochs!r})"
 
     def __reduce__(self) -> NoReturn:
@@ -99,19 +99,19 @@ class BatchIterator(Iterator[Batch]):
                 step, batch = self._made.popleft()
                 self._making.trim(batch)
                 if self._making.besides_slots is not None:
-                    seeds, faults = (self._seed, self.start.epoch, step.first), major_faults()
+                    seeds, faults = (self._seed, self._start.epoch, step.first), major_faults()
                     batch.update(self._making.besides_slots(step.rows, seeds, step.clips, step.bucket))
                     self._readahead.own_reads.note(faults)
                 batch.update(self._making.extras(step))
                 self._count(step, began)
-                self.place = self.start, step.position
+                self._place = self._start, step.position
                 taken.handed_over(batch, step.position)
-                if self.counts_itself and taken.read_one is not None:
+                if self._counts_itself and taken.read_one is not None:
                     taken.read_one()
                 return batch
             except StopIteration:
-                if self.counts_itself:
-                    self.read_one()
+                if self._counts_itself:
+                    self._read_one()
                 self._end()
                 raise
             except BaseException:
@@ -145,14 +145,14 @@ class BatchIterator(Iterator[Batch]):
     def _begin(self) -> EpochPass:
         """Take an epoch, and what makes its batches."""
         taken = self._epochs.begin()
-        self.start, worker_set = taken.start, taken.worker_set
+        self._start, worker_set = taken.start, taken.worker_set
         self._steps, self._close_steps = taken.steps, taken.steps.close
         self._pool, self._slot_pool, self._pending = worker_set.pool, worker_set.slot_pool, worker_set.begun
         self._readahead, self._prefetch = taken.readahead, taken.prefetch
         self._pass = taken
         return taken
 
-    def read_one(self) -> None:
+    def _read_one(self) -> None:
         """A batch was read, or the end was reached."""
         if self._pass is not None and self._pass.read_one is not None:
             self._pass.read_one()
@@ -168,7 +168,7 @@ class BatchIterator(Iterator[Batch]):
         whole: Batch = self._slot_pool.hand_over(self._slot(), samples(steps), bucket)
         write(steps, whole)
         rows = whole[ROWS]
-        seeds, times = (self._seed, self.start.epoch, steps[0].first), self._making.counted.times
+        seeds, times = (self._seed, self._start.epoch, steps[0].first), self._making.counted.times
         try:
             self._readahead.ask_if_cold(rows)
             targets, faults = filler.targets(whole), major_faults()
@@ -190,7 +190,7 @@ class BatchIterator(Iterator[Batch]):
         end, layout = 0, self._slot_pool.layout
         for step in steps:
             start, end = end, end + len(step.rows)
-            most, batch = layout.own_bytes(end - start, step.bucket) if self.copies_small else -1, dict[str, Any]()
+            most, batch = layout.own_bytes(end - start, step.bucket) if self._copies_small else -1, dict[str, Any]()
             for name, array in whole.items():
                 part = array[start:end]
                 batch[name] = part.copy() if part.nbytes <= most else part
@@ -199,7 +199,7 @@ class BatchIterator(Iterator[Batch]):
     def _from_pool(self, pool: WorkerPool) -> None:
         """Wait for the next batches that workers make, those of one slot; others are begun in their place."""
         self._submit(pool)
-        if not self._pending or self._pending[0][1].epoch != self.start.epoch:
+        if not self._pending or self._pending[0][1].epoch != self._start.epoch:
             raise StopIteration
         steps, pending = self._pending[0]
         try:
@@ -217,7 +217,7 @@ class BatchIterator(Iterator[Batch]):
     def _separate(self) -> None:
         """Begin what is in the making again, one batch in a slot, so that those before one that fails are handed
         over. No worker has any of it."""
-        mine = [steps for steps, pending in self._pending if pending.epoch == self.start.epoch]
+        mine = [steps for steps, pending in self._pending if pending.epoch == self._start.epoch]
         for _, pending in self._pending:
             self._slot_pool.put_back(pending.slot)
         self._pending.clear()
@@ -228,7 +228,7 @@ class BatchIterator(Iterator[Batch]):
         while len(self._pending) <= self._in_flight:
             if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
                 return
-            if not self._submit_next(pool, self._steps, self.start.epoch):
+            if not self._submit_next(pool, self._steps, self._start.epoch):
                 self._submit_beyond(pool)
                 return
 
@@ -239,7 +239,7 @@ class BatchIterator(Iterator[Batch]):
             self._following = self._epochs.following(self._pass)
         try:
             while len(self._pending) <= self._in_flight and self._slot_pool.spare:
-                if not self._submit_next(pool, self._following, self.start.epoch + 1):
+                if not self._submit_next(pool, self._following, self._start.epoch + 1):
                     return
         except RawpackError:
             # Raised again when that epoch is asked for. What is begun must be its first batches, without a gap.
@@ -301,8 +301,8 @@ class BatchIterator(Iterator[Batch]):
         self._close_steps()
         begun, self._pending = self._pending, deque()
         # What is left behind the last batch of this epoch is of the next.
-        unwanted = bool(begun) and begun[0][1].epoch == self.start.epoch
-        start = None if unwanted else self.start.next_epoch
+        unwanted = bool(begun) and begun[0][1].epoch == self._start.epoch
+        start = None if unwanted else self._start.next_epoch
         worker_set = replace(self._pass.worker_set, begun=begun, start=start)
         if failed:
             self._pool_cache.discard(worker_set)

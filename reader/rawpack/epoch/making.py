@@ -77,7 +77,7 @@ class BatchField:
     kind: str
     """Of the field: "image", "mask", "number", "ragged", "text"."""
     dtype: str | None
-    """numpy's name; None where it is a list."""
+    """numpy's name, also of the arrays of a list; None for texts and files."""
     channels_last: bool
     """Whether it is images (n, H, W, C), or clips of them."""
     axes: tuple[int | None, ...] | None = None
@@ -85,6 +85,11 @@ class BatchField:
     texts. None where it is a list of arrays, or of lists of texts."""
     exact: bool = False
     """Whether it is a mask, or images whose values must not be rounded, such as depths."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is a list."""
+        return self.dtype is None or self.axes is None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -244,9 +249,12 @@ class Making:
             stored, length = self._library.fields[name], self.settings.ragged
             axes = self._axes(name, 0) if self._samples.clips is None else self._spec.layout.shapes[ROWS]
             assert axes is not None
-            if stored.kind == "text" or length == "list":
-                one_text = stored.kind == "text" and (not stored.is_texts or name in self.settings.texts)
+            if stored.kind == "text":
+                one_text = not stored.is_texts or name in self.settings.texts
                 described[name] = BatchField(stored.kind, None, False, axes if one_text else None)
+                continue
+            if length == "list":
+                described[name] = BatchField(stored.kind, stored.dtype, False)
                 continue
             padded = (None if isinstance(length, str) else length, *(n or 0 for n in stored.shape[1:]))
             described[name] = BatchField(stored.kind, stored.dtype, False, (*axes, *padded))

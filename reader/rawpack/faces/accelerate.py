@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
@@ -42,21 +42,6 @@ def state_keeping_batches(
     return made
 
 
-class EpochSamples:
-    """What trainers look for as `loader.dataset`: it has a length only."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-
-    def __len__(self) -> int:
-        """The samples of an epoch, over all ranks."""
-        return self._feed.next_start().split.length
-
-    def __getitem__(self, index: object) -> NoReturn:
-        # Not an IndexError, which would end an iteration.
-        raise UsageError("batches come from the loader, not from its dataset: do not put them into a DataLoader")
-
-
 class AcceleratedBatches(TorchBatches):
     """Batches as tensors, which tell Accelerate which one is the last of an epoch, and how many of its samples are no
     repetitions: for `accumulate`, `gather_for_metrics`, and `register_for_checkpointing`.
@@ -72,8 +57,7 @@ class AcceleratedBatches(TorchBatches):
     def _follow(self, gradient_state: Any, ranks: tuple[int, int], trainer: str, named: Form | None) -> None:
         """Called once, when it is made."""
         self.gradient_state, self._ranks, self._trainer, self._named = gradient_state, ranks, trainer, named
-        self.dataset, self._drop_last = EpochSamples(self._feed), self._feed.next_start().split.drop_last
-        self._skipped = 0
+        self._drop_last, self._skipped = self.drop_last, 0
         self._check_ranks()
 
     @property
@@ -97,7 +81,7 @@ class AcceleratedBatches(TorchBatches):
         finally:
             self.end()  # type: ignore[attr-defined] # of DataLoaderStateMixin
 
-    def skip(self, batches: int) -> None:
+    def _skip(self, batches: int) -> None:
         """The epoch that is set next begins after so many of its batches."""
         self._skipped = batches
 

@@ -63,7 +63,6 @@ class DataIter(Face, Iterator[DataBatch]):
                 "data_iter() has batches of one shape, as MXNet needs it: leave out Buckets, or call clips() with one "
                 "number of frames"
             )
-        self.batch_size = feed.next_start().split.batch_size
         self._data, self._label = _named("data", data, "data"), _named("label", label, "softmax_label")
         self._fields = [*self._data.values(), *self._label.values()]
         check_fields(feed, "data, label", self._fields)
@@ -99,6 +98,10 @@ class DataIter(Face, Iterator[DataBatch]):
             # The position that it has reached does not count: the next epoch does.
             self._feed.stay()
 
+    def _epoch(self) -> Iterator[DataBatch]:
+        self.reset()
+        return self
+
     def next(self) -> DataBatch:
         """The next batch. Raises StopIteration at the end of the epoch, until `reset()`."""
         return self.__next__()
@@ -121,7 +124,7 @@ class DataIter(Face, Iterator[DataBatch]):
         filled = {name: self._filled(name, batch[name], pad) for name in (*self._fields, INDEX)}
         data, label = ([self._placed(filled, name) for name in chosen.values()] for chosen in (self._data, self._label))
         made = DataBatch(data, label, pad if self._left else pad + self._repeats, filled[INDEX])
-        self._handed.note([made], self._iterator.place)
+        self._handed.note([made], self._iterator._place)
         return made
 
     def set_epoch(self, epoch: int) -> None:

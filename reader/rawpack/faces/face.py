@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from operator import itemgetter
-from typing import Any, NoReturn
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rawpack.choose.options import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
 from rawpack.epoch.dataloader import not_indexed
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.feed import Feed, Loader
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.system.user import did_you_mean
 
@@ -20,7 +23,7 @@ Form = Callable[[Mapping[str, Any]], Any]
 """What the caller gets for the fields of a batch."""
 
 
-class Face:
+class Face(Loader):
     """The base of what the methods of `Batches` return."""
 
     def __init__(self, feed: Feed, title: str) -> None:
@@ -32,19 +35,8 @@ class Face:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title}; {self._feed!r})"
 
-    def __reduce__(self) -> NoReturn:
-        raise UsageError("batches own workers and memory: pickle the reader instead, and call batches() there")
-
-    def __len__(self) -> int:
-        """The number of batches that this rank gets in the epoch that comes next, from its start."""
-        return len(self._feed)
-
     def __getitem__(self, index: Any) -> Any:
         raise not_indexed()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
-        self._feed.set_epoch(epoch)
 
     def state_dict(self, after: Any = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold. See `Batches.state_dict`,
@@ -80,6 +72,15 @@ def arrays_of(batch: Any) -> Iterator[Any]:
             yield from arrays_of(value)
         else:
             yield value
+
+
+def flat(values: Iterable[Any]) -> Iterator[NDArray[Any]]:
+    """The arrays of a list, or for clips of a list of lists."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        else:
+            yield from value
 
 
 def imported(name: str, needs: str) -> Any:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rawpack.ahead.steps import EpochStart
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.face import Form, imported, tuples
+from rawpack.faces.face import Form, flat, imported, tuples
 from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 
@@ -52,10 +52,10 @@ class JaxBatches(PlacedBatches):
 
     _copies: _JaxCopies
 
-    def begun(self, iterator: PlacedIterator) -> None:
+    def _begun(self, iterator: PlacedIterator) -> None:
         """As in every face; UsageError where the last batch of the epoch cannot be sharded."""
         self._copies.check_last(self._feed.next_start())
-        super().begun(iterator)
+        super()._begun(iterator)
 
 
 class NarrowedFields:
@@ -74,11 +74,12 @@ class NarrowedFields:
 
         return formed
 
-    def check(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def check(self, arrays: Mapping[str, Any]) -> None:
         """Raise UsageError for a number that JAX would cut."""
         for name in self._wide & arrays.keys():
+            array = arrays[name] if isinstance(arrays[name], np.ndarray) else np.concatenate([*flat(arrays[name])])
             # Asked again for each batch: the mode may be changed, and may be that of a thread.
-            array, limits = arrays[name], np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(arrays[name].dtype)))
+            limits = np.iinfo(np.dtype(self._jax.dtypes.canonicalize_dtype(array.dtype)))
             if array.size and limits.bits < 64 and (array.min() < limits.min or array.max() > limits.max):
                 raise UsageError(
                     f"{name!r} has numbers that JAX would cut to {limits.dtype}: call "
@@ -97,13 +98,16 @@ class _JaxCopies(Copies):
         self.platforms = {device.platform for device in devices}
         self.shares_memory = "cpu" in self.platforms and not copied
         self._narrowed = NarrowedFields(jax, batches)
+        if len(devices) == 1 and not spans:
+            described = batches.making.described().items()
+            self.lists = frozenset(name for name, field in described if field.listed and field.dtype is not None)
         rows = batches.next_start().split.batch_size
         self._check(rows, "the batches", "choose another batch_size=, or leave it out with fields=")
 
-    def begin(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def begin(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         self._narrowed.check(arrays)
         if self._copied:
-            arrays = {name: np.array(array) for name, array in arrays.items()}
+            arrays = {name: array if name in self.lists else np.array(array) for name, array in arrays.items()}
         if not self._spans:
             return dict(self._jax.device_put(dict(arrays), self._sharding))
         return {name: self._global(array) for name, array in arrays.items()}
@@ -122,7 +126,7 @@ class _JaxCopies(Copies):
         every = rows * ranks
         shape: tuple[int, ...] = ()
         for name, field in self._batches.making.described().items():
-            if field.dtype is None or field.shape is None:
+            if field.shape is None:
                 continue
             shape = (every, *field.shape)
             try:
@@ -155,9 +159,7 @@ def _check_processes(batches: Feed) -> None:
             'last="keep" gives some ranks fewer samples in the last step, and the sharding is over several '
             f'processes: pass Ranks(..., last="pad"), or {_CURE}'
         )
-    padded = [
-        name for name, field in batches.making.described().items() if field.kind == "ragged" and field.dtype is not None
-    ]
+    padded = [name for name, field in batches.making.described().items() if field.kind == "ragged" and not field.listed]
     if padded and batches.settings.ragged == "pad":
         raise UsageError(
             f'ragged="pad" pads {padded[0]!r} to the longest of each batch, which differs between processes: pass a '

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -33,7 +33,7 @@ def keras_batches(feed: Feed, x: Chosen, y: Chosen | None = None, sample_weight:
     form, fields = inputs_and_labels(feed, x, y, sample_weight)
     described = feed.making.described()
     for name in fields:
-        if described[name].dtype is None:
+        if described[name].listed:
             cure = ', or pass ragged="pad" or a length to batches()' if described[name].kind == "ragged" else ""
             raise UsageError(f"{name!r} is a list in a batch, which Keras does not take: name other fields{cure}")
         # It makes the signature of all batches of the first two.
@@ -71,9 +71,9 @@ class KerasBatches(Face):
     def _begin(self, start: EpochStart) -> None:
         """The current epoch is this one, of which nothing was asked for."""
         self._end_stream()
-        self.start, self._count, self._asked = start, len(self._feed), 0
+        self._start, self._count, self._asked = start, len(self._feed), 0
         """Where it begins; its batches, from its start; how many were asked for, since batch 0 was."""
-        self.resumes = False  # whether Keras gets only what is left of the epoch, as a checkpoint has said
+        self._resumes = False  # whether Keras gets only what is left of the epoch, as a checkpoint has said
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("batches own workers, and read with several already: leave Keras's workers at 1")
@@ -86,18 +86,18 @@ class KerasBatches(Face):
     def num_batches(self) -> int:
         """As `len`, which Keras asks for before the first epoch. When it begins an epoch that a checkpoint resumes in
         the middle: the number that is left, after which it ends the epoch."""
-        return len(self.start) if self.resumes and not self._asked else len(self)
+        return len(self._start) if self._resumes and not self._asked else len(self)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Batch `index` of the current epoch, from where it was resumed, as (x,), (x, y) or (x, y, sample_weight), of
         numpy arrays (n, ...). Raises IndexError after the last one, UsageError for one that is not the next, and what
         the reader raises."""
         with self._lock:
-            number, left = operator.index(index), len(self.start)
+            number, left = operator.index(index), len(self._start)
             if not 0 <= number < left:
                 raise IndexError(
-                    f"epoch {self.start.epoch} has no batch {number}: there are {left} from where it begins; to resume "
-                    "fit() in the middle of an epoch, use the callback of checkpoint()"
+                    f"epoch {self._start.epoch} has no batch {number}: there are {left} from where it begins; to "
+                    "resume fit() in the middle of an epoch, use the callback of checkpoint()"
                 )
             if number not in (0, self._asked):
                 raise UsageError(
@@ -107,7 +107,7 @@ class KerasBatches(Face):
                 )
             if self._stream is None or number != self._asked:
                 self._end_stream()
-                self._feed.move_to(self.state_in(self.start, number))
+                self._feed.move_to(self._state_in(self._start, number))
                 self._stream = iter(self._feed)
             stream, self._stream = self._stream, None  # an error ends it
             batch = next(stream)
@@ -117,29 +117,34 @@ class KerasBatches(Face):
             else:
                 next(stream, None)  # it gives its workers back, and has them begin the next epoch
         arrays = {name: np.array(batch[name]) if self._copied else batch[name] for name in self._fields}
-        self._handed.note(arrays.values(), (self.start, self.start.reached(number + 1)))
+        self._handed.note(arrays.values(), (self._start, self._start.reached(number + 1)))
         return self._form(arrays)  # type: ignore[no-any-return]
 
     def on_epoch_begin(self) -> None:
         """Called by Keras. UsageError where a callback of Keras has restored a model within an epoch."""
         begin_as_fit_does(self)
 
+    def _epoch(self) -> Iterator[Any]:
+        while self._asked < len(self._start):
+            yield self[self._asked]
+        self.set_epoch(self._start.epoch + 1)
+
     @property
-    def untouched(self) -> bool:
+    def _untouched(self) -> bool:
         """Whether nobody has said where to begin, and no epoch has ended."""
-        return not self._feed.choices and not self.start.position and not self.resumes
+        return not self._feed.choices and not self._start.position and not self._resumes
 
     def on_epoch_end(self) -> None:
         """Called by Keras, also before it begins and after it has looked at the first batches: if all batches of the
         current epoch were asked for, the next one comes."""
         with self._lock:
-            self.resumes, count = False, len(self)
-            if self._asked < len(self.start):
+            self._resumes, count = False, len(self)
+            if self._asked < len(self._start):
                 return
-            self.set_epoch(self.start.epoch + 1)
+            self.set_epoch(self._start.epoch + 1)
             if len(self) != count:
                 raise UsageError(
-                    f"epoch {self.start.epoch} has {len(self)} batches, the one before it {count}: Keras counts them "
+                    f"epoch {self._start.epoch} has {len(self)} batches, the one before it {count}: Keras counts them "
                     "once, so a sampler must give the same number in each epoch"
                 )
 
@@ -148,9 +153,9 @@ class KerasBatches(Face):
         with self._lock:
             self._end_stream()  # so that its workers are free for the epoch that comes
             super().set_epoch(epoch)
-            self._begin(self.start if epoch == self.start.epoch else self._feed.next_start())
+            self._begin(self._start if epoch == self._start.epoch else self._feed.next_start())
 
-    def state_in(self, start: EpochStart, batches: int) -> dict[str, Any]:
+    def _state_in(self, start: EpochStart, batches: int) -> dict[str, Any]:
         """The state after these batches of an epoch that begins at `start`."""
         return self._feed.state_at(*self._feed.counted_from((start, start.position), batches))
 
@@ -171,7 +176,7 @@ class KerasBatches(Face):
 
     def _reached(self) -> Place:
         """After all that Keras has asked for, which it does in advance."""
-        return self.start, self.start.reached(self._asked)
+        return self._start, self._start.reached(self._asked)
 
     def _end_stream(self) -> None:
         if self._stream is not None:

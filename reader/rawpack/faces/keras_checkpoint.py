@@ -106,7 +106,7 @@ class KerasCheckpoint:
                 "as it must with a checkpoint: Keras would not say how many of the last ones were trained on"
             )
         self._expected, self._epoch, self._trained = None, epoch, 0
-        self._start, data.resumes = data.start, True
+        self._start, data._resumes = data._start, True
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Keep all variables before TensorFlow finds that no batch is left: it has done part of a step by then."""
@@ -126,7 +126,7 @@ class KerasCheckpoint:
         assert self._start is not None
         self._unsaved += batch + 1 - self._trained
         self._trained = batch + 1
-        if self._data.start is not self._start:
+        if self._data._start is not self._start:
             raise UsageError(
                 "the checkpoint's dataset was used for something else in the middle of an epoch of fit(): give "
                 "evaluate() and predict() a dataset of their own"
@@ -144,7 +144,7 @@ class KerasCheckpoint:
         """Save what is now, and return the state of the dataset."""
         assert self._start is not None
         self._unsaved = 0
-        state = self._data.state_in(self._start, self._trained)
+        state = self._data._state_in(self._start, self._trained)
         if self._start.split.rank == 0:
             self._folder.mkdir(parents=True, exist_ok=True)
             weights = _WEIGHTS[self._saved().get("weights") == _WEIGHTS[0]]

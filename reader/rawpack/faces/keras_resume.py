@@ -25,7 +25,7 @@ def begin_as_fit_does(data: KerasBatches) -> None:
       would be trained on again; where it has not, a warning;
     - an optimizer that has made steps: a warning.
     """
-    if not data.untouched or (found := _in_fit()) is None:
+    if not data._untouched or (found := _in_fit()) is None:
         return
     model, callbacks, epoch = found
     if any(type(one).__name__ == "KerasCheckpoint" for one in callbacks):

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
@@ -26,10 +25,12 @@ class Copies(ABC):
     def __init__(self) -> None:
         self.counts = dict[str, int]()
         """What `PlacedBatches.stats` adds."""
+        self.lists = frozenset[str]()
+        """The fields whose lists of arrays are copied too."""
 
     @abstractmethod
-    def begin(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """Begin to copy them."""
+    def begin(self, arrays: Mapping[str, Any]) -> Any:
+        """Begin to copy them: an array of each field; lists of arrays, or for clips lists of these, of `lists`."""
 
     def finish(self, begun: Any) -> dict[str, Any]:
         """What is handed over for the arrays of a batch."""
@@ -78,13 +79,13 @@ class PlacedBatches(Face):
             latest.close()
         self._copies.close()
 
-    def begun(self, iterator: PlacedIterator) -> None:
+    def _begun(self, iterator: PlacedIterator) -> None:
         """Called by an iterator at its first `next()`."""
         # Until it has handed over a batch: that more may have been prepared must not count.
         self._place = self._reached()
         self._latest = weakref.ref(iterator)
 
-    def handed_over(self, iterator: PlacedIterator, place: Place, batch: Any) -> None:
+    def _handed_over(self, iterator: PlacedIterator, place: Place, batch: Any) -> None:
         """Called by an iterator that hands over a batch. place: after it."""
         if self._latest is not None and self._latest() is iterator:
             self._place = place
@@ -111,10 +112,10 @@ class PlacedIterator(Iterator[Any]):
 
     def __next__(self) -> Any:
         if self._source is None and not self._ended:
-            self._owner.begun(self)
+            self._owner._begun(self)
             self._source = iter(self._feed)
             if not self._copies.shares_memory:
-                self._source.copies_small = False
+                self._source._copies_small = False
         # The first batches are handed over as soon as they are there; those in advance become more from step to step.
         while not self._ended and len(self._begun) <= min(self._depth, self._handed):
             self._begin()
@@ -125,7 +126,7 @@ class PlacedIterator(Iterator[Any]):
         batch |= self._copies.finish(copying)
         self._handed += 1
         formed = batch if self._form is None else self._form(batch)
-        self._owner.handed_over(self, place, formed)
+        self._owner._handed_over(self, place, formed)
         return formed
 
     def close(self) -> None:
@@ -140,8 +141,9 @@ class PlacedIterator(Iterator[Any]):
         assert self._source is not None
         try:
             batch = next(self._source)
-            place = self._source.place
-            arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray)}
+            place = self._source._place
+            lists = self._copies.lists
+            arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray) or name in lists}
             copying = self._copies.begin(arrays)
         except StopIteration:
             self._ended = True

@@ -177,13 +177,13 @@ def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
     try:
         for _ in count() if epochs is None else range(epochs):
             with closing(iter(feed)) as iterator:
-                iterator.counts_itself = False
+                iterator._counts_itself = False
                 while shared.has_room() and (batch := next(iterator, None)) is not None:
-                    shared.put(batch, _place_after(feed, batch), iterator.read_one)
+                    shared.put(batch, _place_after(feed, batch), iterator._read_one)
                     del batch  # nobody holds it here while this thread waits
             if shared.ended:
                 return
-            if epochs is None and not len(iterator.start) and not iterator.start.position:
+            if epochs is None and not len(iterator._start) and not iterator._start.position:
                 raise UsageError("an epoch has no batches: a queue without epochs= would be filled forever")
     except BaseException as error:
         shared.end(error)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rawpack.choose.options import Workers
+from rawpack.epoch.feed import Loader
 from rawpack.faces.face import imported
 from rawpack.faces.versions import hook, warn_if_untested
 from rawpack.pixels.aspects import Size
@@ -62,10 +63,11 @@ def create_loader(
     made: PrefetchedBatches = kind(
         batches.torch(as_tuple=("image", "label")), mean=mean, std=std, device=torch.device(device), **erasing
     )
+    made._feed = made.loader._feed
     return made
 
 
-class PrefetchedBatches:
+class PrefetchedBatches(Loader):
     """timm's `PrefetchLoader`, which normalizes on the device, over batches of a store, with a position."""
 
     loader: Any

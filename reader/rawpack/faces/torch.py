@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,7 +13,7 @@ from rawpack.epoch.dataloader import Unprepared
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
-from rawpack.faces.face import Form, imported, tuples
+from rawpack.faces.face import Form, flat, imported, tuples
 from rawpack.faces.lightning import load_what_was_not_loaded
 from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
@@ -84,6 +84,8 @@ def torch_batches(
         copies = CudaCopies(runtime, convert, register=not limited)
     else:
         copies, depth = _PlainCopies(torch, target, convert), 0
+    if lists := {name for name in converters if described[name].listed}:
+        copies = _ListCopies(copies, lists)
     return (kind or TorchBatches)(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
@@ -116,6 +118,31 @@ class _PlainCopies(Copies):
         return self._convert(tensors)
 
 
+class _ListCopies(Copies):
+    """Copies that also take lists of arrays: as one array for each field, which is divided on the device."""
+
+    def __init__(self, copies: Copies, lists: Iterable[str]) -> None:
+        """copies: of arrays. lists: the fields."""
+        super().__init__()
+        self._copies, self.lists = copies, frozenset(lists)
+        self.counts, self.shares_memory, self.close = copies.counts, copies.shares_memory, copies.close  # type: ignore[method-assign]
+
+    def begin(self, arrays: Mapping[str, Any]) -> Any:
+        parts = {name: list(flat(values)) for name, values in arrays.items() if name in self.lists}
+        joined = {name: np.concatenate(values) for name, values in parts.items()}
+        return self._copies.begin({**arrays, **joined}), {name: arrays[name] for name in parts}
+
+    def finish(self, begun: Any) -> Tensors:
+        copying, lists = begun
+        tensors = self._copies.finish(copying)
+        for name, values in lists.items():
+            divided = iter(tensors[name].split([len(array) for array in flat(values)]))
+            tensors[name] = [
+                next(divided) if isinstance(value, np.ndarray) else [next(divided) for _ in value] for value in values
+            ]
+        return tensors
+
+
 class _Converter:
     """What is done to one field on its device."""
 
@@ -145,14 +172,25 @@ class _Converter:
 
 
 class EpochSetter:
-    """What trainers look for as `loader.sampler`, to set the epoch, and as `loader.batch_sampler`."""
+    """What trainers look for as `loader.batch_sampler`, and as its sampler, to set the epoch."""
 
-    def __init__(self, batches: TorchBatches, batch_size: int) -> None:
-        self._batches, self.batch_size = batches, batch_size
+    def __init__(self, batches: TorchBatches) -> None:
+        self._batches, self.batch_size = batches, batches.batch_size
+
+    @property
+    def sampler(self) -> EpochSetter:
+        """This, where Lightning looks for it."""
+        return self
 
     def set_epoch(self, epoch: int) -> None:
         """As `TorchBatches.set_epoch`."""
         self._batches.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise UsageError(
+            "batches come from the loader: no DataLoader can be made of its dataset and batch_sampler; to begin within "
+            "an epoch, pass load_state_dict() a state"
+        )
 
 
 class TorchBatches(Unprepared, PlacedBatches):
@@ -170,17 +208,14 @@ class TorchBatches(Unprepared, PlacedBatches):
         )
 
     @property
-    def sampler(self) -> EpochSetter:
-        """For trainers that call `loader.sampler.set_epoch(n)`."""
-        return EpochSetter(self, self._feed.settings.batch_size)
+    def batch_sampler(self) -> EpochSetter:
+        """Lightning sets the epoch by its sampler, and expects it of what has a `sampler`."""
+        return EpochSetter(self)
 
-    def begun(self, iterator: PlacedIterator) -> None:
+    def _begun(self, iterator: PlacedIterator) -> None:
         """Called by an iterator at its first `next()`."""
         load_what_was_not_loaded(self)
-        super().begun(iterator)
-
-    # Lightning expects that what has one of them has the other.
-    batch_sampler = sampler
+        super()._begun(iterator)
 
 
 def _device(torch: Any, device: Any) -> Any:

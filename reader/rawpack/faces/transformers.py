@@ -100,7 +100,7 @@ def _let_trainer_skip() -> None:
     def skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:
         if not isinstance(dataloader, AcceleratedBatches):
             return plain(dataloader, num_batches)
-        dataloader.skip(num_batches)
+        dataloader._skip(num_batches)
         return dataloader
 
     module.skip_first_batches = skip_first_batches

@@ -44,6 +44,11 @@ for unmarked in (plain, reader.batches(4, **ranks, **options)):
         accelerator.prepare(unmarked)
     except UsageError as error:
         found["unprepared"].append(str(error))
+found["read"] = [marked.dataset is reader, marked.batch_size, marked.drop_last, marked.num_workers, marked.sampler]
+try:
+    next(iter(accelerator.skip_first_batches(marked, 1)))
+except (UsageError, ValueError) as error:  # the latter is PyTorch's, of options that Accelerate gives it
+    found["skipped"] = str(error)
 train("marked", marked)
 train("plain", plain)
 

@@ -1,0 +1,153 @@
+"""`forever()`: epoch after epoch, with the batches, positions and states of a loop for each epoch."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS, gone, holding, rows_of, wait_until, workers_of
+from trained import numbered_store
+
+from rawpack import Ranks, Reader, UsageError, WorkerError, Workers
+from rawpack.faces.face import inputs_and_labels
+from rawpack.faces.keras import KerasBatches
+from rawpack.transforms import BatchLambda
+
+SAMPLES, BATCH = 43, 5
+SHUFFLED: dict[str, Any] = {"shuffle": True, "seed": 3}
+NUMBER: dict[str, Any] = {"fields": ["number"]}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return numbered_store(tmp_path_factory.mktemp("numbered") / "store", SAMPLES)
+
+
+def growing(epoch: int) -> Any:
+    return np.random.default_rng(epoch).permutation(SAMPLES)[: 4 + 7 * epoch]
+
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "as stored": {},
+    "shuffled": SHUFFLED,
+    "block": {"shuffle": "block", "seed": 3, "drop_last": True},
+    "epochs of several lengths": {"sampler": growing},
+    "a rank": {**SHUFFLED, "ranks": (1, 3)},
+    "a rank with fewer samples": {"ranks": Ranks(2, 3, last="keep")},
+}
+
+
+def epochs_of(store: Path, count: int, **options: Any) -> list[list[int]]:
+    """The batches of so many epochs, by a loop for each."""
+    batches = Reader(store).batches(BATCH, workers=0, **NUMBER, **options)
+    return [batch["number"].tolist() for _ in range(count) for batch in batches]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_batches_are_those_of_a_loop_for_each_epoch(store: Path, order: str) -> None:
+    """In every order, and made in every way; the state after each batch is the one of such a loop."""
+    expected = epochs_of(store, 4, **ORDERS[order])
+    loops = Reader(store).batches(BATCH, workers=0, **ORDERS[order])
+    states = [loops.state_dict() for _ in range(4) for _ in loops]
+    for way in WAYS.values():
+        batches = Reader(store).batches(BATCH, **NUMBER, **ORDERS[order], **way)
+        for numbers, state, batch in zip(expected, states, batches.forever(), strict=False):
+            assert batch["number"].tolist() == numbers
+            assert batches.state_dict() == batches.state_dict(after=batch) == state
+            del batch
+
+
+MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[int]]]] = {
+    "numpy": (lambda batches: batches, lambda batch: batch["number"].tolist()),
+    "MXNet": (lambda batches: batches.data_iter(data="number", label=None), lambda batch: batch.data[0].tolist()),
+    "Keras": (
+        lambda batches: KerasBatches(batches._feed, *inputs_and_labels(batches._feed, "number", None, None)),
+        lambda batch: batch[0].tolist(),
+    ),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_it_resumes_anywhere(store: Path, maker: str) -> None:
+    """A run that stops after any number of batches, and resumes, also in a loop of its own for the rest of an epoch,
+    goes on with the next batch."""
+    make, numbers_in = MAKERS[maker]
+    options = {**SHUFFLED, **NUMBER, "drop_last": True}
+    expected = epochs_of(store, 9, **SHUFFLED, drop_last=True)
+    chance, seen, state, ways = random.Random(5), list[list[int]](), None, [*WAYS.values()]
+    while len(seen) < 5 * 8:
+        batches = make(Reader(store).batches(BATCH, **options, **ways[len(seen) % 3]))
+        if state is not None:
+            batches.load_state_dict(state)
+        seen += [numbers_in(batch) for batch in islice(batches.forever(), chance.randrange(1, 20))]
+        state = json.loads(json.dumps(batches.state_dict()))
+    assert seen == expected[: len(seen)]
+    rest = Reader(store).batches(BATCH, workers=0, **options)
+    rest.load_state_dict(state)
+    left = [batch["number"].tolist() for batch in rest]
+    assert left == expected[len(seen) : len(seen) + len(left)]
+
+
+def test_it_begins_with_the_epoch_that_comes_next(store: Path) -> None:
+    """After a loop that was left, and where `set_epoch` says; in the middle of an epoch that holds from the next on."""
+    expected = epochs_of(store, 5, **SHUFFLED)
+    batches = Reader(store).batches(BATCH, workers=0, **NUMBER, **SHUFFLED)
+    next(iter(batches))
+    forever = batches.forever()
+    assert [batch["number"].tolist() for batch in islice(forever, 5)] == expected[9:14]
+    batches.set_epoch(4)
+    assert [batch["number"].tolist() for batch in islice(forever, 13)] == [*expected[14:18], *expected[36:45]]
+
+
+def test_workers_are_kept_and_given_back(store: Path) -> None:
+    """The same workers serve all epochs; they end with the batches, whose end is an error of whoever goes on."""
+    batches = Reader(store).batches(BATCH, workers=Workers(2, backend="process"))
+    forever = batches.forever()
+    next(forever)
+    started = workers_of(forever.gi_yieldfrom)
+    rows = [len(batch["index"]) for batch in islice(forever, 30)]
+    assert (workers_of(forever.gi_yieldfrom), min(rows)) == (started, 3)
+    forever.close()
+    assert next(batches.forever())["index"].tolist() == list(range(5))
+    batches.close()
+    with pytest.raises(UsageError, match="these batches were closed"):
+        next(batches.forever())
+    wait_until(lambda: all(map(gone, started)), "workers end")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_holds_no_batch(store: Path, way: str) -> None:
+    """A caller that may hold two batches gets on as in a loop for each epoch."""
+    batches = Reader(store).batches(BATCH, workers=holding(way, 2), **NUMBER)
+    assert rows_of(islice(batches.forever(), 20)) == [*range(SAMPLES), *range(SAMPLES), *range(10)]
+
+
+def test_errors_end_it(store: Path) -> None:
+    """What a step raises comes in its place, and no other batch after it."""
+
+    def fails(batch: dict[str, Any]) -> dict[str, Any]:
+        if 12 in batch["index"]:
+            raise RuntimeError("no such luck")
+        return {}
+
+    forever = Reader(store).batches(BATCH, workers=0, transform=[BatchLambda(fails)]).forever()
+    assert rows_of(islice(forever, 2)) == [*range(10)]
+    with pytest.raises(WorkerError, match="no such luck"):
+        next(forever)
+    assert next(forever, None) is None
+
+
+def test_an_epoch_without_batches_is_an_error(store: Path) -> None:
+    """Where this rank has none in any epoch, a loop would never come back."""
+    batches = Reader(store).select(range(2)).batches(2, workers=0, ranks=Ranks(2, 3, last="keep"))
+    assert len(batches) == 0
+    with pytest.raises(UsageError, match="epoch 0 has no batches for this rank"):
+        next(batches.forever())
+    with pytest.raises(UsageError, match="epoch 1 has no batches for this rank"):
+        next(batches.data_iter().forever())
