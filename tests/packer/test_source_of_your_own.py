@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from running import run_here
 
+import rawpack_packer
 from rawpack import DecodeError, Reader
-from rawpack.errors import UsageError
+from rawpack.errors import PackError, UsageError
 from rawpack_packer.sources import FieldKind, ImageKind, Item, Source, SourceInfo, open_source, registry
 from rawpack_packer.sources.look.kind import Signs, SourceKind
 from rawpack_packer.testing import SourceConformance
@@ -165,6 +166,21 @@ class TestKindOfThePage(SourceConformance):
         (tmp_path / "labels.json").write_text("[]")
         with pytest.raises(UsageError, match=r"labels\.json is not an object of file names and classes"):
             open_source(tmp_path)
+
+
+class Shaky(TapeSource):
+    """Its frames cannot be read from the fourth on, which its author did not think of."""
+
+    def __getitem__(self, i: int, /) -> Item:
+        if self._range[i] >= 3:
+            raise ValueError("the tape is torn")
+        return super().__getitem__(i)
+
+
+def test_what_a_source_raises_is_its_own_error(tmp_path: Path) -> None:
+    """It ends the run with its traceback, rather than as a fault of rawpack."""
+    with pytest.raises(PackError, match=r"failed: ValueError\('the tape is torn'\)(?s:.)*in __getitem__"):
+        rawpack_packer.pack(Shaky(write_tape(tmp_path / "a.tape")), tmp_path / "store", workers=1)
 
 
 def test_conformance_finds_what_is_wrong(tmp_path: Path) -> None:

@@ -64,8 +64,6 @@ class InlineEngine:
             report.finished(task.number)
 
 
-_PACKAGE = __name__.partition(".")[0]
-"""What samples of a source of somebody else raise is their error, not one of ours."""
 _SAMPLE_DEATHS = 2
 """A sample at which this many workers crashed is rejected; if as many were killed from outside, the run stops:
 see `is_killed`."""
@@ -329,7 +327,7 @@ def _main(channel: Channel, notes: Heartbeat, _: Any, descriptors: list[int]) ->
         except (OSError, MemoryError) as raised:
             error = files.refused(raised, task.destination)
         except Exception as raised:
-            if is_no_fault_of_data(raised) or type(task.samples).__module__.startswith(f"{_PACKAGE}."):
+            if is_no_fault_of_data(raised) or not task.samples.is_foreign:
                 raise
             what = f"packing part {task.number} failed: {raised!r}"
             error = PackError(f"{what}\n\nIn the worker:\n{traceback.format_exc()}")

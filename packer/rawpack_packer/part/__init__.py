@@ -29,7 +29,7 @@ from rawpack_packer.recipe import Recipe, check_libraries
 from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import IMAGE
 from rawpack_packer.samples.sample import PreparedSample
-from rawpack_packer.sources import Samples
+from rawpack_packer.sources.table.table import TablePart
 from rawpack_packer.writers import open_writer, shard_names
 
 
@@ -62,7 +62,7 @@ class PartTask:
     number: int
     first: int
     """The number of the part's first sample in the source."""
-    samples: Samples
+    samples: TablePart
     recipe: Recipe
     fields: Mapping[str, Field]
     """Those of the store."""

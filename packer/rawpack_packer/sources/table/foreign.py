@@ -42,6 +42,8 @@ class SourceRows:
     """Samples of a source, which name themselves: a column of images. It is pickled as the parts of the source that
     have them."""
 
+    is_foreign = True
+
     def __init__(self, source: Source, rows: Rows) -> None:
         """rows: the number of each sample, ascending."""
         self._source, self._rows = source, rows
@@ -68,6 +70,8 @@ class SourceRows:
 
 class PartRows:
     """Parts of a source, one after another, as a column of images."""
+
+    is_foreign = True
 
     def __init__(self, parts: list[Samples]) -> None:
         self._parts, self._ends = parts, np.cumsum([len(part) for part in parts], dtype=np.int64).tolist()

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 NO_ROWS: Rows = np.empty(0, np.int64)
 NO_STATES: Rows = np.empty((0, 2), np.int64)
 _PROBED = 3
+_PACKAGE = __name__.partition(".")[0]
 
 
 class ImageColumn(Protocol):
@@ -92,6 +93,12 @@ class TablePart:
         check_sample(self, i)
         key: str = self.images.key(i) if self.keys is None else self.keys.value(i)
         return key
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the images are read by code of another package, whose errors are none of ours."""
+        kind = type(self.images)
+        return bool(getattr(kind, "is_foreign", not kind.__module__.startswith(f"{_PACKAGE}.")))
 
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         """See `base.image_file_of`."""
