@@ -67,7 +67,7 @@ class TapeSource:
     def part(self, start: int, stop: int, /) -> TapeSource:
         if not 0 <= start <= stop <= len(self):
             raise IndexError(f"frames {start} to {stop} of {len(self)}")
-        part = object.__new__(TapeSource)
+        part = object.__new__(type(self))
         part.__dict__.update(self.__dict__, _range=self._range[start:stop])
         return part
 
