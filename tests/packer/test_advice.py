@@ -7,7 +7,6 @@ import json
 import pickle
 import re
 import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,9 +87,6 @@ UNREAD: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: write_lmdb({b"0.jpg": jpeg(0), b"0.txt": np.arange(5.0).tobytes()}), "set.lmdb", "lmdb"),
     "TFRecord of pixels": (
         lambda: Path("set.tfrecord").write_bytes(tfrecord([{"image_raw": bytes(48), "height": 4}])), "set.tfrecord",
-        "tfrecord"),
-    "TFRecord by ZLIB": (
-        lambda: Path("set.tfrecord").write_bytes(zlib.compress(tfrecord([{"image": jpeg(0)}]))), "set.tfrecord",
         "tfrecord"),
     "HDF5 of groups": (write_groups, "set.h5", "hdf5"),
 }  # fmt: skip

@@ -389,7 +389,7 @@ def test_a_text_may_be_empty(tmp_path: Path) -> None:
         ("xyz", r"--field 'xyz': no sample of \S+\.tar has a member \.xyz, only \.jpg, \.cls, \.txt, \.json"),
         ("json.nothing", r"its first value cannot be read: the JSON member has no entry nothing"),
         ("json.camera", "make fields of its entries"),
-        ("index=json.width", "already: rename it, for example to 'row'"),
+        ("index=json.width", "already: rename it, for example to 'index_'"),
         ("npz", r"does not read \.npz"),
         ("", "write MEMBER or NAME=MEMBER"),
     ],

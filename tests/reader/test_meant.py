@@ -136,7 +136,7 @@ def test_lines_for_attributes_run(reader: Reader) -> None:
 def test_other_attributes_are_missing_as_ever(reader: Reader) -> None:
     """In Python's words, which name the nearest; and a fault inside a property stays the fault that it is."""
     for owner in (reader, reader.batches(4)):
-        for name in ("nothing", "dataset", "batch_size", "__array__", "__len_hint__"):
+        for name in ("nothing", "data_source", "batch_sampler", "__array__", "__len_hint__"):
             assert not hasattr(owner, name)
         with pytest.raises(AttributeError, match="object has no attribute 'nothing'") as missing:
             _ = owner.nothing  # type: ignore[attr-defined]

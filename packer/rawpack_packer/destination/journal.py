@@ -196,7 +196,7 @@ def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
 
 REASONS: dict[str, str] = {
     "bad_field": "a value does not fit its field's dtype or shape, a mask or a box does not fit the image, or an "
-    "annotation cannot be read",
+    "annotation, or a line or cell of a listing, cannot be read",
     "bad_name": "the path leads out of the archive, has too many bytes, or is not valid UTF-8",
     "corrupt": "the file is of a known type of image or video, but its contents break that type's rules",
     "crashed": "the sample crashed the decoder's process twice",

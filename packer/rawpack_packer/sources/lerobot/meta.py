@@ -196,8 +196,10 @@ def read_columns(table: TableFile, wanted: Mapping[str, Holds], where: str) -> I
                 raise UsageError(f"{where}: column {plain(name)!r} has no value in some row: it was not finished")
             columns[name] = values = batch.column(name).to_numpy(zero_copy_only=False)
             if holds == "whole numbers":
-                if len(values) and not 0 <= int(values.min()) <= int(values.max()) < 1 << 63:
-                    raise UsageError(f"{where}: column {plain(name)!r} has a number that is negative or beyond 64 bits")
+                for value in (int(values.min()), int(values.max())) if len(values) else ():
+                    if not 0 <= value < 1 << 63:
+                        what = f"has {value}, which is not what LeRobot writes"
+                        raise UsageError(f"{where}: column {plain(name)!r} {what}")
                 columns[name] = values.astype(np.int64)
         yield columns
 
