@@ -42,7 +42,6 @@ from rawpack_packer.sources.look.listing import HEAD, Listing
 from rawpack_packer.sources.table.assemble import table_of
 from rawpack_packer.sources.table.choose import (
     NO_COUNTS,
-    UNLABELLED,
     Classes,
     ColumnInfo,
     Habits,
@@ -147,12 +146,7 @@ def open_webdataset(
     )
     state = np.array([[0, xxhash.xxh3_64_intdigest(repr(options).encode()) - (1 << 63)]], np.int64)
     unread = np.flatnonzero(np.isin(shards.rows, [*shards.unread]))
-    table = table_of(info, keys, images, columns, state, labels=labels, unread=unread)
-    if labels is None or not damaged:
-        return table
-    counts = table.info.counts  # what stands for the rest of a shard is not unlabelled
-    counts = {**counts, UNLABELLED: counts[UNLABELLED] - len(damaged)}
-    return table.but(info=replace(table.info, counts=counts))
+    return table_of(info, keys, images, columns, state, labels=labels, unread=unread)
 
 
 def begin(path: str | os.PathLike[str], fields: Fields, spool: Spool | None) -> tuple[str, Pass | None]:

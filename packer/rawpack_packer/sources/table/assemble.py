@@ -14,7 +14,15 @@ from rawpack_packer.sources.declared import with_arrays
 from rawpack_packer.sources.fields import FieldKind, ImageKind
 from rawpack_packer.sources.inferred import hints
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.choose import EMPTY, LABEL, LABEL_KIND, NO_COUNTS, ChosenColumns, Labels
+from rawpack_packer.sources.table.choose import (
+    EMPTY,
+    LABEL,
+    LABEL_KIND,
+    NO_COUNTS,
+    UNLABELLED,
+    ChosenColumns,
+    Labels,
+)
 from rawpack_packer.sources.table.columns import Files, Numbers, RowNumbers, Texts, texts_of
 from rawpack_packer.sources.table.named_files import files_at, source_name
 from rawpack_packer.sources.table.objects import Objects, two_classes, with_followers
@@ -112,7 +120,10 @@ def table_of(
     numbers = isinstance(label, Numbers) and label.values.dtype == np.int64 and label.values.ndim < 2
     members = {"labels": label.values if isinstance(label, Numbers) and numbers else None, **more}
     states = np.concatenate([of_files, *masks, states])
-    return Table(info, TablePart(images, keys, columns), row_states, states, **members)
+    table = Table(info, TablePart(images, keys, columns), row_states, states, **members)
+    if labels is not None and table.labels is not None and UNLABELLED in info.counts:
+        table.info = replace(info, counts={**info.counts, UNLABELLED: table.unlabelled()})
+    return table
 
 
 def table_of_files(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
@@ -222,6 +223,14 @@ class Table:
             return every[np.unique(np.linspace(0, len(every) - 1, min(len(every), _PROBED), dtype=np.int64))]
         return every[: _PROBED if self.probed else 0]
 
+    def unlabelled(self) -> int:
+        """How many samples have label -1, without those of which it is known that they are rejected."""
+        if self.labels is None:
+            return 0
+        columns = (self.rows.images, *self.rows.columns.values())
+        faulty = {*self.unread.tolist(), *chain.from_iterable(getattr(column, "faults", ()) for column in columns)}
+        return int((np.delete(self.labels, [*faulty]) == -1).sum())
+
     # ------------------------------------------------------------------------------------------ other tables
 
     def but(self, **changes: Any) -> Table:
@@ -296,14 +305,13 @@ class Table:
     def _counted(self, names: tuple[str, ...] | None) -> SourceInfo:
         """`info` with these classes, and what depends on the classes of the rows counted again."""
         info, counts = self.info, dict(self.info.counts)
-        if names is None or self.labels is None:
+        if self.labels is None:
             filled = {*(info.classes or ())} - {*info.empty_classes}
             empty = tuple(name for name in names or () if name not in filled)
         else:
-            labels = np.delete(self.labels, self.unread)
-            empty = empty_classes(names, labels)
+            empty = empty_classes(names, np.delete(self.labels, self.unread))
             if UNLABELLED in counts:
-                counts[UNLABELLED] = int((labels == -1).sum())
+                counts[UNLABELLED] = self.unlabelled()
         if EMPTY in counts:
             counts[EMPTY] = len(empty)
         return replace(info, classes=names, empty_classes=empty, counts=counts)
