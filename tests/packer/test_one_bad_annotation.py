@@ -355,6 +355,15 @@ def test_a_broken_object_of_a_list(indent: int | None, tmp_path: Path) -> None:
         source[2]
 
 
+def test_what_is_rejected_is_not_counted_as_unlabelled(tmp_path: Path) -> None:
+    """A broken line, and one with a bad cell and without a label; the third has no label, and is packed."""
+    photos(tmp_path)
+    lines = ['{"path": "0.jpg", "label": "a", "n": 1}', '{"path": "1.jpg", "label": "", "n": "x"}', '{"path": "2.jpg"']
+    lines += ['{"path": "3.jpg", "label": "", "n": 4}']
+    (tmp_path / "set.jsonl").write_text("\n".join(lines))
+    assert open_source(tmp_path / "set.jsonl").info.counts["unlabelled"] == 1
+
+
 def test_a_broken_line_of_csv_and_of_captions(tmp_path: Path) -> None:
     """A row of too many cells; and a line that breaks off, of an image that has other lines."""
     photos(tmp_path)

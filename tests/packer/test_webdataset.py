@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset
-from archived import MakesAFolder
+from archived import MakesAFolder, tar
 from folders import rejects_of
 from pictures import encoded, picture
 from PIL import Image
@@ -26,6 +26,7 @@ from running import pack, run_here
 from test_source_conformance import write_again
 from webdataset import tariterators
 
+import rawpack_packer
 from rawpack import Reader
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.sources import AnnotatedError, Source, open_source
@@ -743,3 +744,20 @@ def test_names_that_no_text_can_hold_are_rejected_alone(tmp_path: Path) -> None:
         with pytest.raises(DecodeError, match=r"not UTF-8|100000 bytes") as caught:
             source[i]
         assert caught.value.reason == "bad_name"
+
+
+def test_splits_count_their_own_samples_without_a_label(tmp_path: Path) -> None:
+    """Two of the first half of the shard have no .cls, and none of the other half."""
+    members = dict[str, bytes | str]()
+    for i in range(8):
+        buffer = io.BytesIO()
+        Image.new("RGB", (8, 8), (i, 0, 0)).save(buffer, "PNG")
+        members |= {f"{i}.png": buffer.getvalue(), f"{i}.json": json.dumps({"part": i // 4})}
+        members |= {} if i < 2 else {f"{i}.cls": str(i % 2)}
+    (tmp_path / "a.tar").write_bytes(tar(members))
+    by = "part=train:0,val:1"
+    rawpack_packer.pack_splits(
+        tmp_path / "a.tar", tmp_path / "set", split_by=by, fields=["part=json.part"], size=8, workers=0
+    )
+    stores = [json.loads((tmp_path / "set" / name / "store.json").read_text()) for name in ("train", "val")]
+    assert [store["counts"]["unlabelled"] for store in stores] == [2, 0]

@@ -204,7 +204,8 @@ def plan_samples(
     if any(function.makes_of is None for function in functions):
         source = SampleSource(library, samples.field_rows, reader_of(lists, "list", (mover,)), Times(), None)
         rows, numbers = _first_rows(samples, length)
-        sample = plan.read(source, rows, (seed, 0, -1), numbers)[0]
+        if len(rows):  # there may be no clip of this length
+            sample = plan.read(source, rows, (seed, 0, -1), numbers)[0]
     for number, (function, steps) in enumerate(zip(functions, parts[1:], strict=True)):
         before_it = fields | {name: _field(library.fields.get(name), made[name], frames.get(name)) for name in made}
         step = function.for_fields(before_it, {name for name in made if frames.get(name)})
