@@ -1,6 +1,6 @@
 """`Reader.batches()`: what a training loop goes over, in numpy and as other frameworks want it.
 
-`rawpack.faces` has what the methods for other frameworks return, and is loaded when one of them is called.
+`rawpack.integrations` has what the methods for other frameworks return, and is loaded when one of them is called.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
     from rawpack.choose.buckets import FoundBuckets
-    from rawpack.faces.accelerate import AcceleratedBatches
-    from rawpack.faces.data_iter import DataIter, Names
-    from rawpack.faces.face import Chosen
-    from rawpack.faces.jax import JaxBatches
-    from rawpack.faces.queue import BatchQueue
-    from rawpack.faces.torch import TorchBatches
+    from rawpack.integrations.accelerate import AcceleratedBatches
+    from rawpack.integrations.adapter import Chosen
+    from rawpack.integrations.data_iter import DataIter, Names
+    from rawpack.integrations.jax import JaxBatches
+    from rawpack.integrations.queue import BatchQueue
+    from rawpack.integrations.torch import TorchBatches
 
 
 class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
@@ -116,7 +116,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         Ragged fields as lists are lists of tensors, on the device too. Texts stay what they are in the batch. Raises
         MissingExtraError without torch, and UsageError for arguments that make no sense.
         """
-        from rawpack.faces.torch import torch_batches
+        from rawpack.integrations.torch import torch_batches
 
         return torch_batches(self._feed, device, channels, dtype, depth, as_tuple)
 
@@ -132,7 +132,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         Texts, and ragged fields as lists of tensors, are a `NonTensorStack` with one entry per sample. Raises
         MissingExtraError without tensordict.
         """
-        from rawpack.faces.torch import tensordict_batches
+        from rawpack.integrations.torch import tensordict_batches
 
         return tensordict_batches(self._feed, device, channels, dtype, depth)
 
@@ -151,7 +151,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         MissingExtraError without Accelerate, or with one that lacks what this builds on, and UsageError for batches
         that are not those of the accelerator's process.
         """
-        from rawpack.faces.accelerate import accelerated_batches
+        from rawpack.integrations.accelerate import accelerated_batches
 
         options = {"channels": channels, "dtype": dtype, "depth": depth, "as_tuple": as_tuple}
         return accelerated_batches(self._feed, accelerator, **options)
@@ -169,7 +169,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         Texts stay what they are in the batch. Raises MissingExtraError without JAX, and UsageError for arguments that
         make no sense, and for batches that the sharding does not divide.
         """
-        from rawpack.faces.jax import jax_batches
+        from rawpack.integrations.jax import jax_batches
 
         return jax_batches(self._feed, sharding, depth, as_tuple)
 
@@ -185,7 +185,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         Images and masks become (n, C, H, W), clips (n, T, C, H, W). All batches have `batch_size` rows. Raises
         UsageError for fields that have no fixed shape.
         """
-        from rawpack.faces.data_iter import DataIter
+        from rawpack.integrations.data_iter import DataIter
 
         return DataIter(self._feed, data, label, place)
 
@@ -197,13 +197,13 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         Batches are those of the numpy batches, and `state_dict(after=batch)` knows them. Load a state before. Raises
         UsageError where `max_held` is not larger than `depth`.
         """
-        from rawpack.faces.queue import BatchQueue
+        from rawpack.integrations.queue import BatchQueue
 
         return BatchQueue(self._feed, depth, epochs)
 
     def keras(self, x: Chosen = "image", y: Chosen | None = None, sample_weight: str | None = None) -> Any:
         """The same batches as a `keras.utils.PyDataset` of Keras 3, under any of its backends: for `fit`, `evaluate`
-        and `predict`. See `rawpack.faces.keras.KerasBatches` for its methods.
+        and `predict`. See `rawpack.integrations.keras.KerasBatches` for its methods.
 
         x, y: the field of inputs, or of labels; several as a list, of which Keras gets a tuple, or as a dict: Keras's
             name -> field. Without y, batches have inputs only.
@@ -214,7 +214,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         Under JAX, numbers that JAX would cut are a UsageError; under TensorFlow, so are shapes that differ from batch
         to batch: use `tf_data` then.
         """
-        from rawpack.faces.keras import keras_batches
+        from rawpack.integrations.keras import keras_batches
 
         return keras_batches(self._feed, x, y, sample_weight)
 
@@ -229,6 +229,6 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         before. Raises MissingExtraError without TensorFlow, and UsageError for fields that no batch has, or that are
         lists: ragged fields without `ragged="pad"` or a length.
         """
-        from rawpack.faces.tf_data import tf_dataset
+        from rawpack.integrations.tf_data import tf_dataset
 
         return tf_dataset(self._feed, x, y, sample_weight)

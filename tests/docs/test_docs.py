@@ -33,16 +33,16 @@ from rawpack.choose import settings
 from rawpack.epoch import making
 from rawpack.epoch.feed import Loader
 from rawpack.epoch.iterator import BatchIterator
-from rawpack.faces.accelerate import AcceleratedBatches
-from rawpack.faces.data_iter import DataIter
-from rawpack.faces.face import Face
-from rawpack.faces.jax import JaxBatches
-from rawpack.faces.keras import KerasBatches
-from rawpack.faces.keras_checkpoint import KerasCheckpoint
-from rawpack.faces.placed import PlacedBatches, PlacedIterator
-from rawpack.faces.queue import BatchQueue
-from rawpack.faces.timm import PrefetchedBatches
-from rawpack.faces.torch import TorchBatches
+from rawpack.integrations.accelerate import AcceleratedBatches
+from rawpack.integrations.adapter import Face
+from rawpack.integrations.data_iter import DataIter
+from rawpack.integrations.jax import JaxBatches
+from rawpack.integrations.keras import KerasBatches
+from rawpack.integrations.keras_checkpoint import KerasCheckpoint
+from rawpack.integrations.placed import PlacedBatches, PlacedIterator
+from rawpack.integrations.queue import BatchQueue
+from rawpack.integrations.timm import PrefetchedBatches
+from rawpack.integrations.torch import TorchBatches
 from rawpack.workers import fill
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.journal import REASONS

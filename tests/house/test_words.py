@@ -96,7 +96,8 @@ def test_such_a_word_would_be_found(text: str, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["Hugging\nFace", "a progress\nbar", "a bar chart", "`rawpack.faces`", "[x](faces/a.md)", "goes on to B"]
+    "text",
+    ["Hugging\nFace", "a progress\nbar", "a bar chart", "`rawpack.clips`", "[x](faces/a.md)", "goes on to B"],
 )
 def test_a_usual_word_is_not(text: str) -> None:
     """Names, code, addresses and usual words."""
@@ -115,8 +116,11 @@ NOUNS = (
 )
 NUMBERS = {"len", "int", "sum"}
 MAY_BE_PLURAL = {
-    ("rawpack/faces/keras.py", "len(self)"): "of two epochs that differ",
-    ("rawpack/faces/keras_checkpoint.py", "len(data)"): "of two data sets that differ; and what does not divide it",
+    ("rawpack/integrations/keras.py", "len(self)"): "of two epochs that differ",
+    (
+        "rawpack/integrations/keras_checkpoint.py",
+        "len(data)",
+    ): "of two data sets that differ; and what does not divide it",
     ("rawpack/native/calls.py", "len(images)"): "an error of our own code",
     ("rawpack/order/from_column.py", "len(self._counts)"): "part of the state of an order, which stays",
     ("rawpack/transforms/values.py", "len(values)"): "never one, which is right for any image",

@@ -15,7 +15,7 @@ from pictures import picture, save
 
 import rawpack
 from rawpack import Reader, UsageError
-from rawpack.faces.keras_checkpoint import keras_checkpoint
+from rawpack.integrations.keras_checkpoint import keras_checkpoint
 from rawpack.remote.cache import CacheFolder
 from rawpack_packer.cli import cli
 

@@ -21,7 +21,7 @@ from running import Packed
 
 from rawpack import DamagedStoreError, Ranks, Reader, UsageError
 from rawpack.batches import Batches
-from rawpack.faces.placed import Copies, PlacedBatches
+from rawpack.integrations.placed import Copies, PlacedBatches
 
 SAMPLES, BATCH = 23, 4
 STEPS = -(-SAMPLES // BATCH)

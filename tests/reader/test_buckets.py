@@ -24,8 +24,8 @@ from running import Packed
 
 import rawpack_packer
 from rawpack import Buckets, Ranks, Reader, UsageError, Workers, transforms
-from rawpack.faces.face import inputs_and_labels
-from rawpack.faces.keras import KerasBatches
+from rawpack.integrations.adapter import inputs_and_labels
+from rawpack.integrations.keras import KerasBatches
 from rawpack.order import Weighted
 from rawpack.order.base import Order
 from rawpack.order.buckets import Bucketed

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from simulated_cuda import SimulatedCuda
 
-from rawpack.faces.cuda import Copied, CudaCopies, TorchRuntime
+from rawpack.integrations.cuda import Copied, CudaCopies, TorchRuntime
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool, slot_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the simulation looks at /proc/self/maps")

@@ -423,7 +423,7 @@ def test_damage(store: Path, tmp_path: Path) -> None:
         list(Reader(outside).batches(8, decode=False))
 
 
-# ---------------------------------------------------------------------------------------------- faces
+# ---------------------------------------------------------------------------------------------- adapters
 
 
 def test_how_they_are_shown(store: Path) -> None:

@@ -15,8 +15,8 @@ from reading import WAYS, gone, holding, rows_of, wait_until, workers_of
 from trained import numbered_store
 
 from rawpack import Ranks, Reader, UsageError, WorkerError, Workers
-from rawpack.faces.face import inputs_and_labels
-from rawpack.faces.keras import KerasBatches
+from rawpack.integrations.adapter import inputs_and_labels
+from rawpack.integrations.keras import KerasBatches
 from rawpack.transforms import BatchLambda
 
 SAMPLES, BATCH = 43, 5

@@ -21,8 +21,8 @@ from trained import numbered_store
 
 import rawpack_packer
 from rawpack import Batches, MissingExtraError, Reader, UsageError, Workers
-from rawpack.faces.face import inputs_and_labels
-from rawpack.faces.keras import KerasBatches
+from rawpack.integrations.adapter import inputs_and_labels
+from rawpack.integrations.keras import KerasBatches
 from rawpack.transforms import MixUp, OneHot, RandomHorizontalFlip, RandomResizedCrop
 
 SAMPLES, BATCH = 43, 5

@@ -29,9 +29,9 @@ from trained import numbered_store
 
 from rawpack import Batches, Buckets, Reader
 from rawpack.epoch import repeats
-from rawpack.faces.face import inputs_and_labels
-from rawpack.faces.keras import KerasBatches
-from rawpack.faces.placed import PlacedBatches
+from rawpack.integrations.adapter import inputs_and_labels
+from rawpack.integrations.keras import KerasBatches
+from rawpack.integrations.placed import PlacedBatches
 from rawpack.order import Balanced, Weighted
 from rawpack.transforms import (
     BatchLambda,

@@ -1,4 +1,4 @@
-"""Every image of a sample through what reads stores: URLs, several stores, clips, faces."""
+"""Every image of a sample through what reads stores: URLs, several stores, clips, adapters."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Cache, Reader, UsageError
-from rawpack.faces.face import inputs_and_labels
-from rawpack.faces.keras import KerasBatches
+from rawpack.integrations.adapter import inputs_and_labels
+from rawpack.integrations.keras import KerasBatches
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def check_clip(clip: Mapping[str, Any], layout: str) -> int:
     return int(clip["number"][0]) + 1
 
 
-# ---------------------------------------------------------------------------------------------- faces
+# ---------------------------------------------------------------------------------------------- adapters
 
 
 def test_faces_without_a_framework(stored: Stored) -> None:

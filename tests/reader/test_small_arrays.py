@@ -14,8 +14,8 @@ from simulated_cuda import SimulatedCuda
 import rawpack
 from rawpack import Reader
 from rawpack.epoch.making import IN_FLIGHT
-from rawpack.faces.cuda import CudaCopies
-from rawpack.faces.placed import PlacedBatches
+from rawpack.integrations.cuda import CudaCopies
+from rawpack.integrations.placed import PlacedBatches
 from rawpack.workers.slots import SlotField, SlotLayout
 
 COUNT, BATCH = 60, 8

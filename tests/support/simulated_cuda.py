@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.faces.cuda import TorchRuntime
+from rawpack.integrations.cuda import TorchRuntime
 
 
 class SimulatedEvent:

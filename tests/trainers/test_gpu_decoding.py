@@ -60,7 +60,7 @@ def files_of(batches: Any) -> list[list[bytes]]:
 
 
 def test_tensors(folder: Path) -> None:
-    """The face for torch leaves files as they are; each is a tensor without a copy, and without a warning."""
+    """The adapter for torch leaves files as they are; each is a tensor without a copy, and without a warning."""
     batches = Reader(folder / "store").batches(8, **ASKED)
     expected = files_of(batches)
     batches.set_epoch(0)

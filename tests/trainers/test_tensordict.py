@@ -1,4 +1,4 @@
-"""Batches as TensorDict: the tensors of the face for torch, with texts and boxes that are indexed along."""
+"""Batches as TensorDict: the tensors of the adapter for torch, with texts and boxes that are indexed along."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_is_done_with_them(reader: Reader) -> None:
 
 @way("tensordict", "`loader.state_dict()`", "to the sample")
 def test_states(reader: Reader) -> None:
-    """Those of the face for torch: a run that stops anywhere resumes with the next sample."""
+    """Those of the adapter for torch: a run that stops anywhere resumes with the next sample."""
     whole = [batch["index"].tolist() for batch in reader.batches(4, shuffle=True, workers=0)]
     given, states = reader.batches(4, shuffle=True, workers=0).tensordict(), []
     given.set_epoch(0)
@@ -98,7 +98,7 @@ def test_states(reader: Reader) -> None:
 
 
 def test_refusals(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of the face for torch; and without tensordict, what to install."""
+    """In the words of the adapter for torch; and without tensordict, what to install."""
     with pytest.raises(UsageError, match="channels='middle' must be one of"):
         reader.batches(4).tensordict(channels="middle")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "tensordict", None)

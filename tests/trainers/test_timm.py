@@ -141,13 +141,13 @@ def test_prefetch_loader(place: Path) -> None:
 
 @way(
     "timm",
-    "`create_loader` of `rawpack.faces.timm`",
+    "`create_loader` of `rawpack.integrations.timm`",
     "to the sample",
 )
 def test_a_loop_that_was_killed_resumes(place: Path) -> None:
     """The state of what `create_loader` returns counts the batches that the loop got, not the one that timm prepares:
     the rest of the epoch and the next are what was not trained on. `mixup_enabled` may be read and set."""
-    from rawpack.faces.timm import PrefetchedBatches, create_loader
+    from rawpack.integrations.timm import PrefetchedBatches, create_loader
 
     def made() -> PrefetchedBatches:
         return create_loader(Reader(place / "sets" / "train"), 48, 8, True, device="cpu", workers=0)

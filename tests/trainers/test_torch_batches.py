@@ -70,8 +70,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 
 
 def on_simulated(batches: Batches, device: SimulatedCuda | None = None, **options: Any) -> Any:
-    """The face for CUDA, with a device that the test drives."""
-    from rawpack.faces.torch import torch_batches
+    """The adapter for CUDA, with a device that the test drives."""
+    from rawpack.integrations.torch import torch_batches
 
     return torch_batches(batches._feed, runtime=device or SimulatedCuda(torch.from_numpy), **options)
 
@@ -498,7 +498,7 @@ def test_other_last_steps_stay_in_the_workers(reader: Reader, steps: list[Any]) 
 
 def test_every_byte_is_scaled_alike() -> None:
     """All values of a byte, in each channel: within 0.000001 of numpy's as float32, and the next float16 at most."""
-    from rawpack.faces.torch import _Converter
+    from rawpack.integrations.torch import _Converter
 
     ramp = np.arange(256, dtype=np.uint8)[:, None, None].repeat(3, 2)
     for dtype in ("float32", "float16"):
@@ -576,7 +576,7 @@ def test_torch_is_loaded_when_it_is_asked_for(store: Path) -> None:
 import sys, rawpack
 batches = rawpack.Reader({str(store)!r}).batches(8, workers=0)
 next(iter(batches))
-assert "torch" not in sys.modules and "rawpack.faces" not in sys.modules
+assert "torch" not in sys.modules and "rawpack.integrations" not in sys.modules
 sys.modules["torch"] = None
 try:
     batches.torch()

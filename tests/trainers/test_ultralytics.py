@@ -118,7 +118,7 @@ def both(page: ModuleType, place: Path, split: str, **options: Any) -> tuple[Any
     from ultralytics.cfg import get_cfg
     from ultralytics.data import YOLODataset
 
-    from rawpack.faces.ultralytics import images_of_store
+    from rawpack.integrations.ultralytics import images_of_store
 
     options = {"imgsz": 160, "hyp": get_cfg(), "augment": False, "batch_size": 4} | options
     options |= {"data": {"path": place / "set", "names": {0: "red", 1: "blue"}, "nc": 2}, "task": "detect"}
@@ -231,7 +231,7 @@ def test_the_trainer_survives_its_pickle(place: Path, offline: dict[str, str], t
     script.write_text(
         f"""
 from rawpack import Reader
-from rawpack.faces.ultralytics import store_trainer
+from rawpack.integrations.ultralytics import store_trainer
 from ultralytics.utils.dist import generate_ddp_file
 
 options = dict(model="yolo11n.yaml", data={str(place / "set" / "data.yaml")!r}, imgsz=64, batch=4, epochs=1)

@@ -1,4 +1,4 @@
-"""What is behind `Batches`, and behind the faces of other frameworks: epoch after epoch of batches."""
+"""What is behind `Batches`, and behind the adapters of other frameworks: epoch after epoch of batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rawpack.order.ranks import RankSplit
 
 
 class Feed(Epochs, Iterable[Batch]):
-    """Batches of one reader, as `Batches` has them, with what faces need besides."""
+    """Batches of one reader, as `Batches` has them, with what adapters need besides."""
 
     def __iter__(self) -> BatchIterator:
         if os.getpid() != self._process:

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from rawpack import Reader, UsageError
-from rawpack.faces.transformers import StoreTrainerMixin
+from rawpack.integrations.transformers import StoreTrainerMixin
 
 folder = Path(sys.argv[1])
 

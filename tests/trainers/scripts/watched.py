@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from trained import Journal
 
-from rawpack.faces.torch import TorchBatches
+from rawpack.integrations.torch import TorchBatches
 
 script, folder, limit = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 journals = {}

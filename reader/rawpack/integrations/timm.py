@@ -8,8 +8,8 @@ from typing import Any
 
 from rawpack.choose.options import Workers
 from rawpack.epoch.feed import Loader
-from rawpack.faces.face import imported
-from rawpack.faces.versions import hook, warn_if_untested
+from rawpack.integrations.adapter import imported
+from rawpack.integrations.versions import hook, warn_if_untested
 from rawpack.pixels.aspects import Size
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -9,7 +9,7 @@ from rawpack.errors import UsageError
 from rawpack.system.user import warn
 
 if TYPE_CHECKING:
-    from rawpack.faces.keras import KerasBatches
+    from rawpack.integrations.keras import KerasBatches
 
 _LINE = "pass callbacks=[checkpoint] with checkpoint = batches.checkpoint(folder), which saves model and position"
 _told = set[str]()

@@ -7,9 +7,9 @@ from typing import Any
 
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.face import Form, imported
-from rawpack.faces.torch import TorchBatches, torch_batches
-from rawpack.faces.versions import hook, warn_if_untested
+from rawpack.integrations.adapter import Form, imported
+from rawpack.integrations.torch import TorchBatches, torch_batches
+from rawpack.integrations.versions import hook, warn_if_untested
 
 
 def accelerated_batches(feed: Feed, accelerator: Any, **options: Any) -> AcceleratedBatches:

@@ -1,4 +1,4 @@
-"""Faces of trainers say which versions they were tested with, and what they miss. No framework is needed here."""
+"""Adapters of trainers say which versions they were tested with, and what they miss. No framework is needed here."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from rawpack import MissingExtraError
-from rawpack.faces import versions
+from rawpack.integrations import versions
 
 
 class Framework:
     """In the place of a class of a framework."""
 
     def begin(self, dataloader: Any, more: int = 0) -> None:
-        """What a face calls."""
+        """What an adapter calls."""
 
 
 @pytest.mark.parametrize(("found", "told"), [("1.15.0", 0), ("1.15.7", 0), ("1.16.0", 1), ("2.0.0", 1)])
@@ -36,7 +36,7 @@ def test_another_version_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, foun
 
 
 def test_what_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only where what a face builds on is gone, or takes other parameters; more of them at the end do not matter."""
+    """Only where what an adapter builds on is gone, or takes other parameters; more at the end do not matter."""
     monkeypatch.setattr(versions, "version", lambda name: "9.9")
     found = versions.hook("accelerate", Framework, "begin", "dataloader")
     assert found is Framework.begin
@@ -52,7 +52,7 @@ def test_what_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_accelerator_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something else in its place is named, before Accelerate is imported."""
     from rawpack import UsageError
-    from rawpack.faces.accelerate import accelerated_batches
+    from rawpack.integrations.accelerate import accelerated_batches
 
     feed: Any = SimpleNamespace()
     with pytest.raises(UsageError, match="accelerator='cpu' must be an Accelerator"):

@@ -23,7 +23,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rawpack.faces.placed import Copies
+from rawpack.integrations.placed import Copies
 from rawpack.workers.slots import Slot, slot_of
 
 Arrays = dict[str, NDArray[Any]]
@@ -94,7 +94,7 @@ class Copied:
 
 
 class CudaCopies(Copies):
-    """The copies of one face to one device. Used by one thread at a time."""
+    """The copies of one adapter to one device. Used by one thread at a time."""
 
     shares_memory = False
 

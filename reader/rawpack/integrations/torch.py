@@ -12,10 +12,10 @@ from rawpack.choose.options import one_of
 from rawpack.epoch.dataloader import Unprepared
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.cuda import CudaCopies, Tensors, TorchRuntime
-from rawpack.faces.face import Form, flat, imported, tuples
-from rawpack.faces.lightning import load_what_was_not_loaded
-from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
+from rawpack.integrations.adapter import Form, flat, imported, tuples
+from rawpack.integrations.cuda import CudaCopies, Tensors, TorchRuntime
+from rawpack.integrations.lightning import load_what_was_not_loaded
+from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails

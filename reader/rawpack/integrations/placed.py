@@ -13,7 +13,7 @@ import numpy as np
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
-from rawpack.faces.face import Face, Form, arrays_of
+from rawpack.integrations.adapter import Adapter, Form, arrays_of
 
 
 class Copies(ABC):
@@ -40,7 +40,7 @@ class Copies(ABC):
         """Let go of everything."""
 
 
-class PlacedBatches(Face):
+class PlacedBatches(Adapter):
     """Batches of one reader whose arrays are on a device: each iterator is the next epoch, as with `Batches`.
 
     An iterator takes its epoch, and starts workers, at its first `next()`. It is used by one thread at a time.

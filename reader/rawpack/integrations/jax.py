@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from rawpack.ahead.steps import EpochStart
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.face import Form, flat, imported, tuples
-from rawpack.faces.placed import Copies, PlacedBatches, PlacedIterator
+from rawpack.integrations.adapter import Form, flat, imported, tuples
+from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.order.keys import whole_number
 
 _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
@@ -53,7 +53,7 @@ class JaxBatches(PlacedBatches):
     _copies: _JaxCopies
 
     def _begun(self, iterator: PlacedIterator) -> None:
-        """As in every face; UsageError where the last batch of the epoch cannot be sharded."""
+        """As in every adapter; UsageError where the last batch of the epoch cannot be sharded."""
         self._copies.check_last(self._feed.next_start())
         super()._begun(iterator)
 

@@ -10,7 +10,7 @@ import numpy as np
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.making import BatchField
 from rawpack.errors import UsageError
-from rawpack.faces.face import Chosen, Form, imported, inputs_and_labels
+from rawpack.integrations.adapter import Chosen, Form, imported, inputs_and_labels
 
 
 def tf_dataset(

@@ -17,7 +17,7 @@ from rawpack.system.user import expanded
 
 if TYPE_CHECKING:
     from rawpack.ahead.steps import EpochStart
-    from rawpack.faces.keras import KerasBatches
+    from rawpack.integrations.keras import KerasBatches
 
 _POINTER = "checkpoint.json"
 _VERSION = 1

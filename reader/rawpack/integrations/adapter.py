@@ -1,4 +1,5 @@
-"""What all faces share: the framework, batches with a position of the caller's, and which fields come in which form."""
+"""What all adapters share: the framework, batches with a position of the caller's, and which fields come in which
+form."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Form = Callable[[Mapping[str, Any]], Any]
 """What the caller gets for the fields of a batch."""
 
 
-class Face(Loader):
+class Adapter(Loader):
     """The base of what the methods of `Batches` return."""
 
     def __init__(self, feed: Feed, title: str) -> None:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
-from rawpack.faces.accelerate import AcceleratedBatches, state_keeping_batches
-from rawpack.faces.face import check_fields, imported
-from rawpack.faces.versions import hook, warn_if_untested
+from rawpack.integrations.accelerate import AcceleratedBatches, state_keeping_batches
+from rawpack.integrations.adapter import check_fields, imported
+from rawpack.integrations.versions import hook, warn_if_untested
 
 
 class StoreTrainerMixin:

@@ -1,4 +1,4 @@
-"""Which versions of a framework a face was tested with, and what it hooks into."""
+"""Which versions of a framework an adapter was tested with, and what it hooks into."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def warn_if_untested(name: str) -> None:
 
 
 def hook(name: str, owner: Any, attribute: str, *parameters: str) -> Any:
-    """What `owner` has under this name, which a face replaces or calls. Raises MissingExtraError where there is
+    """What `owner` has under this name, which an adapter replaces or calls. Raises MissingExtraError where there is
     nothing, or where its first parameters besides self are not these. name: of the distribution."""
     found = getattr(owner, attribute, None)
     if found is None:

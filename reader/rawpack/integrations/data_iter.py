@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
-from rawpack.faces.face import Face, check_fields
+from rawpack.integrations.adapter import Adapter, check_fields
 from rawpack.store.stores import INDEX
 
 Names = str | Mapping[str, str] | None
@@ -47,7 +47,7 @@ class DataBatch:
     provide_label: list[DataDesc] | None = None
 
 
-class DataIter(Face, Iterator[DataBatch]):
+class DataIter(Adapter, Iterator[DataBatch]):
     """An iterator that is reset for each epoch: until then, it has ended when the epoch has.
 
     All batches have `batch_size` rows. A last one with fewer is filled up with the first rows of the epoch, as MXNet's

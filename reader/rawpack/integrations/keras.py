@@ -16,10 +16,10 @@ from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.errors import MissingExtraError, UsageError
-from rawpack.faces.face import Chosen, Face, Form, imported, inputs_and_labels
-from rawpack.faces.jax import NarrowedFields
-from rawpack.faces.keras_checkpoint import KerasCheckpoint, keras_checkpoint
-from rawpack.faces.keras_resume import begin_as_fit_does
+from rawpack.integrations.adapter import Adapter, Chosen, Form, imported, inputs_and_labels
+from rawpack.integrations.jax import NarrowedFields
+from rawpack.integrations.keras_checkpoint import KerasCheckpoint, keras_checkpoint
+from rawpack.integrations.keras_resume import begin_as_fit_does
 
 _HELD = 3
 """Keras sends two batches to a device in advance under JAX, and trains on one."""
@@ -49,7 +49,7 @@ def keras_batches(feed: Feed, x: Chosen, y: Chosen | None = None, sample_weight:
     return type(KerasBatches.__name__, (KerasBatches, keras.utils.PyDataset), {})(feed, form, fields)
 
 
-class KerasBatches(Face):
+class KerasBatches(Adapter):
     """Batches of one reader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
 
     `data[k]` is batch k of the current epoch. Batches are asked for in order; batch 0 may be asked for again, as Keras

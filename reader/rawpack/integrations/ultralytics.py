@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rawpack.errors import UsageError
-from rawpack.faces.face import imported
-from rawpack.faces.versions import hook, warn_if_untested
+from rawpack.integrations.adapter import imported
+from rawpack.integrations.versions import hook, warn_if_untested
 
 
 def store_trainer(reader: Any, trainer: type | None = None) -> Any:
@@ -33,8 +33,8 @@ def store_trainer(reader: Any, trainer: type | None = None) -> Any:
         """Its class travels by value to the processes of several GPUs."""
 
         def build_dataset(self, img_path: str, mode: str = "train", batch: int | None = None) -> Any:
-            from rawpack.faces.face import imported
-            from rawpack.faces.ultralytics import images_of_store
+            from rawpack.integrations.adapter import imported
+            from rawpack.integrations.ultralytics import images_of_store
 
             args, train = self.args, mode == "train"
             unwrap_model = imported("ultralytics.utils.torch_utils", "this needs Ultralytics").unwrap_model

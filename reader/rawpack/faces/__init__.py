@@ -1,1 +1,0 @@
-"""Faces: batches as other frameworks want them. Each framework is loaded when its face is asked for."""
