@@ -37,6 +37,7 @@ from rawpack_packer.job.keywords import (
 )
 from rawpack_packer.job.opening import Named, recipe_for
 from rawpack_packer.job.options import Progress, followed_by, parse_run_options
+from rawpack_packer.job.saved_tables import saved_tables
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import parse_options
@@ -99,40 +100,23 @@ def pack_job(
         )
     if url is None and tmp is not None:
         raise UsageError(f"{opt.tmp} applies to URLs; {os.fspath(destination)} is a folder")
-    if url is not None or far:
-        from rawpack_packer.job import known, upload
+    if url is not None:
+        from rawpack_packer.job import upload
     if url is None:
         place = local_path(destination)
         destinations.check(place, opening.paths_of(source))
     else:
         place, target = upload.scratch_of(url, tmp), upload.RemoteFolder(url, storage_options or {})
         target.sizes()
-    spool = None
-    if isinstance(source, str | os.PathLike):
-        spool = opening.spool_of(place, run_options, storage_options)
-
-    def whole() -> Job:
-        running = run_options.connected()
-        opened = opening.open_given(
-            source, source_options, running, recipe, place, "DST" if url is not None else os.fspath(destination),
-            spool=spool, scan=scan,
-        )  # fmt: skip
-        made = recipe_for(opened, recipe)
-        if url is None:
-            job = Job(opened, made, place, running, checked=True)
-        else:
-            job = upload.Upload(target, opened, made, place, running)
-        if far and spool is not None:
-            job.asked = known.digest_of(str(source), spool, source_options, recipe)
-        return job
-
-    # What can be refused is refused before anything of a source behind a URL is fetched.
-    found = known.there(place) if far and url is None else None
-    if found is not None and far and spool is not None and not run_options.restart:
-        known.check_recipe(found, recipe)
-        if known.is_done(found, run_options, lambda: known.asked_of(str(source), source_options, recipe, spool)):
-            return known.Done(found, place, whole)
-    return whole()
+    spool = opening.spool_of(place, run_options, storage_options) if isinstance(source, str | os.PathLike) else None
+    saved = saved_tables(source, source_options, place, run_options, spool)
+    running = run_options.connected()
+    opened = opening.open_given(
+        source, source_options, running, recipe, place, "DST" if url is not None else os.fspath(destination),
+        spool=spool, saved=saved, scan=scan,
+    )  # fmt: skip
+    sent = None if url is None else upload.Upload(target, place)
+    return Job(opened, recipe_for(opened, recipe), place, running, saved=saved, upload=sent, checked=url is None)
 
 
 def append_job(
@@ -145,6 +129,7 @@ def append_job(
     **options: Unpack[AppendKeywords],
 ) -> Append:
     """The job of `append`, checked and not begun. See `pack_job`."""
+    from rawpack_packer.destination.journal import AppendNote
     from rawpack_packer.job.append import Append, open_store
 
     run_options, source_options, recipe = by_group(options)
@@ -152,9 +137,13 @@ def append_job(
         raise UsageError(f"{next(iter(recipe))}=: the store says how samples are packed; leave it out")
     where = destinations.local_folder(destination, f"append to a store in a folder, {THEN_COPY}")
     store = open_store(where, opening.paths_of(source))
+    spool = opening.spool_of(where, run_options) if isinstance(source, str | os.PathLike) else None
+    saved = saved_tables(source, source_options, where, run_options, spool, kind=AppendNote)
     run_options, other = run_options.connected(), ("rawpack", "append", "SRC", os.fspath(destination))
-    opened = opening.open_addition(source, source_options, run_options, store, other=other, scan=scan)
-    return Append(opened, store, run_options, skip_existing=skip_existing, other_libraries=other_libraries)
+    opened = opening.open_addition(
+        source, source_options, run_options, store, other=other, spool=spool, saved=saved, scan=scan
+    )
+    return Append(opened, store, run_options, saved=saved, skip_existing=skip_existing, other_libraries=other_libraries)
 
 
 def derived_job(

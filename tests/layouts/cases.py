@@ -26,7 +26,8 @@ from rawpack.errors import DecodeError, RawpackError
 from rawpack_packer.isolated import IsolatedCalls
 from rawpack_packer.job.opening import open_given
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.sources import DividedError, FieldKind, Source, open_source
+from rawpack_packer.job.saved_tables import SavedTables
+from rawpack_packer.sources import DividedError, FieldKind, Source, Table, open_source
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.sources.video import scan
@@ -72,6 +73,8 @@ class Case:
     """Whether it is behind a URL."""
     is_command: bool = False
     """Whether the path is a command, of which it is recorded what it would do."""
+    is_saved: bool = True
+    """Whether its table can be saved for a run that resumes."""
 
 
 def missing(case: Case) -> str:
@@ -202,6 +205,18 @@ def prepare(case: Case, folder: Path, server: Server | None = None) -> Callable[
     server.files.clear()
     server.files.update({name: data.encode() if isinstance(data, str) else data for name, data in made.items()})
     return lambda: open_source(f"{server.url}/{case.path}", spool=Spool(folder / "spool", 1 << 30), **options)
+
+
+def saved_again(table: Source, case: Case, folder: Path, server: Server) -> Source:
+    """The table that a run that resumes has in place of this one."""
+    if case.path is None or not isinstance(table, Table):
+        return table
+    place, path = folder / "store-being-packed", f"{server.url}/{case.path}" if case.served else case.path
+    saved, again = (SavedTables(place, path, case.options, Spool(folder / "spool", 1 << 30)) for _ in range(2))
+    saved.tables = {"": table}
+    saved.save()
+    assert again.load({saved.digest}) == (case.is_saved and table.info.kind != "store")
+    return again.tables.get("", table)
 
 
 def commanded(words: str, folder: Path) -> Answer:

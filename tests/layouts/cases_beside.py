@@ -211,6 +211,7 @@ CASES = (
             **images("photos/{train,val}/0.jpg"),
             "photos/metadata.csv": "file_name,text\ntrain/0.jpg,a\nval/0.jpg,b\n",
         },
+        is_saved=False,
     ),
     Case("metadata.csv of other files", "photos", {**TWO, "photos/metadata.csv": "file_name,text\n7.jpg,a\n"}),
     *(

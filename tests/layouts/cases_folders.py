@@ -52,7 +52,7 @@ def _with_empty_class(root: Path) -> Files:
 CASES = (
     Case("class folders", "photos", CLASSES),
     Case("with a slash at the end", "photos/", CLASSES),
-    Case("a roundabout path", "photos/../photos/./cat/..", CLASSES),
+    Case("a roundabout path", "photos/../photos/./cat/..", CLASSES, is_saved=False),
     Case("the folder where one is", ".", images("cat/{0,1}.jpg", "dog/0.jpg")),
     Case("one of the class folders", "photos/cat", CLASSES),
     Case("images without classes", "photos", PHOTOS),

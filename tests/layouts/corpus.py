@@ -32,7 +32,7 @@ import cases_splits
 import cases_tables
 import cases_videos
 import looks
-from cases import Answer, Case, answer, commanded, in_this_process, inside, missing, prepare
+from cases import Answer, Case, answer, commanded, in_this_process, inside, missing, prepare, saved_again
 from store_server import Server, serving
 
 ANSWERS = Path(__file__).with_name("answers.toml")
@@ -60,7 +60,10 @@ def recognized(case: Case, folder: Path, server: Server) -> Answer:
     """How the path of a layout is recognized, which is made in an empty folder."""
     with inside(folder), in_this_process():
         opener = prepare(case, folder, server)
-        record = commanded(case.path or "", folder) if case.is_command else answer(opener, folder, server.url)
+        if case.is_command:
+            record = commanded(case.path or "", folder)
+        else:
+            record = answer(lambda: saved_again(opener(), case, folder, server), folder, server.url)
     return (
         ({"opens": case.path} if case.path is not None else {}) | record | ({"wrong": case.wrong} if case.wrong else {})
     )

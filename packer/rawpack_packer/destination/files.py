@@ -30,7 +30,9 @@ APPEND = "append"
 TICKS = "tick-*"
 """In WORK: how far the workers of a cluster are with their parts."""
 SPOOL = "spool"
-"""In WORK: archives behind URLs, fetched to be packed, and what was found in archives."""
+"""In WORK: archives behind URLs, fetched to be packed."""
+TABLE = "table"
+"""In WORK: what was scanned, see `job/saved_tables.py`."""
 
 _NO_CALL = {errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP}
 """What file systems say that cannot sync a folder, or all files."""
@@ -47,9 +49,9 @@ def commit(temporary: Path, final: Path) -> None:
     sync_folder(final.parent)
 
 
-def write_whole(path: Path, data: bytes, temporary: Path) -> None:
-    """Write a small file atomically."""
-    with writing.create(temporary) as file:
+def write_whole(path: Path, data: bytes, temporary: Path, *, private: bool = False) -> None:
+    """Write a file atomically. private: for this user alone."""
+    with writing.create(temporary, private=private) as file:
         file.write(data)
     commit(temporary, path)
 

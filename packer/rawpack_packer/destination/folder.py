@@ -16,7 +16,7 @@ from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, local_path, refuse_url, shown
 from rawpack.system import writing
 from rawpack_packer.destination import files
-from rawpack_packer.destination.files import APPEND, JOB, SPOOL, WORK
+from rawpack_packer.destination.files import APPEND, JOB, SPOOL, TABLE, WORK
 from rawpack_packer.destination.lock import LOCKS
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import COLUMNS, PROVENANCE, REJECTS, STATES, is_of_run, of_run, packing_runs
@@ -28,7 +28,7 @@ THEN_COPY = "then copy it there, store.json last"
 _OF_ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 _CLEARING = "clearing"
 """In WORK while a store is removed."""
-_BEFORE_JOB = {*LOCKS, SPOOL, f"{JOB}.tmp", f"{APPEND}.tmp"}
+_BEFORE_JOB = {*LOCKS, SPOOL, TABLE, f"{JOB}.tmp", f"{APPEND}.tmp"}
 """What can be in WORK before the job is noted."""
 
 
@@ -154,8 +154,9 @@ def left_by(destination: Path) -> str | None:
 
 
 def has_only_spool(destination: Path) -> bool:
-    """Whether all that the work folder holds is the spool of a source."""
-    return _names_of_work(destination) == {SPOOL}
+    """Whether all that the work folder holds is the spool of a source, and its tables."""
+    names = _names_of_work(destination)
+    return bool(names and names <= {SPOOL, TABLE})
 
 
 def remove_spool(folder: Path) -> None:

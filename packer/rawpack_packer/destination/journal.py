@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -35,6 +36,8 @@ _CHOOSING = ("--array", "--columns", "--field", "--image-column", "--key-column"
 _MAX_LINE = 1 << 20
 """Bytes: an untrusted store must not fill the memory."""
 Note = TypeVar("Note", bound="JobNote")
+_digests = WeakKeyDictionary[Table, str]()
+"""The digests of tables."""
 
 
 class JobNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +52,10 @@ class JobNote(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     options: dict[str, str]
     """The source's, as in `SourceInfo.options`."""
-    probes: dict[str, str] = {}
-    """What `differences.probed` read of the source."""
+    probe: str = ""
+    """What `differences.probe` read of the source."""
+    table: str = ""
+    """The digest of the note of its tables, see `job/saved_tables.py`; "" where they could not be saved."""
 
 
 class AppendNote(JobNote, frozen=True, kw_only=True):
@@ -67,6 +72,8 @@ class AppendNote(JobNote, frozen=True, kw_only=True):
 def source_digest(source: Table) -> str:
     """xxh3_128 over the keys, sizes and times of all files of a source, and the options that choose which of their
     values are packed: all of it must be the same to resume."""
+    if source in _digests:
+        return _digests[source]
     digest = xxhash.xxh3_128()
     for first in range(0, len(source), _BLOCK):
         keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
@@ -74,7 +81,13 @@ def source_digest(source: Table) -> str:
     digest.update(np.ascontiguousarray(source.states(), "<i8").tobytes())
     if chosen := [(name, source.info.options[name]) for name in _CHOOSING if name in source.info.options]:
         digest.update(repr(chosen).encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+    return note_digest(source, digest.hexdigest())
+
+
+def note_digest(source: Table, digest: str) -> str:
+    """Note the digest of a table, which takes seconds for millions of keys. Returns it."""
+    _digests[source] = digest
+    return digest
 
 
 def write_job(path: Path, job: JobNote) -> None:
@@ -106,7 +119,7 @@ def finished_job(path: Path, manifest: Manifest) -> JobNote:
             samples = int(read_provenance(path, 2)[0]["first"])
         return JobNote(
             recipe=manifest.recipe, fields=manifest.fields, classes=manifest.classes, digest=str(source["digest"]),
-            samples=samples, options=dict(source["options"]), probes=dict(source.get("probes", {})),
+            samples=samples, options=dict(source["options"]), probe=str(source.get("probe", "")),
         )  # fmt: skip
     except (OSError, RawpackError, KeyError, TypeError, ValueError) as error:
         raise UsageError(

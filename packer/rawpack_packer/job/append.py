@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.disk.splits import read_splits
 from rawpack.errors import PackError, StoreError, UsageError
@@ -26,12 +25,12 @@ from rawpack.store.store import Store
 from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
-from rawpack_packer.destination.folder import names_of
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
 from rawpack_packer.job.job import Before, Job, check_sizes, nothing_to_do
 from rawpack_packer.job.options import RunOptions
-from rawpack_packer.job.summary import AppendSummary, Summary
+from rawpack_packer.job.saved_tables import SavedTables
+from rawpack_packer.job.summary import AppendSummary
 from rawpack_packer.options import opt
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe import PILLOW, THEN, Recipe, libraries
@@ -55,15 +54,16 @@ class Append:
         store: Store,
         run_options: RunOptions | None = None,
         *,
+        saved: SavedTables | None = None,
         skip_existing: bool = False,
         other_libraries: bool = False,
     ) -> None:
-        """store: of `open_store`. skip_existing: leave out samples whose keys the store has or has rejected; a rejected
-        file that changed since is tried again. Otherwise a key that the store has is an error. other_libraries: append
-        even if the libraries that make pixels and files have other versions now. run_options.restart: remove what an
-        unfinished append left."""
+        """store: of `open_store`. saved: keeps the source for a run that resumes. skip_existing: leave out samples
+        whose keys the store has or has rejected; a rejected file that changed since is tried again. Otherwise a key
+        that the store has is an error. other_libraries: append even if the libraries that make pixels and files have
+        other versions now. run_options.restart: remove what an unfinished append left."""
         self.source, self.store, self.run_options = source, store, run_options or RunOptions()
-        self._skip_existing = skip_existing
+        self._skip_existing, self._saved = skip_existing, saved
         for path in source.info.paths:
             destinations.check_apart(store.path, path)
         self.recipe = recipe_of(store.path, store.manifest, other_libraries=other_libraries)
@@ -91,7 +91,7 @@ class Append:
         if not len(chosen.source) and not self.run_options.restart:
             commit.tidy_finished(path)
             return _nothing(source, store, chosen.existing, chosen.changed, began)
-        summary = _Addition(chosen, self).do()
+        summary = self._job(chosen).do()
         if summary.already:
             return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
         summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(source.unread))
@@ -100,59 +100,26 @@ class Append:
         unreadable = now.rejects.reasons.get(UNREADABLE, 0) - was.rejects.reasons.get(UNREADABLE, 0)
         return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later, unreadable)
 
-
-class _Addition(Job):
-    """The job of an append: new shards of a store that is there."""
-
-    def __init__(self, chosen: Chosen, asked: Append) -> None:
-        store = asked.store
-        self.source, self.as_given, self.recipe = chosen.source, chosen.named, asked.recipe
-        self.destination, self.run_options, self.shown_as = store.path, asked.run_options, ""
-        self.fields, self.counts = dict(store.manifest.fields), counts_of(store.manifest, chosen)
-        manifest, names = store.manifest, [file.name for shard in store.manifest.shards for file in shard.files]
+    def _job(self, chosen: Chosen) -> Job:
+        """The job that adds new shards to the store."""
+        store, manifest = self.store, self.store.manifest
+        names = [file.name for shard in manifest.shards for file in shard.files]
         numbers = [int(match[1]) for match in map(_SHARD.match, names) if match]
-        self.before = Before(
+        before = Before(
             run=len(packing_runs(manifest)) + 1,
             parts=max(numbers, default=-1) + 1,
             seen=manifest.samples + manifest.rejects.count,
             manifest=manifest,
             digest=store.digest,
             labels=label_counts(store),
+            counts=counts_of(manifest, chosen),
         )
-        self._store, self._asked = store, asked
-
-    @cached_property
-    def digest(self) -> str:
-        # Numbers go on with those of the store.
-        return journal.source_digest(self.source) if self._asked.source.info.numbered else self.digest_as_given
-
-    @cached_property
-    def digest_as_given(self) -> str:
-        whole = len(self.as_given) == len(self._asked.source)
-        return self._asked.digest if whole else journal.source_digest(self.as_given)
-
-    @property
-    def begun(self) -> journal.AppendNote | None:
-        return journal.read_note(self.destination, journal.AppendNote)
-
-    def note(self) -> journal.AppendNote:
-        keys = [self.source.key(i) for i in range(len(self.source))]
-        return self._noted(journal.AppendNote, keys=keys, run=self.before.run, store=self.before.digest)
-
-    def clear(self) -> None:
-        """Remove the unfinished append."""
-        destinations.clear_append(self.destination, names_of(self._store.manifest))
-
-    def finished(self) -> Summary | None:
-        path, store = self.destination, self._store
-        if manifests.load(path)[1] != store.digest:
-            if not journal.read_note(path, journal.AppendNote):
-                commit.tidy(path)
-            raise UsageError(f"another run has just appended to {path}; give the command again")
-        if len(self.source):
-            return None
-        self.clear()
-        return nothing_to_do(path, store.manifest, store.digest, self._asked.source)
+        if len(chosen.named) == len(self.source):
+            journal.note_digest(chosen.named, self.digest)
+        return Job(
+            chosen.source, self.recipe, store.path, self.run_options,
+            as_given=chosen.named, before=before, saved=self._saved,
+        )  # fmt: skip
 
 
 def open_store(path: Path, sources: Sequence[str | Path], doing: str = "append to") -> Store:

@@ -111,8 +111,8 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
             what = f"the source differs: {text.count(len(source), source.info.noun)} now, {noted.samples:,} then"
         elif noted.digest != job.digest:
             what = "the source differs: its files, their times or their order"
-        elif key := changed_sample(noted.probes, source):
-            what = f"its dataset returned another sample {plain(key)} than now: its code or its data changed"
+        elif changed(noted.probe, source):
+            what = "its dataset returned other samples than now: its code or its data changed"
         else:
             return
     if is_append:
@@ -192,22 +192,21 @@ def _sized(loaded: Sequence[Manifest]) -> str:
 
 
 _READ_AGAIN = 8
-"""How often a sample that differs is read to see whether it differs each time: a flip is made half of the time."""
+"""How often samples that differ are read to see whether they differ each time: a flip is made half of the time."""
 
 
-def probed(source: Table) -> dict[str, str]:
-    """Key -> digest of a few samples; empty for a source that knows the states of what it reads."""
-    return {source.key(i): _digest(source, i) for i in source.probes().tolist()}
+def probe(source: Table) -> str:
+    """A digest of the first, the middle and the last sample of a Python dataset; "" for a source that knows the states
+    of what it reads."""
+    rows = source.probes().tolist()
+    return xxhash.xxh3_64_hexdigest(" ".join(_digest(source, i) for i in rows).encode()) if rows else ""
 
 
-def changed_sample(before: Mapping[str, str], source: Table) -> str:
-    """The key of a sample that the dataset returned otherwise to an earlier run, of those that this run took digests
-    of; "" for none, and where a sample differs each time that it is read, so that nothing can be said."""
-    for i in source.probes().tolist() if before else []:
-        key, digest = source.key(i), _digest(source, i)
-        if before.get(key, digest) != digest:
-            return "" if any(_digest(source, i) != digest for _ in range(_READ_AGAIN)) else key
-    return ""
+def changed(before: str, source: Table) -> bool:
+    """Whether a dataset returns other samples than to an earlier run; False where they differ each time that they are
+    read, so that nothing can be said. before: the `probe` of that run."""
+    now = probe(source) if before else ""
+    return before != now and all(probe(source) == now for _ in range(_READ_AGAIN))
 
 
 def unsteady(source: Table) -> str:

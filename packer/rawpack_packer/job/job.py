@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
@@ -21,17 +23,18 @@ from rawpack.errors import PackError, StoreError, UsageError
 from rawpack_packer import text
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.files import SPOOL, WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import NOT_SCANNED
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.engines import InlineEngine, LocalEngine
 from rawpack_packer.job import differences
 from rawpack_packer.job.commit import Duplicates, Totals, commit_store, facts_of_run, tidy, tidy_finished
-from rawpack_packer.job.differences import probed
+from rawpack_packer.job.differences import probe
 from rawpack_packer.job.estimate import START_S, check_space, estimate
 from rawpack_packer.job.limit import RejectLimit
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.parts import Parts
+from rawpack_packer.job.saved_tables import SavedTables
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.part import PartRecord
@@ -39,9 +42,9 @@ from rawpack_packer.recipe import Recipe
 from rawpack_packer.recipe.depth import lost_depth
 from rawpack_packer.recipe.fields import check_first, made_here, part_rows, store_fields
 from rawpack_packer.sources import Table
-from rawpack_packer.sources.table.kept import keep_found
 
-Note = TypeVar("Note", bound=journal.JobNote)
+if TYPE_CHECKING:
+    from rawpack_packer.job.upload import Upload
 
 
 @dataclass(frozen=True)
@@ -59,18 +62,19 @@ class Before:
     """The manifest's."""
     labels: Mapping[int, int] = field(default_factory=dict)
     """Label -> samples."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What all sources of the store left out, with the one that is appended."""
+
+
+NEW = Before()
 
 
 class Job:
     """A store to be packed from a source.
 
     source: with the keys and classes that samples get in the store. as_given: the source with its own keys. recipe:
-    with the libraries of this machine. counts: what all sources of the store left out. before: the store that is
-    appended to. shown_as: what messages call the destination if it is a scratch folder. asked: see `known.digest_of`;
-    "" where there is none.
+    with the libraries of this machine. counts: what all sources of the store left out.
     """
-
-    asked = ""
 
     def __init__(
         self,
@@ -79,13 +83,20 @@ class Job:
         destination: str | os.PathLike[str],
         run_options: RunOptions | None = None,
         *,
-        shown_as: str = "",
+        as_given: Table | None = None,
+        before: Before = NEW,
+        saved: SavedTables | None = None,
+        upload: Upload | None = None,
         checked: bool = False,
     ) -> None:
-        """checked: whether the destination was checked before the source was opened. Raises UsageError where the
-        destination or the recipe does not suit the source."""
-        self.source = self.as_given = source
-        self.destination, self.run_options, self.shown_as = Path(destination), run_options or RunOptions(), shown_as
+        """before: the store that is appended to. saved: keeps tables for a run that resumes. upload: sends the store to
+        a URL, for which the destination is a scratch folder. checked: whether the destination was checked before the
+        source was opened. Raises UsageError where the destination or the recipe does not suit the source."""
+        self.source, self.as_given, self.destination = source, as_given or source, Path(destination)
+        self.run_options, self.before, self.saved, self.upload = run_options or RunOptions(), before, saved, upload
+        if before.manifest is not None:
+            self.recipe, self.fields, self.counts = recipe, dict(before.manifest.fields), dict(before.counts)
+            return
         if not checked:
             destinations.check(self.destination)
         for path in source.info.paths:
@@ -94,7 +105,11 @@ class Job:
         self.fields = store_fields(self.recipe, source)
         check_first(self.recipe, source)
         self.counts = dict(source.info.counts)
-        self.before = Before()
+
+    @property
+    def shown_as(self) -> str:
+        """What messages call the destination, if it is a scratch folder."""
+        return "" if self.upload is None else str(self.upload.target)
 
     @property
     def adds(self) -> bool:
@@ -114,39 +129,54 @@ class Job:
     @cached_property
     def digest(self) -> str:
         """The digest of the source, with the keys of the store: see `journal.source_digest`."""
-        return journal.source_digest(self.source)
+        numbered = self.adds and self.source.info.numbered  # on from those of the store
+        return journal.source_digest(self.source) if numbered else self.digest_as_given
 
-    @property
+    @cached_property
     def digest_as_given(self) -> str:
         """The digest of the source, with its own keys."""
-        return self.digest
+        return journal.source_digest(self.as_given)
 
     @property
     def begun(self) -> journal.JobNote | None:
         """The note of the run that began this or another job there; None where there is none."""
-        return journal.read_note(self.destination, journal.JobNote)
+        return journal.read_note(self.destination, journal.AppendNote if self.adds else journal.JobNote)
 
     def note(self) -> journal.JobNote:
         """The note to leave in its destination."""
-        return self._noted(journal.JobNote)
-
-    def _noted(self, kind: Callable[..., Note], **more: Any) -> Note:
-        return kind(
-            recipe=self.recipe.as_manifest(), fields=dict(self.fields), classes=self.source.info.classes,
-            digest=self.digest, samples=len(self.source), options=dict(self.source.info.options),
-            probes=probed(self.source), **more,
+        source, before = self.source, self.before
+        note = journal.JobNote(
+            recipe=self.recipe.as_manifest(), fields=dict(self.fields), classes=source.info.classes, digest=self.digest,
+            samples=len(source), options=dict(source.info.options), probe=probe(source),
+            table="" if self.saved is None else self.saved.digest,
         )  # fmt: skip
+        if not self.adds:
+            return note
+        keys = [source.key(i) for i in range(len(source))]
+        return journal.AppendNote(**msgspec.structs.asdict(note), keys=keys, run=before.run, store=before.digest)
 
     def clear(self) -> None:
-        """Remove what earlier runs left."""
-        destinations.clear(self.destination)
+        """Remove what earlier runs left: the store, or an unfinished append to it."""
+        if self.before.manifest is None:
+            destinations.clear(self.destination)
+        else:
+            destinations.clear_append(self.destination, destinations.names_of(self.before.manifest))
 
     def finished(self) -> Summary | None:
         """The summary, where another run has done this job; None where it is to be done. Raises UsageError where the
         destination is another store, PackError where it is damaged."""
-        if not destinations.is_finished(self.destination) or self.run_options.restart:
-            return None
         path, source = self.destination, self.source
+        if self.before.manifest is not None:
+            if manifests.load(path)[1] != self.before.digest:
+                if not self.begun:
+                    tidy(path)
+                raise UsageError(f"another run has just appended to {path}; give the command again")
+            if len(source):
+                return None
+            self.clear()
+            return nothing_to_do(path, self.before.manifest, self.before.digest, source)
+        if not destinations.is_finished(path) or self.run_options.restart:
+            return None
         try:
             manifest, digest = manifests.load(path)
         except StoreError as error:
@@ -166,6 +196,9 @@ class Job:
 
     def check_files(self, manifest: Manifest) -> None:
         """Raise PackError where a file of the finished store is missing, or has another size."""
+        if self.upload is not None:
+            self.upload.check_files(manifest)
+            return
         try:
             check_sizes(self.destination, manifest)
         except PackError as error:
@@ -173,6 +206,8 @@ class Job:
 
     def on_done(self, record: PartRecord | None) -> None:
         """Called with each part that is done, by this or an earlier run, and with None before the store is made."""
+        if self.upload is not None:
+            self.upload.on_done(record)
 
     def estimate(self) -> DryRun:
         """What `run` needs. Writes nothing. Raises as that does before it begins."""
@@ -191,10 +226,10 @@ class Job:
 
     def run(self) -> Summary:
         """Pack the store, or resume that. Raises as `do`."""
-        return self.pack()
+        return self.pack() if self.upload is None else self.upload.run(self)
 
     def pack(self, *, check_free: bool = True) -> Summary:
-        """What `run` does here, and in a subclass a part of it. Raises as `do`, which gets check_free."""
+        """What `run` does on this machine. Raises as `do`, which gets check_free."""
         try:
             summary = self.finished()
         except UsageError:
@@ -227,8 +262,7 @@ class Job:
                     return done
                 if run_options.restart:
                     self.clear()
-                probes = self._begin()
-                keep_found(path / WORK / SPOOL)
+                probed = self._begin()
                 started = datetime.now(UTC)
                 totals = Totals(Duplicates(path / WORK / "identical"), classes=source.info.classes is not None)
                 parts = Parts(self, totals)
@@ -241,7 +275,7 @@ class Job:
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(parts.kept()) from None
                 processes = run_options.processes if run_options.engine is None else 0
-                manifest = commit_store(self, totals, self._provenance(started, processes, probes, totals.bytes_in))
+                manifest = commit_store(self, totals, self._provenance(started, processes, probed, totals.bytes_in))
         finally:
             run_options.progress.end()
         sizes = [totals.labels[label] for label in range(len(source.info.classes or ()))] if totals.labels else []
@@ -259,34 +293,35 @@ class Job:
             lost=parts.limit.containers_in_words() if parts.limit.containers else "",
             unread=len(source.unread),
             class_sizes=(min(sizes), max(sizes)) if sizes and not self.adds else None,
+            scanned=None if self.saved is None else self.saved.when,
         )
 
-    def _begin(self) -> Mapping[str, str]:
-        """Note a new job in its destination. Returns its probes. Raises UsageError where another job was begun."""
-        begun = self.begun
+    def _begin(self) -> str:
+        """Note a new job in its destination. Returns its probe. Raises UsageError where another job was begun."""
+        begun, saved = self.begun, self.saved
         if begun is None:
             # Leftovers of a --restart that was killed, or of an append whose note is gone.
             self.clear()
+        else:
+            differences.check_same(self, begun)
+        if begun is None or (saved is not None and saved.digest != begun.table):
+            if saved is not None and saved.place == self.destination:
+                saved.save()
             begun = self.note()
             journal.write_job(self.destination, begun)
             files.sync_folder(self.destination)
-        else:
-            differences.check_same(self, begun)
-        return begun.probes
+        return begun.probe
 
-    def _provenance(
-        self, started: datetime, processes: int, probes: Mapping[str, str], bytes_in: int
-    ) -> dict[str, Any]:
+    def _provenance(self, started: datetime, processes: int, probed: str, bytes_in: int) -> dict[str, Any]:
         """When, where and from what the store was packed: all that may differ between two runs."""
         info = self.as_given.info
         source = {
             "kind": info.kind, "root": info.root, "digest": self.digest_as_given, "options": info.options,
             "bytes": bytes_in,
         }  # fmt: skip
-        source |= {"asked": self.asked} if self.asked and not len(self.source.unread) else {}
         facts = {"started": started.isoformat(timespec="seconds"), "workers": processes, **facts_of_run()}
         facts |= {"first": self.before.seen} if self.adds else {}
-        return {"source": source | ({"probes": dict(probes)} if probes else {}), **facts}
+        return {"source": source | ({"probe": probed} if probed else {}), **facts}
 
 
 def nothing_to_do(path: Path, manifest: Manifest, digest: str, source: Table, seconds: float = 0.0) -> Summary:

@@ -25,6 +25,7 @@ from rawpack_packer.destination.files import SPOOL, WORK
 from rawpack_packer.destination.lock import alone
 from rawpack_packer.job.differences import unsteady
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.saved_tables import SavedTables
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import DEFAULT_FORMAT, Recipe, make_recipe
 from rawpack_packer.recipe.tables import output_format
@@ -68,6 +69,7 @@ def open_given(
     *,
     other: Sequence[str] = (),
     spool: Spool | None = None,
+    saved: SavedTables | None = None,
     split: str = "",
     divided: bool = False,
     scan: Scanning = unseen,
@@ -75,13 +77,26 @@ def open_given(
     """The source that a user gave, ready for workers: of a stream, all samples are taken first, see `sources.stream`.
     recipe: what the user said; None where a store says it all. place: the folder that is packed into. destination,
     other: of the command that an error names, see `DividedError`. spool: what fetches a source behind URLs; None is a
-    new one. split: which one of several in `place` the source is. divided: see `open_source`."""
+    new one. saved: the table of an earlier run, or gets that of this one. split: which one of several in `place` the
+    source is. divided: see `open_source`."""
     if isinstance(source, str | os.PathLike):
         spool = spool or spool_of(place, run_options)
         try:
-            opened = open_path(
-                source, source_options, destination=destination, other=other, spool=spool, divided=divided, scan=scan
+            opened = (
+                saved.tables[""]
+                if saved is not None and saved.tables
+                else open_path(
+                    source,
+                    source_options,
+                    destination=destination,
+                    other=other,
+                    spool=spool,
+                    divided=divided,
+                    scan=scan,
+                )
             )
+            if saved is not None:
+                saved.tables = {"": opened}
         except RawpackError:
             if is_url(source) and (kept := destinations.own_bytes(spool.folder)):
                 what = f"{size(kept)} that were fetched stay in {spool.folder} for the next run"
@@ -155,13 +170,16 @@ def open_addition(
     store: Store,
     *,
     other: Sequence[str],
+    spool: Spool | None,
+    saved: SavedTables | None,
     scan: Scanning,
 ) -> Table:
     """The source that a user gave, to be appended to a store: if nothing else says how its boxes are written, they are
     as those that the store was packed from. See `open_given`."""
     opened = partial(
-        open_given, source, run_options=run_options, recipe=None, place=store.path, destination="NEW", divided=True
-    )
+        open_given, source, run_options=run_options, recipe=None, place=store.path, destination="NEW", spool=spool,
+        saved=saved, divided=True,
+    )  # fmt: skip
     try:
         return opened(source_options, other=other, scan=scan)
     except UnknownFormError as error:
@@ -213,8 +231,7 @@ def _limited(source: Table, limit: Any) -> Table:
 
 
 def spool_of(place: Path, run_options: RunOptions, options: Mapping[str, Any] | None = None) -> Spool:
-    """What fetches a source behind URLs into the work folder of a destination, where an earlier run may have kept what
-    it found in archives. options: fsspec's `storage_options`."""
+    """What fetches a source behind URLs into the work folder of a destination. options: fsspec's `storage_options`."""
     from rawpack_packer.progress import Fetching
     from rawpack_packer.sources.table.remote_files import Spool
 

@@ -22,7 +22,7 @@ from rawpack.remote.url import shown as shown_url
 from rawpack.system import writing
 from rawpack_packer.destination import files, journal
 from rawpack_packer.destination import folder as destinations
-from rawpack_packer.destination.files import SPOOL, WORK
+from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import differences, opening
 from rawpack_packer.job import holdout as draws
@@ -32,6 +32,7 @@ from rawpack_packer.job.job import Job
 from rawpack_packer.job.keywords import PackKeywords, by_group
 from rawpack_packer.job.opening import recipe_for
 from rawpack_packer.job.options import RunOptions
+from rawpack_packer.job.saved_tables import SavedTables, saved_tables
 from rawpack_packer.job.summary import DryRun, Summary
 from rawpack_packer.options import opt
 from rawpack_packer.recipe import Recipe, parse_options
@@ -41,7 +42,6 @@ from rawpack_packer.sources.beside.annotated import coco_splits
 from rawpack_packer.sources.files import missing as no_source
 from rawpack_packer.sources.look.listing import Listing
 from rawpack_packer.sources.pairs import in_split
-from rawpack_packer.sources.table.kept import keep_found
 from rawpack_packer.text import listed, plain
 
 _SHOWN = 20
@@ -180,12 +180,18 @@ def splits_job(
     where = destinations.local_folder(destination, cure)
     names, amounts = _asked(splits, holdout)
 
+    spool = opening.spool_of(where, run_options) if isinstance(source, str | os.PathLike) else None
+    before = read_splits(where)
+    stores = [where / name for name in (() if before is None else before.splits)]
+    asked = (names, amounts, seed, group_by, split_by)
+    saved = saved_tables(source, source_options, where, run_options, spool, *asked, jobs=stores)
+
     def opened(part: Any, split: str | None = None, named: str = "", **more: str) -> Table:
         about = {**source_options, **more}
         if split is not None and about.get("images"):
             about = {**about, "images": in_split(about["images"], split)}
         return opening.open_given(
-            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan,
+            part, about, run_options, recipe, where, os.fspath(destination), split=named, scan=scan, spool=spool,
             divided=True,
         )  # fmt: skip
 
@@ -197,8 +203,11 @@ def splits_job(
             others = f"{opt.splits}, {opt.holdout}, {opt.seed} and {opt.group_by}"
             raise UsageError(f"{opt.split_by} divides the source by itself: leave out {others}")
         by, run_options = draws.parse_split_by(split_by), run_options.connected()
+        if saved is not None and saved.tables:
+            chosen = SplitSet(splits=tuple(saved.tables), split_by=by.text)
+            return Splits(where, saved.tables, chosen, made, run_options, saved=saved)
         # Only the source says the names of the splits.
-        return Splits(where, *divide(opened(source), by), made, run_options)
+        return Splits(where, *divide(opened(source), by), made, run_options, saved=saved)
     divided = source if isinstance(source, Mapping) and ("image" not in source or amounts is None) else None
     if divided is not None:
         if names is not None or amounts is not None:
@@ -211,6 +220,8 @@ def splits_job(
     chosen = set_of(names, amounts, seed, group_by)
     check(where, opening.paths_of(source), chosen, restart=run_options.restart)
     run_options, drawn = run_options.connected(), None
+    if saved is not None and saved.tables:
+        return Splits(where, saved.tables, chosen, made, run_options, saved=saved)
     if divided is not None:
         sources = one_numbering({name: opened(part, named=name) for name, part in divided.items()})
     elif names is not None:
@@ -219,7 +230,7 @@ def splits_job(
         if set(names) <= of_coco.keys():
             files = {name: of_coco[name] for name in names}
             sources = one_numbering({name: opened(str(file), images=str(at)) for name, (file, at) in files.items()})
-            return Splits(where, sources, chosen, made, run_options)
+            return Splits(where, sources, chosen, made, run_options, saved=saved)
         if source_options.get("kind") is None and source_options.get("labels_file") is None:
             try:
                 stop_above_splits(root, names)
@@ -230,7 +241,7 @@ def splits_job(
         whole = opened(source)
         draw = draws.draw(whole, chosen.holdout or {}, chosen.seed or 0, group_by)
         sources, drawn = {name: whole.take(rows) for name, rows in draw.rows.items()}, (whole, draw)
-    return Splits(where, sources, chosen, made, run_options, drawn)
+    return Splits(where, sources, chosen, made, run_options, drawn, saved)
 
 
 def _asked(
@@ -261,13 +272,18 @@ class Splits:
         recipe: Callable[[Table], Recipe],
         run_options: RunOptions,
         drawn: tuple[Table, draws.Draw] | None = None,
+        saved: SavedTables | None = None,
     ) -> None:
-        """recipe: gives that of a source. Raises UsageError as `check`, and where splits have different fields."""
+        """recipe: gives that of a source. saved: keeps tables for a run that resumes. Raises UsageError as `check`, and
+        where splits have different fields."""
         self.destination, self.chosen, self.drawn, self._how = destination, chosen, drawn, run_options
+        self.saved = saved
+        if saved is not None:
+            saved.tables = sources
         for source in sources.values():
             check(destination, source.info.paths, chosen, restart=run_options.restart)
         self.jobs = {
-            name: Job(source, recipe(source), destination / name, run_options, checked=True)
+            name: Job(source, recipe(source), destination / name, run_options, saved=saved, checked=True)
             for name, source in sources.items()
         }
         first, *others = self.jobs.values()
@@ -298,7 +314,7 @@ class Splits:
             job.run_options = replace(self._how, restart=False)
             begins(name, job)
             yield name, replace(job.run(), shuffle=name == draws.TRAIN)
-        # What splits that were packed from archives shared.
+        # What the splits shared.
         if destinations.has_only_spool(self.destination):
             shutil.rmtree(self.destination / WORK)
 
@@ -330,7 +346,8 @@ class Splits:
             if before != self.chosen:
                 text = msgspec.json.format(msgspec.json.encode(self.chosen), indent=1)
                 files.write_whole(destination / SPLITS, manifests.seal(text), destination / _TEMPORARY)
-            keep_found(destination / WORK / SPOOL)
+            if self.saved is not None and self.saved.when is None:
+                self.saved.save()
 
 
 def _before(store: Path) -> journal.JobNote | Manifest | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,8 @@ class Summary(Shown):
     """The fewest and the most samples that a class has, where this run packed all of them."""
     shuffle: bool = True
     """Whether the line that opens the store reads it in random order."""
+    scanned: datetime | None = None
+    """When the source was scanned, if by an earlier run: what was added to it since is not packed."""
     lost: str = ""
     """The containers, such as videos, that cannot be read, and their shares of the source, where there are any."""
 
@@ -173,6 +176,7 @@ class Summary(Shown):
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
             "seconds": round(self.seconds, 3),
+            "scanned": None if self.scanned is None else self.scanned.isoformat(),
         }
 
     def in_words(self) -> Block:
@@ -183,6 +187,9 @@ class Summary(Shown):
             return Block(f"{path} is complete already: {amount}. Nothing to do.")
         shape = text.image_shapes(manifest.fields)
         rows = [("packed", f"{manifest.samples:,} of {text.count(self.seen, 'sample')}, {shape} ({manifest.format})")]
+        if self.scanned is not None:
+            when = f"{self.scanned.astimezone():%Y-%m-%d %H:%M}"
+            rows.append(("scanned", f"{when}, when packing began; {opt.restart} packs what was added since, too"))
         rows += _class_rows(self)
         if self.info.empty_classes:
             what = count_of("empty_classes", self.info.noun, of_boxes="label" not in manifest.fields)

@@ -29,13 +29,10 @@ from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import alone
 from rawpack_packer.job.job import Job
-from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.summary import Summary
 from rawpack_packer.options import opt
 from rawpack_packer.part import PartRecord, read_record, record_path, write_record
 from rawpack_packer.provenance import PROVENANCE, STATES
-from rawpack_packer.recipe import Recipe
-from rawpack_packer.sources import Table
 from rawpack_packer.text import again
 
 BEGUN = f"{WORK}/begun"
@@ -44,38 +41,37 @@ _SLOWEST = 256 << 10
 """Bytes per second: a slower upload is taken for dead."""
 
 
-class Upload(Job):
-    """A store to be packed to a URL that fsspec can write to."""
+class Upload:
+    """Sends a store to a URL that fsspec can write to."""
 
-    def __init__(self, target: RemoteFolder, source: Table, recipe: Recipe, scratch: Path, run: RunOptions) -> None:
+    def __init__(self, target: RemoteFolder, scratch: Path) -> None:
         """scratch: from `scratch_of`; an interrupted run resumes only with the same one."""
-        super().__init__(source, recipe, scratch, run, shown_as=str(target))
-        self._target, self._sizes = target, target.sizes()
-        self._upload: Future[PartRecord] | None = None
+        self.target, self._scratch, self._sizes = target, scratch, target.sizes()
+        self._sending: Future[PartRecord] | None = None
 
-    def run(self) -> Summary:
-        """As that of a job, and upload it."""
-        target, store, folder = self._target, self.destination, self.destination.parent
+    def run(self, job: Job) -> Summary:
+        """Pack the store of a job, and upload it."""
+        target, store, folder = self.target, self._scratch, self._scratch.parent
         writing.make_folder(folder, below=folder.parent)
         with files.refusals_named(store), alone(folder / "lock", f"packing to {target}", below=folder.parent):
             sizes = self._sizes = target.sizes()
-            whole = manifests.NAME in sizes and not self.run_options.restart
+            whole = manifests.NAME in sizes and not job.run_options.restart
             if whole:
                 self._fetch_facts()
             else:
                 with writing.create(folder / "begun", below=folder.parent) as file:
                     file.write(b"rawpack is packing a store here\n")
                 target.put(folder / "begun", BEGUN)
-                if self.run_options.restart:
+                if job.run_options.restart:
                     # First the manifest; the mark of ours stays.
                     for name in sorted(sizes.keys() - {BEGUN}, key=lambda name: (name != manifests.NAME, name)):
                         target.remove(name)
-                for number in self.numbers:
+                for number in job.numbers:
                     part = read_record(store, number)
                     if part and part.away and any(sizes.get(shard.name) != shard.bytes for shard in part.files):
                         record_path(store, number).unlink()  # gone from the URL: packed again
             try:
-                summary = self.pack(check_free=False)
+                summary = job.pack(check_free=False)
             except Exception:
                 with suppress(Exception):
                     self.on_done(None)  # so that nothing is written once another run may begin
@@ -92,37 +88,39 @@ class Upload(Job):
         return replace(summary, destination=str(target), already=whole)
 
     def check_files(self, manifest: Manifest) -> None:
+        """Raise PackError where a file of the store is neither at the URL nor here, with its size."""
         for name, record in manifest.records():
-            path = self.destination / name
+            path = self._scratch / name
             if record.bytes not in (self._sizes.get(name), path.stat().st_size if path.exists() else None):
                 what = "is missing, or has another size"
-                raise PackError(f"{self._target} was packed, but its {name} {what}, and {opt.restart} packs it again")
+                raise PackError(f"{self.target} was packed, but its {name} {what}, and {opt.restart} packs it again")
 
     def on_done(self, record: PartRecord | None) -> None:
-        if self._upload is not None:
-            uploaded = self._upload.result()
+        """Begin to send a part that is done, once the one before is there; None waits for that."""
+        if self._sending is not None:
+            sent = self._sending.result()
             # The record comes first: with it, the shard is not missed.
-            write_record(self.destination, msgspec.structs.replace(uploaded, away=True))
-            for file in uploaded.files:
-                (self.destination / file.name).unlink()
-        self._upload = None if record is None or record.away else in_thread(lambda: self._sent(record))
+            write_record(self._scratch, msgspec.structs.replace(sent, away=True))
+            for file in sent.files:
+                (self._scratch / file.name).unlink()
+        self._sending = None if record is None or record.away else in_thread(lambda: self._sent(record))
 
     def _sent(self, record: PartRecord) -> PartRecord:
         for file in record.files:
-            self._target.put(self.destination / file.name, file.name)
+            self.target.put(self._scratch / file.name, file.name)
         return record
 
     def _fetch_facts(self) -> None:
         """Fetch what says from what the store at the URL was packed, and how."""
-        store = self.destination
+        store = self._scratch
         shutil.rmtree(store, ignore_errors=True)
         writing.make_folder(store, below=store.parent)
         try:
             for name in (PROVENANCE, STATES, manifests.NAME):
-                data = self._target.read(name, lambda data: None)
+                data = self.target.read(name, lambda data: None)
                 with writing.create(store / name, below=store.parent) as file:
                     file.write(data)
-            manifests.parse(data, str(self._target))
+            manifests.parse(data, str(self.target))
         except (RawpackError, FileNotFoundError) as error:
             cure = f"name another URL. {opt.restart} deletes what is left of the store and packs again"
             raise UsageError(f"{error}: {cure}") from None

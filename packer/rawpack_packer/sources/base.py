@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from rawpack.disk.manifest import Field
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.fields import FieldKind, ImageKind, Value
+from rawpack_packer.sources.files import LocalPath
 
 if TYPE_CHECKING:
     pass
@@ -44,7 +45,7 @@ class SourceInfo:
     """Its name in `--source`, such as "folder"."""
     root: str
     """Its name in messages and provenance, printable: the absolute path of a folder or file."""
-    paths: tuple[str, ...] = ()
+    paths: tuple[LocalPath, ...] = ()
     """Folders and files that it is read from, absolute: no store is packed into, around or inside one."""
     fields: Mapping[str, FieldKind] = field(default_factory=dict)
     """The fields of every sample besides its image and key, in the order in which they are stored."""

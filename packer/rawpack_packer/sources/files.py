@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast
 
 from rawpack.errors import DecodeError, PackError, UsageError
 from rawpack_packer.errors import (
@@ -25,6 +25,8 @@ from rawpack_packer.errors import (
 from rawpack_packer.options import opt
 from rawpack_packer.text import again, near_path, plain
 
+LocalPath = Annotated[str, "a path on this machine"]
+"""Absolute: see `table/saved.py`."""
 MAX_PROBLEMS = 100
 """Of a source, that a message names."""
 MAX_FILE_BYTES = 2**31 - 1
@@ -45,7 +47,7 @@ OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY"
 class ScannedFile:
     """A file that other code opens by its path, as it was when the source was opened."""
 
-    path: str
+    path: LocalPath
     state: tuple[int, int]
     """Size in bytes and mtime in ns."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack_packer.sources.base import Item
-from rawpack_packer.sources.files import NOT_SCANNED, bad_name, not_scanned, read_file, text_of
+from rawpack_packer.sources.files import NOT_SCANNED, LocalPath, bad_name, not_scanned, read_file, text_of
 from rawpack_packer.sources.table.columns import Spans, bytes_at
 
 
@@ -17,8 +17,8 @@ from rawpack_packer.sources.table.columns import Spans, bytes_at
 class FolderFiles:
     """Files of a folder, which name their samples: a column of images."""
 
-    root: str
-    """The folder's absolute path, as the operating system takes it."""
+    root: LocalPath | None
+    """The folder's absolute path, as the operating system takes it; None in an archive."""
     folders: tuple[bytes, ...]
     """Folders that hold the files, below root, each ending in "/"; root itself is b""."""
     folder_of: NDArray[np.int32]
@@ -74,9 +74,15 @@ class FolderFiles:
             None if self.members is None else self.members.pick(rows),
         )
 
+    @property
+    def folder(self) -> str:
+        """The root of files on disk."""
+        assert self.root is not None
+        return self.root
+
     def file(self, i: int) -> str:
         """The path by which a file on disk is read."""
-        return os.path.join(self.root, os.fsdecode(self.path(i)))  # noqa: PTH118 - a Path for each would be slow
+        return os.path.join(self.folder, os.fsdecode(self.path(i)))  # noqa: PTH118 - a Path for each would be slow
 
     def path(self, i: int) -> bytes:
         """The file's path below root, as the operating system has it."""

@@ -130,7 +130,7 @@ def _without(table: Table, patterns: Mapping[str, str]) -> tuple[Table, dict[str
         partners[name] = _matched(files, others, stems, at)
         if max(at, default=-1) < 0:
             raise UsageError(
-                f"{opt.images(plain(f'{name}={pattern}'))}: no image of {plain(files.root)} has such a file next to "
+                f"{opt.images(plain(f'{name}={pattern}'))}: no image of {plain(files.folder)} has such a file next to "
                 "it, where * stands for the image's name without the extension, or without its last word"
             )
     return table.take(np.array([*rest], np.int64)), partners
@@ -158,9 +158,9 @@ def _named(images: Folders) -> dict[str, str]:
 def _partners(files: FolderFiles, folder: str, scan: Callable[[str], FolderScan]) -> tuple[Files, list[str]]:
     """The partners of files in a folder, and those that belong to none."""
     where, shown = os.path.abspath(os.path.expanduser(folder)), plain(folder)  # noqa: PTH100, PTH111 - may be empty
-    if f"{os.path.realpath(where)}/".startswith(f"{os.path.realpath(files.root)}/"):
+    if f"{os.path.realpath(where)}/".startswith(f"{os.path.realpath(files.folder)}/"):
         raise UsageError(
-            f"{opt.images(shown)} is in {plain(files.root)}, of which all images are samples: give the folder that "
+            f"{opt.images(shown)} is in {plain(files.folder)}, of which all images are samples: give the folder that "
             "contains the first images alone"
         )
     others, numbers, twice = scan(where).files(), dict[bytes, int](), dict[bytes, int]()
@@ -173,7 +173,7 @@ def _partners(files: FolderFiles, folder: str, scan: Callable[[str], FolderScan]
     if max(at) < 0:
         holds = f"contains {others.key(0)}" if numbers else "contains no image or .npy"
         raise UsageError(
-            f"{opt.images(shown)}: no image of {plain(files.root)} has a partner there: the first image is "
+            f"{opt.images(shown)}: no image of {plain(files.folder)} has a partner there: the first image is "
             f"{plain(files.key(0))}, and {shown} {plain(holds)}. Both need the same path, but for the extension; a "
             f"listing (.csv) with {opt.fields('NAME:image')} pairs others"
         )
@@ -198,7 +198,7 @@ def _matched(
     rows = np.array(at, np.int64)
     states = np.where(rows[:, None] >= 0, files.states[rows], NO_FILE)
     left = [plain(files.key(k)) for k in sorted({*numbers.values()} - {*at})]
-    return Files(files.root, texts_of(paths), states), left
+    return Files(files.folder, texts_of(paths), states), left
 
 
 def _stem(path: bytes) -> bytes:

@@ -45,8 +45,10 @@ class _Opened(NamedTuple):
         return os.stat(self.prefix + name, dir_fd=self.descriptor, follow_symlinks=False)
 
 
-def create(path: Path, mode: str = "wb", buffering: int = -1, *, below: Path | None = None) -> IO[Any]:
-    """Open a new, empty file. A regular file of this name is removed first.
+def create(
+    path: Path, mode: str = "wb", buffering: int = -1, *, below: Path | None = None, private: bool = False
+) -> IO[Any]:
+    """Open a new, empty file. A regular file of this name is removed first. private: for this user alone.
 
     Raises PackError for anything else of this name, and for a link on the way to it.
     """
@@ -54,7 +56,7 @@ def create(path: Path, mode: str = "wb", buffering: int = -1, *, below: Path | N
         while True:
             try:
                 descriptor = os.open(
-                    folder.prefix + path.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o666,
+                    folder.prefix + path.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _PLAIN, 0o600 if private else 0o666,
                     dir_fd=folder.descriptor,
                 )  # fmt: skip
                 break
@@ -140,14 +142,15 @@ def replace(temporary: Path, final: Path, *, below: Path | None = None) -> None:
         )  # fmt: skip
 
 
-def make_folder(path: Path, *, below: Path | None = None) -> None:
-    """Make a folder, and those above it that are missing. Raises PackError where one is a link or no folder."""
+def make_folder(path: Path, *, below: Path | None = None, private: bool = False) -> None:
+    """Make a folder, and those above it that are missing. private: for this user alone. Raises PackError where one is a
+    link or no folder."""
     root, names = _way(path, below)
     root.mkdir(parents=True, exist_ok=True)
     for k, name in enumerate(names):
         with _opened(root.joinpath(*names[:k]), root) as folder, _named(root.joinpath(*names[: k + 1])):
             try:
-                os.mkdir(folder.prefix + name, dir_fd=folder.descriptor)
+                os.mkdir(folder.prefix + name, 0o700 if private and k == len(names) - 1 else 0o777, dir_fd=folder.descriptor)
             except FileExistsError:
                 _check_kind(folder.lstat(name), root.joinpath(*names[: k + 1]), stat.S_ISDIR)
 

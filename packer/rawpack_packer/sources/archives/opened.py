@@ -32,8 +32,8 @@ from rawpack_packer.sources.archives.tar import (
 from rawpack_packer.sources.archives.zip import MARKS, zip_members
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.inflation import read_in_steps
-from rawpack_packer.sources.table.kept import NO_BYTES, KeptBytes, stored
 from rawpack_packer.sources.table.named_files import NamedFiles
+from rawpack_packer.sources.table.process_file import NO_BYTES, StoredBytes, stored
 
 MOST_LABEL = 1 << 24
 """Bytes of a member with a label: they are read before anything is packed."""
@@ -111,9 +111,7 @@ class Pass:
     def __init__(self, files: NamedFiles, label: str = "") -> None:
         """label: the suffix of members that are read at once, since they hold labels; "" for none."""
         self._files, self._ending = files, f".{label}" if label else ""
-        self._what = f"members, labels in {self._ending}"
-        self._kind: Any = FoundMember
-        self._indexes = dict[int, KeptBytes]()
+        self._indexes = dict[int, StoredBytes]()
         self._looks = self._every()
 
     def __iter__(self) -> Iterator[tuple[int, Iterator[Any]]]:
@@ -153,26 +151,19 @@ class Pass:
                     fetch_others()
 
     def _found(self, k: int) -> Iterator[Any]:
-        """The members of archive k, which are kept for a run that resumes, or what an earlier run kept. Raises
-        BadArchiveError and as `opened_archive` does; UsageError for what is no archive."""
-        files, what = self._files, self._what
-        index, compressed = files.kept_index(k), f"compressed {what}"
-        if (kept := files.kept(k, compressed if index else what, self._kind)) is not None:
-            if index:
-                self._indexes[k] = index
-            yield from kept
-            return
+        """The members of archive k. Raises BadArchiveError and as `opened_archive` does; UsageError for what is no
+        archive."""
         bad = None
-        with opened_archive(files, k) as archive:
+        with opened_archive(self._files, k) as archive:
             if archive.reader is not None:
-                what, self._indexes[k] = compressed, NO_BYTES
+                self._indexes[k] = NO_BYTES
             try:
-                yield from files.keeping(k, what, self._members(archive, k))
+                yield from self._members(archive, k)
             except BadArchiveError as error:
                 bad = error  # the members before that can be packed, unless it was changed meanwhile
             if archive.reader is not None:
                 try:
-                    self._indexes[k] = files.keep_index(k, _save_index(archive.reader, archive.fd))
+                    self._indexes[k] = _save_index(archive.reader, archive.fd)
                 except DecodeError:
                     if bad is None:
                         raise
@@ -215,7 +206,7 @@ def _compression(first: bytes) -> str:
     return next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
 
 
-def _open_compressed(path: str, fd: int, threads: int, index: KeptBytes | None = None) -> Any:
+def _open_compressed(path: str, fd: int, threads: int, index: StoredBytes | None = None) -> Any:
     """A reader of the decompressed bytes of the archive at a path, which is open as `fd`.
 
     index: what `_save_index` wrote. Where it is missing, as on another machine, the reader makes its own.
@@ -247,7 +238,7 @@ def _read_at(reader: Any, offset: int, size: int) -> bytes:
         raise _damaged(error) from error
 
 
-def _save_index(reader: Any, fd: int) -> KeptBytes:
+def _save_index(reader: Any, fd: int) -> StoredBytes:
     """Read the archive that is open as `fd` to its end, which checks it, and store its index. Raises DecodeError for a
     damaged archive, OSError."""
     try:

@@ -195,7 +195,7 @@ class _RecordScan:
             for k in range(len(files)):
                 starts = array("q")
                 with reading(files.name(k)):
-                    for record in files.looked_for(k, "records", Record, partial(records, files, k)):
+                    for record in records(files, k):
                         starts.append(record.start)
                         self._add(k, record)
                         if (len(self._file) + self.headers) % PROGRESS_EVERY == 0:

@@ -234,9 +234,8 @@ class _Index:
                     number = nested[path]
                     if self._is_inner(path) and number not in tree.faults:
                         tree.remove(path)
-                        start, what = tree.offset[number], f"tar at {tree.offset[number]}"
-                        look = partial(archive.members, "", start, start + tree.size[number])
-                        found = self.archives.looked_for(k, what, FoundMember, look)
+                        start = tree.offset[number]
+                        found = archive.members("", start, start + tree.size[number])
                         shown = f"{self.archives.name(k)}/{plain(path)}"
                         self._add(found, k, b"%d/%s" % (k, path), shown, self._add_folder(path))
                     else:

@@ -286,7 +286,7 @@ class TreeScan(FolderScan):
         members = spans.pick(np.where(there, found.states[:, 1], 0))
         faults = dict(members.faults) | dict.fromkeys(np.flatnonzero(~there).tolist(), _BROKEN)
         states = np.where(there[:, None], members.states, found.states)
-        return replace(found, states=states, members=replace(members, states=states, faults=faults))
+        return replace(found, root=None, states=states, members=replace(members, states=states, faults=faults))
 
     def _above(self) -> set[Identity]:
         return {(0, id(folder)) for folder in self._top.above()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -310,23 +310,18 @@ class _ShardScan:
         at_once = [one for one in columns if one.encoding.holds == "number" or one.name in (chosen.label, chosen.key)]
         heads = {one.at: one.encoding.head for one in columns if one.encoding.head is not None}
         self._sought = sought = SoughtColumns(self._coded, columns_read(columns), columns_read(at_once), heads)
-        what, seen = f"samples {sought.columns} {sought.values} {[*heads]} {[one.size for one in self._coded]}", 0
+        seen = 0
         with self.files.looked_through():
             for k, shard in enumerate(self._shards):
-                with reading(self.files.name(k)):
-                    self._found += self.files.looked_for(k, f"{what} {shard}", FoundSamples, partial(self._look, k))
+                with reading(self.files.name(k)), self.files.opened(k, keep=False) as fd:
+                    check_file(fd, self.files, k, shard)
+                    self._found.append(find(fd, self.files, k, shard, sought, whole=True)[0])
                 seen += shard.samples
                 self._progress(seen)
         self._shards = tuple(
             with_rows(shard) if found.in_arrow else shard
             for shard, found in zip(self._shards, self._found, strict=True)
         )
-
-    def _look(self, k: int) -> Iterator[FoundSamples]:
-        """Check shard k, and find its samples: once."""
-        with self.files.opened(k, keep=False) as fd:
-            check_file(fd, self.files, k, self._shards[k])
-            yield find(fd, self.files, k, self._shards[k], self._sought, whole=True)[0]
 
     def values(self, column: Coded) -> list[Any]:
         """All values of a column that was read at once. Raises UsageError."""

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import fields as fields_of
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ class LmdbImages(Spans):
 
 
 @dataclass(frozen=True)
-class _Pixels:
+class Pixels:
     """Values that are the pixels of images of one size, as the user says."""
 
     end: bytes
@@ -85,7 +86,7 @@ class _Pixels:
     width: int
     bgr: bool
 
-    def read(self, value: bytes) -> Sample:
+    def image(self, value: bytes) -> Sample:
         """The image is (H, W, 3) in RGB, or (H, W)."""
         size = self.height * self.width
         if len(value) not in (size, 3 * size):
@@ -95,6 +96,10 @@ class _Pixels:
         if pixels.shape[2] == 1:
             return pixels[..., 0], {}
         return np.ascontiguousarray(pixels[..., ::-1] if self.bgr else pixels), {}
+
+
+def _image_of_pixels(value: bytes, pixels: Pixels) -> Sample:
+    return pixels.image(value)
 
 
 def _declared_boxes(fields: Fields) -> dict[bytes, str]:
@@ -109,7 +114,7 @@ def _declared_boxes(fields: Fields) -> dict[bytes, str]:
     return boxes
 
 
-def _declared_pixels(named: Mapping[str, str]) -> _Pixels | None:
+def _declared_pixels(named: Mapping[str, str]) -> Pixels | None:
     """named: see `named_arrays`. Raises UsageError."""
     pixels = None
     for name, value in named.items():
@@ -117,7 +122,7 @@ def _declared_pixels(named: Mapping[str, str]) -> _Pixels | None:
             what = "for LMDB, write image=jpg:HEIGHTxWIDTH for keys that end in .jpg, whose values are pixels of this "
             what += "size; :bgr after it is for OpenCV's order of colors"
             raise UsageError(f"{opt.array(plain(f'{name}={value}'))}: {what}")
-        pixels = _Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
+        pixels = Pixels((match[1] or "").encode(), int(match[2]), int(match[3]), bool(match[4]))
     return pixels
 
 
@@ -187,7 +192,7 @@ def _look_through(begin: Callable[[], _Database], progress: Scanning, *, again: 
 class _Database:
     """The entries of a database, as few objects as possible, since there may be many millions; and its samples."""
 
-    def __init__(self, files: NamedFiles, root: str, boxes: Mapping[bytes, str], pixels: _Pixels | None) -> None:
+    def __init__(self, files: NamedFiles, root: str, boxes: Mapping[bytes, str], pixels: Pixels | None) -> None:
         self.files, self.root, self._boxes, self._pixels = files, root, boxes, pixels
         self._fields = {**_SIDES, **boxes}
         """See `_SIDES`."""
@@ -261,7 +266,7 @@ class _Database:
         else:
             self._find_named(fd)
         if self._pixels:
-            self.layout = ValueLayout("pixels of images of one size", self._pixels.read)
+            self.layout = ValueLayout("pixels of images of one size", partial(_image_of_pixels, pixels=self._pixels))
         elif self._count is None:
             first = next((i for i in self.rows.tolist() if self.sizes[i]), None)
             if first is None:

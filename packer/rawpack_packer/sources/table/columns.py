@@ -23,7 +23,7 @@ from rawpack_packer.sources.base import Column as Column
 from rawpack_packer.sources.base import Rows as Rows
 from rawpack_packer.sources.base import image_file_of, numbered
 from rawpack_packer.sources.fields import Boxes, BoxForm, are_texts, as_array
-from rawpack_packer.sources.files import MAX_FILE_BYTES, ScannedFile, check_path, read_file
+from rawpack_packer.sources.files import MAX_FILE_BYTES, LocalPath, ScannedFile, check_path, read_file
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.text import plain
 
@@ -207,7 +207,7 @@ class RaggedColumn:
 class Files:
     """Files: images, or masks."""
 
-    root: str
+    root: LocalPath
     """The folder that relative paths start from."""
     paths: Texts
     states: Rows

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from itertools import groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError, UsageError
@@ -30,10 +28,10 @@ from rawpack.remote.reach import why_lost
 from rawpack.remote.transfer import TIMEOUT_S, Remote, bounded, no_bucket
 from rawpack.remote.url import filesystem, is_url, refuse_url, shown
 from rawpack_packer.errors import reading, reason_of
-from rawpack_packer.sources.files import check_unchanged, opened, read_unchanged
+from rawpack_packer.sources.files import LocalPath, check_unchanged, opened, read_unchanged
 from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.kept import KeptBytes, keeping, read_kept, stored
+from rawpack_packer.sources.table.process_file import StoredBytes
 from rawpack_packer.text import near_path, plain
 
 if TYPE_CHECKING:
@@ -59,18 +57,16 @@ _MOST = 1_000_000
 class NamedFiles:
     """Archive files in order. Plain data."""
 
-    paths: tuple[str, ...]
+    paths: tuple[LocalPath, ...]
     """Absolute, as the operating system takes them; of archives behind URLs, where they are in the spool."""
     states: NDArray[np.int64]
     """(k, 2): size in bytes, and mtime in ns or a checksum, when the source was opened."""
-    indexes: tuple[KeptBytes | None, ...] = ()
+    indexes: tuple[StoredBytes | None, ...] = ()
     """Of compressed archives: the index of each, see `archives/opened.py`; None for one that is not."""
     remotes: tuple[RemoteArchive, ...] = ()
     """Of archives behind URLs: where each is fetched from."""
     spool: Spool | None = None
     """What fetches them."""
-    kept_in: Path | None = None
-    """The folder with what an earlier run found, see `kept.py`; None where nothing is kept."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -116,57 +112,13 @@ class NamedFiles:
 
     @contextmanager
     def looked_through(self, *, first_alone: bool = False) -> Iterator[Callable[[], object]]:
-        """While in this block, archives behind URLs are fetched in advance, because each is opened in order, unless
-        what was found in it was kept. first_alone: only the first, until what this gives is called."""
-        if self.spool is None or self.kept_in is None:
+        """While in this block, archives behind URLs are fetched in advance, because each is opened in order.
+        first_alone: only the first, until what this gives is called."""
+        if self.spool is None:
             yield lambda: None
             return
-        known = {path.name.partition(".")[0] for path in self.kept_in.glob("*.index")}
-        wanted = [one for k, one in enumerate(self.remotes) if self._identity(k) not in known]
-        with self.spool.fetching(wanted, first_alone=first_alone) as fetch_others:
+        with self.spool.fetching(self.remotes, first_alone=first_alone) as fetch_others:
             yield fetch_others
-
-    def kept(self, k: int, what: str, kind: Any) -> Iterator[Any] | None:
-        """What an earlier run found in archive k; None if nothing is kept. what, kind: what was looked for, and the
-        type of each."""
-        name = self._kept_name(k, what)
-        return read_kept(name, kind, self.kept_in) if self.kept_in is not None and name else None
-
-    def keeping(self, k: int, what: str, found: Iterator[T]) -> Iterator[T]:
-        """What is found, which is kept: at once where the archive is behind a URL, otherwise when the job begins."""
-        name = self._kept_name(k, what)
-        if self.kept_in is None or not name:
-            return found
-        return keeping(found, name, self.kept_in if self.remotes else None)
-
-    def looked_for(self, k: int, what: str, kind: Any, look: Callable[[], Iterator[T]]) -> Iterator[T]:
-        """What an earlier run found in archive k, or what `look` finds, which is kept. what, kind: see `kept`."""
-        kept = self.kept(k, what, kind)
-        return self.keeping(k, what, look()) if kept is None else kept
-
-    def kept_index(self, k: int) -> KeptBytes | None:
-        """The index of compressed archive k that an earlier run made; None if nothing is kept."""
-        with suppress(OSError):
-            found = self.kept(k, _INDEX, bytes)
-            return None if found is None else stored(found)
-        return None
-
-    def keep_index(self, k: int, index: KeptBytes) -> KeptBytes:
-        """Keep the index of compressed archive k. Returns it."""
-        if index.size:
-            for _ in self.keeping(k, _INDEX, index.pieces()):
-                pass
-        return index
-
-    def _kept_name(self, k: int, what: str) -> str:
-        identity = self._identity(k)
-        return f"{identity}.{xxhash.xxh3_64_hexdigest(what.encode())}.index" if identity else ""
-
-    def _identity(self, k: int) -> str:
-        """Distinguishes archive k from other archives and from other versions of itself; "" where that is unknown."""
-        if self.remotes:
-            return f"i{self.remotes[k].digest}" if self.remotes[k].version else ""
-        return "i" + xxhash.xxh3_128_hexdigest(os.fsencode(self.paths[k]) + b"\0%d\0%d" % self.state(k))
 
     def state(self, k: int) -> tuple[int, int]:
         """Size in bytes and mtime in ns of archive k."""
@@ -345,8 +297,7 @@ def first_at(
         raise MissingFilesError(shown_names, todo, [choices[k][0] for k in lost])
     states = [_state(names[k]) for k, names in zip(which, paths, strict=True)]
     found = tuple(names[k] for k, names in zip(which, paths, strict=True))
-    folder = None if spool is None else spool.folder
-    return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2), kept_in=folder), which
+    return NamedFiles(found, np.array(states, np.int64).reshape(-1, 2)), which
 
 
 def files_in(listing: Listing, named: tuple[str, ...] | Callable[[str], object]) -> list[str]:
@@ -410,7 +361,7 @@ def _remote_files(
     which, remotes = zip(*filter(None, every), strict=True)
     paths = tuple(str(spool.path(one)) for one in remotes)
     states = np.array([one.state for one in remotes], np.int64)
-    return NamedFiles(paths, states, (), remotes, spool, spool.folder), which
+    return NamedFiles(paths, states, (), remotes, spool), which
 
 
 def _remote_glob(url: str, spool: Spool | None) -> list[str]:

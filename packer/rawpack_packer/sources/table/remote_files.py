@@ -243,6 +243,11 @@ class Spool:
         return 0
 
 
+def folder_of(url: str) -> str:
+    """The URL of the folder of a file behind a URL."""
+    return _split(url)[0]
+
+
 def _split(url: str) -> tuple[str, str]:
     """The URL of the folder of a file behind a URL, and the file's name in it."""
     split = _LAST_NAME.fullmatch(url)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rawpack.errors import DecodeError
 from rawpack_packer.errors import check_memory, reason_of, stand_in, stop_if_of_any_file, twice, unreadable_now
-from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, UNREADABLE, changed, check_unchanged
+from rawpack_packer.sources.files import OPEN_FLAGS, UNKNOWN, UNREADABLE, LocalPath, changed, check_unchanged
 from rawpack_packer.sources.video import SNIFF_BYTES, sniff_video
 from rawpack_packer.sources.video.length import declared_bytes
 
@@ -86,7 +86,7 @@ def _raising_damage() -> Iterator[None]:
 class VideoFile:
     """A video file, before anything in it was read."""
 
-    path: str
+    path: LocalPath
     """As the operating system takes it."""
     key: str
     """Its name in messages: its path below the source."""

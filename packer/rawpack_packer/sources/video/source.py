@@ -119,7 +119,7 @@ class Frames:
 
     def __init__(self, videos: Sequence[TakenFrames], camera: str = "") -> None:
         """camera: distinguishes it from columns that are read at the same time."""
-        self.videos, self._camera = tuple(videos), camera
+        self.videos, self.camera = tuple(videos), camera
         self.ends = np.cumsum([0, *map(len, videos)])
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Frames:
     def value(self, i: int, /) -> Any:
         """Frame i, as an item or the pixels of a camera. The video stays open until a frame of another one is read:
         ascending numbers are decoded in one pass."""
-        if self._camera:
+        if self.camera:
             return self.image(i)
         number, k = self._find(i)
         taken, image = self.videos[number], self.image(i)
@@ -146,11 +146,11 @@ class Frames:
             raise taken.found
         if self._open is None or self._open[0] != number:
             columns: dict[str, Any] = _reading.__dict__.setdefault("columns", {})
-            for column in (columns.get(self._camera, lambda: None)(), self):
+            for column in (columns.get(self.camera, lambda: None)(), self):
                 if column is not None:
                     column._close()
             self._open = number, (Counting if taken.found.packets is None else Seeking)(taken.file, taken.found)
-            columns[self._camera] = weakref.ref(self)
+            columns[self.camera] = weakref.ref(self)
         return self._open[1].image(k)
 
     def __del__(self) -> None:
@@ -168,7 +168,7 @@ class Frames:
         of, videos = np.searchsorted(self.ends, rows, "right") - 1, list[TakenFrames]()
         for number in np.unique(of).tolist():
             videos.append(self.videos[number].pick(rows[of == number] - int(self.ends[number])))
-        return type(self)(videos, self._camera)
+        return type(self)(videos, self.camera)
 
     def _find(self, i: int) -> tuple[int, int]:
         """The number here of the video that frame i is of, and the number of the frame there."""

@@ -1,0 +1,233 @@
+"""What a run scanned, kept in its destination until the store is finished: a run that resumes reads that, and nothing
+of the source before its first part.
+
+    .rawpack/table/         of this user alone
+      columns.npy           the arrays of all columns, one after another
+      table.json            `TablesNote`, written last
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+import numpy as np
+import xxhash
+
+from rawpack import __version__
+from rawpack.errors import RawpackError
+from rawpack.remote.url import is_url, join
+from rawpack.system import writing
+from rawpack_packer.destination import files, journal
+from rawpack_packer.destination.files import TABLE, WORK
+from rawpack_packer.job.options import RunOptions
+from rawpack_packer.sources import Table
+from rawpack_packer.sources.archives.source import split_path
+from rawpack_packer.sources.table.named_files import expanded
+from rawpack_packer.sources.table.remote_files import Spool, folder_of
+from rawpack_packer.sources.table.saved import Loading, NotSavedError, Places, Saving, bare, is_below
+
+_COLUMNS, _NOTE = "columns.npy", "table.json"
+_MOST_NOTE = 1 << 30
+"""Bytes."""
+_SIGNATURES = ("x-amz-", "x-goog-", "x-oss-", "x-cos-", "q-")
+_SIGNATURE = {
+    "awsaccesskeyid", "expires", "googleaccessid", "key-pair-id", "policy", "se", "ses", "sig", "signature", "ske",
+    "skoid", "sks", "skt", "sktid", "skv", "sp", "spr", "sr", "st", "sv", "token",
+}  # fmt: skip
+"""Parameters of URLs, in lower case, that say who may read a file, and change from day to day: those of S3, CloudFront,
+Google Cloud Storage, Azure and others."""
+
+
+_PART_OF_A_SET = ("annotations", "meta")
+"""Folders of sets, as COCO and LeRobot name them, that have one that describes all: files next to them belong to it."""
+
+
+class TablesNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What `table.json` holds."""
+
+    version: str
+    salt: str
+    asked: str
+    """Keyed digest of what the command asked for, by `salt`."""
+    when: str
+    columns: str
+    """xxh3_128 of the arrays."""
+    tables: dict[str, int]
+    """Name of a split, "" where there is one store -> its node."""
+    digests: dict[str, str]
+    """The same -> the digest of the table: see `journal.source_digest`."""
+    nodes: list[Any]
+    """See `saved.Saving`."""
+
+
+class SavedTables:
+    """The tables of a job whose source is a path or URL."""
+
+    def __init__(
+        self, place: Path, source: str | os.PathLike[str], options: Mapping[str, Any], spool: Spool, *more: object
+    ) -> None:
+        """place: the destination. options: of the source. more: else that the tables follow from."""
+        self.place, self._folder = place, place / WORK / TABLE
+        self._source, self._options = os.fspath(source), dict(options)
+        self._spool, self._more = spool, more
+        self.tables: Mapping[str, Table] = {}
+        """By the name of their split, "" where there is one store."""
+        self.when: datetime | None = None
+        """When the tables were saved; None until an earlier run's are loaded."""
+        self.digest = ""
+        """That of `table.json`, which the note of the job has too."""
+
+    def load(self, noted: Collection[str]) -> bool:
+        """Load the tables of an earlier run of this command. Returns whether it left some that can be used, made by
+        this version. noted: the digests that notes of its jobs have. Raises PackError where links or the like are in
+        their place."""
+        try:
+            text = writing.read(self._folder / _NOTE, _MOST_NOTE)
+            with writing.reopen(self._folder / _COLUMNS) as file:
+                columns = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return False
+        self.digest = xxhash.xxh3_128_hexdigest(text)
+        try:
+            note = msgspec.json.decode(text, type=TablesNote)
+            whole = columns.dtype == np.uint8 and columns.ndim == 1
+            if self.digest in noted and note.version == __version__ and note.asked == self._asked(note.salt) and whole:
+                if xxhash.xxh3_128_hexdigest(columns) != note.columns:
+                    raise ValueError("other columns")
+                columns.flags.writeable = False
+                loading, when = Loading(note.nodes, columns, self._places), datetime.fromisoformat(note.when)
+                tables = {name: loading.table(number) for name, number in note.tables.items()}
+                for name, table in tables.items():
+                    journal.note_digest(table, note.digests[name])
+                self.tables, self.when = tables, when
+                return True
+        except Exception:  # whatever is written there: the source is scanned again
+            pass
+        self.digest = ""
+        return False
+
+    def save(self) -> None:
+        """Write the tables, or nothing where one cannot be written: then a run that resumes scans the source again."""
+        saving, salt = Saving(self._places), secrets.token_hex(16)
+        writing.remove_folder(self._folder)
+        self.digest = ""
+        try:
+            numbers = {name: saving.add(table) for name, table in self.tables.items()}
+            hasher = xxhash.xxh3_128()
+            for block in saving.blocks:
+                hasher.update(block)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            text = msgspec.json.encode(
+                TablesNote(
+                    version=__version__, salt=salt, asked=self._asked(salt), when=now, columns=hasher.hexdigest(),
+                    tables=numbers, nodes=saving.nodes,
+                    digests={name: journal.source_digest(table) for name, table in self.tables.items()},
+                )
+            )  # fmt: skip
+        except (NotSavedError, UnicodeEncodeError):
+            return
+        writing.make_folder(self._folder, private=True)
+        with writing.create(self._folder / _COLUMNS, private=True) as file:
+            header = {"descr": "|u1", "fortran_order": False, "shape": (saving.size,)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for block in saving.blocks:
+                file.write(block)
+        files.sync_file(self._folder / _COLUMNS)
+        files.write_whole(self._folder / _NOTE, text, self._folder / f"{_NOTE}.tmp", private=True)
+        self.digest = xxhash.xxh3_128_hexdigest(text)
+
+    def _asked(self, salt: str) -> str:
+        named = [_named(self._source), *((name, _named(value)) for name, value in sorted(self._options.items()))]
+        key = bytes.fromhex(salt)
+        return hashlib.blake2b(repr((named, self._more)).encode("utf-8", "backslashreplace"), key=key).hexdigest()
+
+    @cached_property
+    def _places(self) -> Places:
+        named = [path for value in self._options.values() for path in _paths_in(value) if Path(path).exists()]
+        folders = dict.fromkeys(_folder(path) for path in (*self._source.split("::"), *named) if not is_url(path))
+        whole = [os.path.dirname(folder) for folder in folders if os.path.basename(folder) in _PART_OF_A_SET]  # noqa: PTH119, PTH120
+        return Places([*folders, *whole], self._spool, self._whole_url)
+
+    def _whole_url(self, url: str) -> str:
+        if url in self._urls:
+            return self._urls[url]
+        for known, whole in self._urls.items():
+            for above, full in ((known, whole), (bare(folder_of(known)), folder_of(whole))):
+                rest = url.removeprefix(f"{above.rstrip('/')}/")
+                if rest != url and is_below(rest):
+                    return join(full, rest)
+        raise KeyError(url)
+
+    @cached_property
+    def _urls(self) -> Mapping[str, str]:
+        """The URLs that the source names, by what is saved of each."""
+        return {bare(url): url for url in expanded(split_path(self._source)[0], self._spool, whole=False)}
+
+
+def saved_tables(
+    source: Any,
+    options: Mapping[str, Any],
+    place: Path,
+    run_options: RunOptions,
+    spool: Spool | None,
+    *more: object,
+    jobs: Iterable[Path] = (),
+    kind: type[journal.JobNote] = journal.JobNote,
+) -> SavedTables | None:
+    """The tables of a job, with those that an earlier run left; None where the source is no path. jobs: the folders of
+    the stores, if `place` is not that of the only one. kind: of the notes in them. See `SavedTables`."""
+    if spool is None or not isinstance(source, str | os.PathLike):
+        return None
+    tables, noted = SavedTables(place, source, options, spool, *more), set[str]()
+    for folder in [] if run_options.restart else jobs or (place,):
+        with suppress(RawpackError, OSError):  # whoever packs says what is wrong
+            note = journal.read_note(folder, kind)
+            noted |= set() if note is None else {note.table}
+    if noted - {""}:
+        tables.load(noted)
+    return tables
+
+
+def _named(value: Any) -> Any:
+    """An option, as digests have it: a file with its size and time, a URL without what changes from day to day."""
+    if not isinstance(value, str | os.PathLike):
+        return value
+    text = os.fspath(value)
+    if is_url(text):
+        query = parse_qsl(urlsplit(text).query, keep_blank_values=True)
+        kept = [(k, v) for k, v in query if k.lower() not in _SIGNATURE and not k.lower().startswith(_SIGNATURES)]
+        return bare(text), sorted(kept)
+    path = os.path.abspath(text)  # noqa: PTH100 - keeps what pathlib would not
+    try:
+        state = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):
+        return path if any(mark in text for mark in "/*?{") else text
+    return path if os.path.isdir(path) else (path, state.st_size, state.st_mtime_ns)  # noqa: PTH112
+
+
+def _paths_in(option: Any) -> Iterator[str]:
+    """What may be paths in the value of an option: NAME=FOLDER has one, too."""
+    if isinstance(option, str | os.PathLike):
+        text = os.fspath(option)
+        yield from (os.path.expanduser(part) for part in (text, text.partition("=")[2]) if part)  # noqa: PTH111
+    elif isinstance(option, Mapping | list | tuple):
+        for part in option.values() if isinstance(option, Mapping) else option:
+            yield from _paths_in(part)
+
+
+def _folder(path: str) -> str:
+    """The folder that a path names, or the one that holds what it names."""
+    folder = os.path.abspath(path)  # noqa: PTH100
+    while not os.path.isdir(folder):  # noqa: PTH112
+        folder = os.path.dirname(folder)  # noqa: PTH120
+    return folder
