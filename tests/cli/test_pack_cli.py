@@ -708,8 +708,9 @@ def test_an_unfinished_store_goes_on_only_with_the_same_job(tmp_path: Path) -> N
     assert here(*LIMIT, *SHARD, source, store).code == 1
     ran = here("--size", 24, "--shard-size", 1, *LIMIT, source, store)
     assert (ran.code, "was begun, and the recipe differs: --size was 16" in one_line(ran)) == (2, True)
-    save(source / "class 1" / "late.jpg", picture(9, 9, 0))
-    ran = here("--max-rejects", "100%", *LIMIT, *SHARD, source, store)
+    other = shutil.copytree(source, tmp_path / "other", symlinks=True)
+    save(other / "class 1" / "late.jpg", picture(9, 9, 0))
+    ran = here("--max-rejects", "100%", *LIMIT, *SHARD, other, store)
     assert ran.code == 2
     assert "the source differs" in one_line(ran)
     assert here("--restart", "--quiet", "--max-rejects", "100%", *LIMIT, *SHARD, source, store).code == 0

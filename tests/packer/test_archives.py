@@ -33,9 +33,7 @@ from rawpack_packer.sources import DividedError, Item, Samples, Source, SourceCh
 from rawpack_packer.sources.archives.source import open_archive
 from rawpack_packer.sources.archives.tar import tar_members
 from rawpack_packer.sources.folder import open_folder
-from rawpack_packer.sources.table import kept
 from rawpack_packer.sources.table.named_files import expanded
-from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing import SourceConformance
 from rawpack_packer.testing.engines import check_files, settled_files
 
@@ -114,24 +112,6 @@ def same(one: Samples, two: Samples) -> None:
     assert [one.key(i) for i in range(len(one))] == [two.key(i) for i in range(len(two))]
     for i in range(len(one)):
         assert read(one, i) == read(two, i), one.key(i)
-
-
-@pytest.mark.parametrize("name", ["b.tar", "a.tgz", "a.zip", "one.tar::two.tar"])
-def test_a_list_that_was_kept_gives_the_same_source(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With links, odd names and damaged files: samples, states and counts are those of a look through the archive."""
-    make_tree(tmp_path)
-    shell(tmp_path, ARCHIVES[name])
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(kept, "_found", {})
-    spool = Spool(tmp_path / "spool", 1 << 30)
-    looked = open_source(name, spool=spool)
-    kept.keep_found(tmp_path / "spool")
-    monkeypatch.setattr("rawpack_packer.sources.archives.opened.tar_members", None)
-    monkeypatch.setattr("rawpack_packer.sources.archives.opened.zip_members", None)
-    again = open_source(name, spool=spool)
-    assert again.info == looked.info
-    assert np.array_equal(again.states(), looked.states())
-    same(again, looked)
 
 
 # ---- which folder

@@ -550,7 +550,7 @@ def contents(store: Path) -> dict[str, tuple[str | None, bytes]]:
 STOPS = """
 import pathlib, sys, time
 from rawpack_packer.sources import open_source
-from rawpack_packer.sources.table import kept
+from rawpack_packer.sources.table import process_file
 from rawpack_packer.sources.table.remote_files import Spool
 {before}
 source = open_source(sys.argv[1], spool=Spool(pathlib.Path(sys.argv[2]), 1 << 30))
@@ -558,12 +558,12 @@ print("opened", len(source), flush=True)
 time.sleep(600)
 """
 IN_MIDDLE = """
-write = kept._UnnamedFile.add
+write = process_file._UnnamedFile.add
 def add(self, pieces):
     write(self, pieces)
     print("writing", flush=True)
     time.sleep(600)
-kept._UnnamedFile.add = add
+process_file._UnnamedFile.add = add
 """
 
 
@@ -591,7 +591,7 @@ def test_other_processes_read_what_a_process_has_stored(tmp_path: Path) -> None:
     """By its number and place, for as long as it runs; afterwards there is nothing, and nothing wrong either."""
     code = """
 import pickle, sys
-from rawpack_packer.sources.table.kept import stored
+from rawpack_packer.sources.table.process_file import stored
 pieces = [stored([b"ab", b"c" * 100_000]), stored([b"second"])]
 sys.stdout.write(pickle.dumps(pieces).hex() + "\\n")
 sys.stdout.flush()

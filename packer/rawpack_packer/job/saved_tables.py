@@ -121,6 +121,8 @@ class SavedTables:
         saving, salt = Saving(self._places), secrets.token_hex(16)
         writing.remove_folder(self._folder)
         self.digest = ""
+        if any(len(table.unread) for table in self.tables.values()):
+            return  # what can be read by then is looked for again
         try:
             numbers = {name: saving.add(table) for name, table in self.tables.items()}
             hasher = xxhash.xxh3_128()

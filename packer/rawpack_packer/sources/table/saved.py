@@ -159,6 +159,8 @@ class Saving:
         if isinstance(value, StoredBytes):
             return {"stored": self._plain(value.read())}
         if isinstance(value, NamedFiles) and value.spool is not None:
+            if not all(file.version for file in value.remotes):
+                raise NotSavedError("files without a version")
             files = [[bare(file.url), file.bytes, file.version] for file in value.remotes]
             return {"remote": [files, self._plain(value.states), self._plain(value.indexes)]}
         kind = type(value)

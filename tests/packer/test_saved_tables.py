@@ -1,0 +1,431 @@
+"""What was scanned is saved for a run that resumes: it is used by the same command alone, and never if somebody else
+wrote it. That each kind of source can be saved, the corpus of layouts shows."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import numpy as np
+import pytest
+from archived import tar, zipped
+from folders import files_of
+from pictures import encoded, picture, save
+from running import pack, run_here
+from store_server import Server, limit_spools, serving
+
+from rawpack_packer.destination import journal
+from rawpack_packer.job import opening, saved_tables
+from rawpack_packer.job.saved_tables import SavedTables, TablesNote
+from rawpack_packer.sources import open_source
+from rawpack_packer.sources.table.remote_files import Spool
+from rawpack_packer.sources.table.saved import Loading, bare, is_below
+from rawpack_packer.testing.engines import check_files, settled_files
+
+SMALL = ("--size", 32, "--shard-size", 1, "--max-rejects", 1)
+COMMIT = "rawpack_packer.job.job.commit_store"
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of classes, a listing of it, and archives of it."""
+    root = tmp_path_factory.mktemp("sources")
+    images = [encoded(picture(40, 60, k), "JPEG", quality=95) for k in range(8)]
+    photos = {f"photos/{'ab'[i % 2]}/{i}.jpg": image for i, image in enumerate(images)}
+    for name, image in photos.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(image)
+    rows = [f"{name},{'ab'[i % 2]},{i // 6}" for i, name in enumerate(photos)]
+    (root / "list.csv").write_text("\n".join(["path,label,fold", *rows]) + "\n")
+    (root / "photos.zip").write_bytes(zipped(photos))
+    (root / "photos.tar").write_bytes(tar(photos | {"photos/a/bad.jpg": b"no image"}))
+    for number in range(2):
+        members = {f"{i}.jpg": images[i] for i in range(4 * number, 4 * number + 4)}
+        (root / f"train-{number}.tar").write_bytes(tar(members))
+    (root / "packed.tar.gz").write_bytes(gzip.compress((root / "photos.tar").read_bytes()))
+    return root
+
+
+def stop(*command: object) -> None:
+    """Run a command that packs until all parts are done, but nothing is committed."""
+    with mock.patch(COMMIT, side_effect=KeyboardInterrupt):
+        ran = run_here(command[0], "--quiet", "--workers", 0, *command[1:])
+    assert ran.code == 130, ran
+
+
+@pytest.fixture
+def opens(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that are opened as sources from now on."""
+    opened, whole = list[str](), opening.open_source
+
+    def counted(path: Any, **options: Any) -> Any:
+        opened.append(os.fspath(path))
+        return whole(path, **options)
+
+    monkeypatch.setattr(opening, "open_source", counted)
+    return opened
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["photos", "list.csv", "photos.tar", "photos.tar/photos/a", "photos.zip", "train-{0..1}.tar", "packed.tar.gz"],
+)
+def test_a_run_that_resumes_opens_no_source(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
+    """The store has the bytes of an undisturbed run, the summary says when the source was scanned, and nothing is left
+    at the end."""
+    pack(sources / name, tmp_path / "once", *SMALL)
+    stop("pack", *SMALL, sources / name, tmp_path / "store")
+    opens.clear()
+    ran = run_here("pack", "--workers", 0, *SMALL, sources / name, tmp_path / "store")
+    assert (ran.code, opens) == (0, []), ran
+    assert ("  scanned " in ran.out, "--restart packs what was added since" in ran.out) == (True, True)
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+    assert not (tmp_path / "store" / ".rawpack").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--splits", "a,b", "photos"), ("--holdout", "val=2", "photos"), ("--split-by", "fold=train:0,val:1", "list.csv")],
+)
+def test_so_do_splits(sources: Path, tmp_path: Path, opens: list[str], options: tuple[str, ...]) -> None:
+    *asked, name = options
+    command = ("pack", *SMALL, *asked, sources / name)
+    assert run_here(*command, "--quiet", "--workers", 0, tmp_path / "once").code == 0
+    stop(*command, tmp_path / "sets")
+    opens.clear()
+    assert run_here(*command, "--quiet", "--workers", 0, tmp_path / "sets").code == 0
+    assert opens == []
+    names = sorted(path.name for path in (tmp_path / "once").iterdir())
+    assert sorted(path.name for path in (tmp_path / "sets").iterdir()) == names
+    for split in (name for name in names if name != "splits.json"):
+        check_files(settled_files(tmp_path / "sets" / split), settled_files(tmp_path / "once" / split))
+
+
+def test_so_does_an_append(sources: Path, tmp_path: Path, opens: list[str]) -> None:
+    for name in ("once", "store"):
+        pack(sources / "photos" / "a", tmp_path / name, *SMALL)
+    more = tmp_path / "more"
+    shutil.copytree(sources / "photos" / "b", more)
+    assert run_here("append", "--quiet", "--workers", 0, more, tmp_path / "once").code == 0
+    stop("append", more, tmp_path / "store")
+    opens.clear()
+    assert run_here("append", "--quiet", "--workers", 0, more, tmp_path / "store").code == 0
+    assert opens == []
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+    assert not (tmp_path / "store" / ".rawpack").exists()
+
+
+def test_what_was_added_is_not_seen_and_what_changed_is_refused(sources: Path, tmp_path: Path) -> None:
+    """--restart packs all."""
+    folder = Path(shutil.copytree(sources / "photos", tmp_path / "photos"))
+    stop("pack", *SMALL, folder, tmp_path / "store")
+    save(folder / "a" / "new.png", picture(20, 20, 3))
+    shutil.copytree(tmp_path / "store", tmp_path / "changed")
+    pack(folder, tmp_path / "store", *SMALL)
+    assert "a/new.png" not in _keys(tmp_path / "store")
+    for record in (tmp_path / "changed" / ".rawpack").glob("part-*"):
+        record.unlink()
+    (folder / "b" / "1.jpg").write_bytes(encoded(picture(9, 9, 9), "JPEG"))
+    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, folder, tmp_path / "changed")
+    assert (ran.code, "1.jpg" in ran.err, "changed" in ran.err) == (1, True, True), ran.err
+    pack(folder, tmp_path / "changed", *SMALL, "--restart")
+    assert "a/new.png" in _keys(tmp_path / "changed")
+
+
+def _keys(store: Path) -> list[str]:
+    from rawpack import Reader
+
+    return list(Reader(store).column("key"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("list.csv", lambda folder: (folder / "list.csv").write_text("path,label\nphotos/a/0.jpg,b\n"), ()),
+        ("photos", lambda folder: None, ("--limit", 3)),
+        ("photos.tar", lambda folder: os.utime(folder / "photos.tar", ns=(1, 1)), ()),
+    ],
+)
+def test_another_command_or_file_scans_again(
+    sources: Path, tmp_path: Path, opens: list[str], name: str, change: Callable[[Path], Any], words: tuple[Any, ...]
+) -> None:
+    """And says what differs, as where nothing is saved; --restart packs it."""
+    folder = Path(shutil.copytree(sources, tmp_path / "all"))
+    stop("pack", *SMALL, folder / name, tmp_path / "store")
+    change(folder)
+    opens.clear()
+    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, *words, folder / name, tmp_path / "store")
+    assert (ran.code, "differ" in ran.err, opens) == (2, True, [str(folder / name)]), ran.err
+    pack(folder / name, tmp_path / "store", *SMALL, *words, "--restart")
+
+
+def test_another_version_scans_again(
+    sources: Path, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
+    monkeypatch.setattr(saved_tables, "__version__", "0.0.1")
+    opens.clear()
+    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
+    pack(sources / "photos", tmp_path / "store", *SMALL)
+    assert opens == [str(sources / "photos")]
+
+
+def test_of_this_user_alone_and_only_while_packing(sources: Path, tmp_path: Path) -> None:
+    pack(sources / "photos", tmp_path / "dry", *SMALL, "--dry-run")
+    assert not (tmp_path / "dry").exists()
+    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
+    table = tmp_path / "store" / ".rawpack" / "table"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (table, *table.iterdir())}
+    assert modes == {"table": 0o700, "columns.npy": 0o600, "table.json": 0o600}
+    assert run_here("pack", "--quiet", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store").code == 0
+    again = run_here("pack", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store")
+    assert (again.code, "Nothing to do" in again.out, "scanned" in again.out) == (0, True, False)
+    assert not (tmp_path / "store" / ".rawpack").exists()
+
+
+# ---------------------------------------------------------------------------------------------- planted tables
+
+
+def plant(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the description of a saved table, with all digests right."""
+    path = store / ".rawpack" / "table" / "table.json"
+    note = msgspec.json.decode(path.read_bytes())
+    change(note)
+    path.write_bytes(msgspec.json.encode(note))
+    job = store / ".rawpack" / "job"
+    noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
+    digest = saved_tables.xxhash.xxh3_128_hexdigest(path.read_bytes())
+    job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
+
+
+def _first(note: dict[str, Any], name: str) -> Any:
+    return next(node["of"] for node in note["nodes"] if isinstance(node, dict) and node.get("is") == name)
+
+
+def _texts_at(note: dict[str, Any], text: bytes, columns: Path) -> None:
+    data = np.load(columns)
+    at = data.tobytes().index(b"photos/a/0.jpg")
+    data[at : at + len(text)] = np.frombuffer(text, np.uint8)
+    np.save(columns, data)
+    note["columns"] = saved_tables.xxhash.xxh3_128_hexdigest(data)
+
+
+PLANTED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a root above the source": lambda note: _first(note, "Files").update(root={"path": [0, "../.."]}),
+    "an absolute root": lambda note: _first(note, "Files").update(root={"path": [0, "/etc"]}),
+    "a root that is a text": lambda note: _first(note, "Files").update(root="/etc"),
+    "another folder": lambda note: _first(note, "Files").update(root={"path": [7, ""]}),
+    "another class": lambda note: note["nodes"].insert(0, {"is": "Popen", "of": {"args": "id"}}),
+    "a class of another module": lambda note: note["nodes"].insert(0, {"is": "os.system", "of": {}}),
+    "another function": lambda note: note["nodes"].insert(0, {"function": ["os", "system"]}),
+    "another function of a module": lambda note: note["nodes"].insert(0, {"function": ["builtins", "exec"]}),
+    "numbers of objects": lambda note: note["nodes"].insert(0, {"array": ["|O", [1], 0]}),
+    "an array that is too long": lambda note: note["nodes"].insert(0, {"array": ["<i8", [1 << 60], 0]}),
+    "a negative length": lambda note: note["nodes"].insert(0, {"array": ["<i8", [-1, -1], 0]}),
+    "a node of later": lambda note: note["nodes"].insert(0, {"node": 99}),
+    "a URL": lambda note: note["nodes"].insert(0, {"remote": [[["http://127.0.0.1/x", 1, "v"]], None, {"tuple": []}]}),
+    "no nodes": lambda note: note.update(nodes=[]),
+    "rows of a text": lambda note: _first(note, "TablePart").update(images="photos"),
+    "another table": lambda note: note.update(tables={"": 0}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_table_is_not_used(sources: Path, tmp_path: Path, opens: list[str], name: str) -> None:
+    """The source is scanned again, and the store is that of an undisturbed run."""
+    pack(sources / "list.csv", tmp_path / "once", *SMALL)
+    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
+    plant(tmp_path / "store", PLANTED[name])
+    opens.clear()
+    pack(sources / "list.csv", tmp_path / "store", *SMALL)
+    assert opens == [str(sources / "list.csv")]
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+
+
+@pytest.mark.parametrize("text", [b"/etc/hostname", b"../../../../x", b"photos/../../."])
+def test_nor_are_paths_in_its_columns_that_lead_out(
+    sources: Path, tmp_path: Path, opens: list[str], text: bytes
+) -> None:
+    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
+    columns = tmp_path / "store" / ".rawpack" / "table" / "columns.npy"
+    plant(tmp_path / "store", lambda note: _texts_at(note, text, columns))
+    opens.clear()
+    pack(sources / "list.csv", tmp_path / "store", *SMALL)
+    assert opens == [str(sources / "list.csv")]
+
+
+def test_a_planted_table_that_is_right_would_be_used(sources: Path, tmp_path: Path, opens: list[str]) -> None:
+    """So that the tests above show something."""
+    stop("pack", *SMALL, sources / "list.csv", tmp_path / "store")
+    plant(tmp_path / "store", lambda note: None)
+    opens.clear()
+    pack(sources / "list.csv", tmp_path / "store", *SMALL)
+    assert opens == []
+
+
+def test_a_link_in_its_place_is_refused(sources: Path, tmp_path: Path) -> None:
+    stop("pack", *SMALL, sources / "photos", tmp_path / "store")
+    note = tmp_path / "store" / ".rawpack" / "table" / "table.json"
+    note.rename(tmp_path / "elsewhere")
+    note.symlink_to(tmp_path / "elsewhere")
+    ran = run_here("pack", "--quiet", "--workers", 0, *SMALL, sources / "photos", tmp_path / "store")
+    assert (ran.code, str(note) in ran.err, "symbolic link" in ran.err) == (1, True, True), ran.err
+
+
+_opened: list[str] | None = None
+
+
+def _note_open(event: str, args: tuple[Any, ...]) -> None:
+    if event == "open" and _opened is not None and isinstance(args[0], str | bytes):
+        _opened.append(os.fsdecode(args[0]))
+
+
+HOSTILE = [None, -1, 0, 1, 2, 16, 1 << 62, 2.5, "", "/etc/passwd", "../..", [], {}, {"path": [0, ".."]}, True]
+
+
+@pytest.mark.parametrize("name", ["photos", "list.csv", "photos.tar", "train-{0..1}.tar"])
+def test_whatever_is_planted_opens_nothing_outside_of_the_source(
+    sources: Path, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    """Values anywhere in a description are replaced: either no table is made, or what is read of it is below."""
+    global _opened
+    path = str(sources / name)
+    saved = SavedTables(tmp_path / "store", path, {}, Spool(tmp_path / "spool", 1))
+    saved.tables = {"": open_source(path)}
+    saved.save()
+    folder = tmp_path / "store" / ".rawpack" / "table"
+    note = msgspec.json.decode((folder / "table.json").read_bytes(), type=TablesNote)
+    data, places = np.load(folder / "columns.npy"), saved._places
+    draw, made = random.Random(5), 0
+    sys.addaudithook(_note_open)
+    request.addfinalizer(lambda: globals().update(_opened=None))
+    for _ in range(300):
+        nodes = msgspec.json.decode(msgspec.json.encode(note.nodes))
+        numbers = [node["array"] for node in nodes if isinstance(node, dict) and "array" in node]
+        if numbers and draw.random() < 0.5:  # other bytes of the file as numbers
+            draw.choice(numbers)[2] = 8 * draw.randrange(len(data) // 8)
+        else:
+            _replace_one(nodes, draw)
+        _opened = []
+        try:
+            table = Loading(nodes, data, places).table(note.tables[""])
+            made += 1
+            for i in range(len(table)):
+                table.key(i)
+                table[i]
+        except Exception:  # of a library, too: the source is then scanned again, or the run ends
+            pass
+        outside = [one for one in _opened if not one.startswith((str(sources), "/proc/", sys.prefix, sys.base_prefix))]
+        assert not outside, outside
+    assert made >= 5
+
+
+def _replace_one(value: Any, draw: random.Random) -> None:
+    """Replace a value somewhere in lists and objects."""
+    while True:
+        inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
+        if not inner:
+            return
+        key, held = draw.choice(inner)
+        if not isinstance(held, dict | list) or not held or draw.random() < 0.2:
+            value[key] = draw.choice(HOSTILE)
+            return
+        value = held
+
+
+@pytest.mark.parametrize(
+    ("path", "below"),
+    [
+        ("a/b.jpg", True),
+        ("a/..b/c", True),
+        ("", True),
+        ("/a", False),
+        ("..", False),
+        ("a/../../b", False),
+        ("a\0", False),
+    ],
+)
+def test_what_stays_below_a_folder(path: str, below: bool) -> None:
+    assert is_below(path) == below
+
+
+# ---------------------------------------------------------------------------------------------- behind URLs
+
+
+@pytest.fixture
+def server(sources: Path) -> Iterator[Server]:
+    with serving() as started:
+        started.put_folder("files", files_of(sources))
+        yield started
+
+
+@pytest.mark.parametrize("name", ["photos.tar", "photos.zip", "train-{0..1}.tar"])
+def test_a_run_that_resumes_fetches_only_what_it_packs(
+    server: Server, sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """All parts are done, and the spool was too small for any archive: nothing is fetched again."""
+    limit_spools(monkeypatch, 1)
+    pack(sources / name, tmp_path / "once", *SMALL)
+    stop("pack", *SMALL, f"{server.url}/files/{name}", tmp_path / "store")
+    server.log.clear()
+    pack(f"{server.url}/files/{name}", tmp_path / "store", *SMALL)
+    check_files(settled_files(tmp_path / "store"), settled_files(tmp_path / "once"))
+    assert not [path for method, path in server.log if method == "GET"]
+
+
+def test_no_secret_of_a_url_is_in_a_file(
+    server: Server, tmp_path: Path, opens: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a signature nor a password, of a job that was stopped or is finished; a new signature resumes it."""
+    limit_spools(monkeypatch, 1)
+    secrets, store = ("hush-hush", "0therSignature"), tmp_path / "store"
+    url = f"{server.url.replace('://', '://me:pa55word@')}/files/photos.tar"
+    stop("pack", *SMALL, f"{url}?X-Amz-Signature={secrets[0]}", store)
+    _no_secret(store, (*secrets, "pa55word"))
+    opens.clear()
+    pack(f"{url}?X-Amz-Signature={secrets[1]}", store, *SMALL)
+    _no_secret(store, (*secrets, "pa55word"))
+    assert opens == []
+
+
+def test_another_query_scans_again(server: Server, tmp_path: Path, opens: list[str]) -> None:
+    stop("pack", *SMALL, f"{server.url}/files/photos.tar?version=1", tmp_path / "store")
+    opens.clear()
+    run_here("pack", "--quiet", "--workers", 0, *SMALL, f"{server.url}/files/photos.tar?version=2", tmp_path / "store")
+    assert opens == [f"{server.url}/files/photos.tar?version=2"]
+
+
+def _no_secret(folder: Path, secrets: tuple[str, ...]) -> None:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        for secret in secrets:
+            assert secret.encode() not in path.read_bytes(), f"{path} has {secret}"
+
+
+def test_nothing_is_saved_of_files_without_a_version(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that tells neither an ETag nor a time may have other bytes at the next look."""
+    monkeypatch.setattr("rawpack.remote.transfer._VERSIONS", ())
+    stop("pack", *SMALL, f"{server.url}/files/photos.tar", tmp_path / "store")
+    assert not (tmp_path / "store" / ".rawpack" / "table").exists()
+
+
+def test_the_url_of_another_host_is_not_made_whole(tmp_path: Path) -> None:
+    """What the command names for one host goes to no other."""
+    saved = SavedTables(tmp_path, "https://one/set/a.tar?token=x", {}, Spool(tmp_path / "spool", 1))
+    assert saved._whole_url("https://one/set/a.tar") == "https://one/set/a.tar?token=x"
+    for url in ("https://two/set/a.tar", "https://one/other/a.tar", "https://one/set/../b.tar"):
+        with pytest.raises(KeyError):
+            saved._whole_url(url)
+    assert bare("https://me:secret@one/a?b#c") == "https://one/a"
