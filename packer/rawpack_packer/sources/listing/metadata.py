@@ -176,14 +176,14 @@ def open_downloads(
         raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: leave it out")
     rows = partial(_downloads, folder, files, counts)
     file = ListingFile(files[0], str(root), PATH_NAMES[0], rows, tuple(files[1:]), where, counts)
-    return open_list(path, key_column=key_column or KEY, file=file, **options)
+    listing = open_list(path, key_column=key_column or KEY, file=file, **options)
+    listing.table.info = replace(listing.table.info, paths=(str(root), *map(str, files)))
+    return listing
 
 
-def _downloads(
-    folder: Listing, files: Sequence[Path], counts: dict[str, int], first: BinaryIO, where: str, *_: Any
-) -> ListingRows:
+def _downloads(folder: Listing, files: Sequence[Path], counts: dict[str, int], first: BinaryIO, *_: Any) -> ListingRows:
     """The rows of all tables that have a file. counts: gets those without. first: the first table, open."""
-    head = read_parquet(first, where)
+    head = read_parquet(first, plain(os.fsencode(files[0])))
     kept = [k for k, name in enumerate(head.names) if name not in parquet.ALIKE]
     key = head.names.index(KEY)
 
