@@ -31,7 +31,6 @@ COUNTS = {
     "enlarged": "images smaller than the size, enlarged",
     "icc_ignored": "images with a color profile, which was ignored",
     "blended": "images with transparency, blended with white",
-    "xmp_orientation": "images with an orientation in XMP only: stored as they are, as most programs show them",
     "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
     "by_pillow": "images whose pixels depend on the version of Pillow: all types except JPEG, PNG and BMP",
     "passed_through": "JPEG files stored as they are",

@@ -133,7 +133,7 @@ PACKS: dict[str, tuple[Files, str, str, int, tuple[str, ...] | None]] = {
     ),
     "img2dataset's files": (
         images("00000/0.jpg") | {"00000/0.txt": "a cat", "00000/0.json": "{}", "00000_stats.json": "{}"}
-        | {"00000.parquet": parquet({"url": ["u"], "caption": ["a cat"], "key": ["0"]})},
+        | {"00000.parquet": parquet({"caption": ["a cat"], "key": ["0"], "status": ["success"], "error_message": [""]})},  # noqa: E501
         "", "listing", 1, None,
     ),
     "tables of images next to shards": (

@@ -27,8 +27,8 @@ from rawpack import pack as pack_store
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer.isolated import ChildDiedError, IsolatedCalls
 from rawpack_packer.sources import Source, open_source
-from rawpack_packer.sources.lmdb import look, source
-from rawpack_packer.sources.lmdb.look import LmdbEntry, entries
+from rawpack_packer.sources.lmdb import look
+from rawpack_packer.sources.lmdb.look import entries
 from rawpack_packer.sources.lmdb.source import read_datum
 from rawpack_packer.testing import SourceConformance
 
@@ -359,42 +359,6 @@ def test_pages_in_a_circle_are_refused(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(UsageError, match="cursor stack limit reached"):
         open_source(path.parent)
-
-
-def without_a_page(path: Path) -> tuple[bytes, bytes]:
-    """The bytes of a database, and the same with one leaf overwritten by zeros."""
-    made = text_recognition(files(path.parent), list("abcde"))
-    data = (write(path, made) / "data.mdb").read_bytes()
-    leaf = next(at for at in range(8192, len(data), 4096) if struct.unpack_from("<H", data, at + 10)[0] & 2)
-    return data, data[:leaf] + bytes(4096) + data[leaf + 4096 :]
-
-
-@pytest.mark.parametrize("complete", [True, False])
-def test_a_database_that_is_written_to_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool
-) -> None:
-    """Once: a copy that ends meanwhile packs, and what is damaged then is refused."""
-    sound, broken = without_a_page(tmp_path / "set")
-    file, reads = tmp_path / "set" / "data.mdb", list[str]()
-
-    def written_to(path: str, wanted: re.Pattern[bytes]) -> Iterator[LmdbEntry]:
-        """The entries of the file, to which a copy writes after the first look."""
-        reads.append(path)
-        try:
-            yield from entries(path, wanted)
-        finally:
-            if len(reads) == 1:
-                file.write_bytes(sound if complete else broken)
-                os.utime(file, ns=(0, 10**18))
-
-    monkeypatch.setattr(source, "entries", written_to)
-    file.write_bytes(broken)
-    if complete:
-        assert [str(item.fields["text"]) for item in open_source(file, "lmdb")] == list("abcde")
-    else:
-        with pytest.raises(UsageError, match="cannot be read as LMDB"):
-            open_source(file, "lmdb")
-    assert len(reads) == 2
 
 
 # ------------------------------------------------------------------------------------------ the command

@@ -217,7 +217,8 @@ class _Run:
                 suspect = self.suspects.pop()
                 self._send(suspect.task, suspect.deaths, alone=True)
             slots = self.engine.slots() if more and self.begun else 0
-            while more and not self._waits_for_one() and len(self.out) <= slots + slots // 4:
+            alone = bool(self.suspects) or any(part.alone for part in self.out.values())
+            while more and not alone and len(self.out) <= slots + slots // 4:
                 task = next(tasks, None)
                 if task is None:
                     more = False
@@ -226,10 +227,6 @@ class _Run:
             self._wait()
         if self.deadly:
             raise self._deadly("All other parts are packed; ")
-
-    def _waits_for_one(self) -> bool:
-        """Whether nothing else may go out."""
-        return bool(self.suspects) or any(part.alone for part in self.out.values())
 
     def stop(self) -> None:
         """Take back what is out, and give workers that have begun a moment to see that the run has ended."""

@@ -149,7 +149,9 @@ class LocalEngine:
             token = self._token if self._max_workers > 1 and not task.alone else ""
             self._send(worker, _WorkOrder("pack", replace(task, token=token)))
         while any(order.kind != "help" for worker in self._pool.handles for order in worker.jobs.values()):
-            self._assign_helpers()
+            while (order := self._piece()) is not None and (helper := self._free_worker()) is not None:
+                self._claimed[order.task.number] = order.first
+                self._send(helper, order)
             self._wait(report)
 
     def _free_worker(self) -> _PackWorker | None:
@@ -163,11 +165,6 @@ class LocalEngine:
         # An order that brings its samples is large: a worker takes it only once it has started, which may be slow.
         child.channel.socket.settimeout(self._stuck_after_s)
         return child
-
-    def _assign_helpers(self) -> None:
-        while (order := self._piece()) is not None and (worker := self._free_worker()) is not None:
-            self._claimed[order.task.number] = order.first
-            self._send(worker, order)
 
     def _piece(self) -> _WorkOrder | None:
         """The last unclaimed piece of the part with the most work left."""

@@ -93,7 +93,8 @@ def _run(task: PartTask) -> None:
             if not hasattr(os, "fork"):
                 InlineEngine().run(iter([task]), report)
                 return
-            engine = _acquire()
+            with _lock:
+                engine = _idle.pop() if _idle else LocalEngine(1, keep=True)
             engine.run(iter([task]), report, look=report.check)
         except BaseException:
             # The process that wrote these files was ended, and cannot remove them itself.
@@ -141,11 +142,6 @@ def _tick_path(destination: Path, number: int) -> Path:
 
 _lock = threading.Lock()
 _idle: list[LocalEngine] = []
-
-
-def _acquire() -> LocalEngine:
-    with _lock:
-        return _idle.pop() if _idle else LocalEngine(1, keep=True)
 
 
 def _keep(engine: LocalEngine) -> None:

@@ -48,8 +48,6 @@ class ImageHeader:
     """Bits per sample."""
     orientation: int = 1
     """EXIF's 1 to 8; an invalid value counts as 1."""
-    xmp_turned: bool = False
-    """XMP has an orientation other than upright and EXIF has none; it is not applied."""
     icc: bool = False
     """A color profile is embedded; it is not applied."""
     several: bool = False
@@ -123,7 +121,6 @@ def looks_like_tga(first: bytes) -> bool:
 
 ORIENTATION_TAG = 274
 _MAX_ENTRIES = 1024
-_XMP_ORIENTATION = re.compile(rb"tiff:Orientation\s*(?:=\s*[\"']|>)\s*([1-8])\s*[\"'<]")
 
 
 def exif_orientation(block: bytes) -> int:
@@ -150,16 +147,6 @@ def exif_orientation(block: bytes) -> int:
     except struct.error:  # an offset outside the block
         pass
     return 1
-
-
-def turned_by_xmp(packet: bytes) -> bool:
-    """Whether an XMP packet has an orientation other than upright.
-
-    It is not applied: browsers, OpenCV and torchvision ignore it, and programs that turn the pixels leave old packets
-    in place.
-    """
-    orientation = _XMP_ORIENTATION.search(packet)
-    return orientation is not None and orientation[1] != b"1"
 
 
 def valid_orientation(value: int) -> int:

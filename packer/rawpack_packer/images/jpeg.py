@@ -26,7 +26,6 @@ from rawpack_packer.images.header import (
     cmyk_to_rgb,
     exif_orientation,
     to_color,
-    turned_by_xmp,
 )
 
 MAX_SCANS = 100
@@ -34,7 +33,6 @@ MAX_SCANS = 100
 
 _EOI, _SOS, _DHT, _DQT, _DRI = 0xD9, 0xDA, 0xC4, 0xDB, 0xDD
 _APP0, _APP1, _APP2, _APP14 = 0xE0, 0xE1, 0xE2, 0xEE
-_XMP = b"http://ns.adobe.com/xap/1.0/\0"
 
 _SOF = {
     0xC0: "baseline",
@@ -48,7 +46,7 @@ _SOF = {
 
 def read_header(data: bytes) -> ImageHeader:
     """Read the segments up to the first scan, and no entropy-coded data."""
-    orientation, turned, icc, adobe = 1, False, False, None
+    orientation, icc, adobe = 1, False, None
     seen_exif = seen_jfif = False
     frame: bytes | None = None
     sof = ""
@@ -64,8 +62,6 @@ def read_header(data: bytes) -> ImageHeader:
         elif marker == _APP1 and not seen_exif and data.startswith(b"Exif\0\0", body):
             seen_exif = True
             orientation = exif_orientation(data[body:end])
-        elif marker == _APP1 and data.startswith(_XMP, body):
-            turned |= turned_by_xmp(data[body:end])
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0", body):
             icc = True
         elif marker == _APP14 and end - body >= 12 and data.startswith(b"Adobe", body):
@@ -90,7 +86,6 @@ def read_header(data: bytes) -> ImageHeader:
         channels=components,
         bits=precision,
         orientation=orientation,
-        xmp_turned=turned and orientation == 1,
         icc=icc,
         jpeg=JpegDetails(
             sof=sof,

@@ -26,7 +26,6 @@ from rawpack_packer.images.header import (
     note_depth,
     on_white,
     on_white_16,
-    turned_by_xmp,
 )
 
 _MAX_CHUNKS = 1 << 20
@@ -36,7 +35,7 @@ _MAX_SIDE = 1_000_000
 """libpng's limit; OpenCV's own is 2^20."""
 _SILENT = 0
 """Level of OpenCV's log."""
-_XMP, _PROFILES = b"XML:com.adobe.xmp", (b"Raw profile type exif", b"Raw profile type APP1")
+_PROFILES = (b"Raw profile type exif", b"Raw profile type APP1")
 
 _COLORS = {0: ("gray", 1), 2: ("rgb", 3), 3: ("palette", 1), 4: ("gray", 2), 6: ("rgb", 4)}
 _BITS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -60,7 +59,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 def read_header(data: bytes) -> ImageHeader:
     """Visit all chunks, because metadata may follow the pixels; no pixel is decompressed."""
     icc, several = False, False
-    exif, profile, turned = b"", b"", False
+    exif, profile = b"", b""
     fields: tuple[int, ...] | None = None
     for kind, start, end in _chunks(data):
         if fields is None:
@@ -72,11 +71,8 @@ def read_header(data: bytes) -> ImageHeader:
         elif kind == b"eXIf":
             exif = data[start:end]
         elif kind in (b"tEXt", b"zTXt", b"iTXt"):
-            keyword, text = _text(kind, data[start:end])
-            if keyword in _PROFILES:
-                profile = _raw_profile(text) or profile
-            elif keyword == _XMP:
-                turned |= turned_by_xmp(text)
+            # ImageMagick wrote EXIF as text before PNG had a chunk for it.
+            profile = _raw_profile(_text(kind, data[start:end])) or profile
         elif kind == b"acTL" and end - start == 8:
             several = int.from_bytes(data[start : start + 4], "big") > 1
     if fields is None:
@@ -86,8 +82,6 @@ def read_header(data: bytes) -> ImageHeader:
     if not size_is_valid or bits not in _BITS.get(color_type, ()) or compression or filtering or interlace > 1:
         raise DecodeError("corrupt", f"PNG of {width} x {height} pixels, color type {color_type}, {bits} bits")
     color, channels = _COLORS[color_type]
-    # ImageMagick wrote EXIF as text before PNG had a chunk for it.
-    orientation = exif_orientation(exif or profile)
     return ImageHeader(
         format="png",
         width=width,
@@ -95,28 +89,27 @@ def read_header(data: bytes) -> ImageHeader:
         color=color,
         channels=channels,
         bits=bits,
-        orientation=orientation,
-        xmp_turned=turned and orientation == 1,
+        orientation=exif_orientation(exif or profile),
         icc=icc,
         several=several,
     )
 
 
-def _text(kind: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """Keyword and decompressed text of a tEXt, zTXt or iTXt chunk; the text is empty where it is of no use."""
+def _text(kind: bytes, body: bytes) -> bytes:
+    """The profile in a tEXt, zTXt or iTXt chunk, decompressed; empty without one."""
     keyword, _, text = body.partition(b"\0")
     packed = kind == b"zTXt"
-    if keyword != _XMP and keyword not in _PROFILES:
-        return keyword, b""
+    if keyword not in _PROFILES:
+        return b""
     if kind == b"iTXt":
         packed = text[:1] == b"\1"
         text = text[2:].split(b"\0", 2)[-1]
     elif packed:
         text = text[1:]
     try:
-        return keyword, zlib.decompressobj().decompress(text, _MAX_TEXT) if packed else text[:_MAX_TEXT]
+        return zlib.decompressobj().decompress(text, _MAX_TEXT) if packed else text[:_MAX_TEXT]
     except zlib.error:
-        return keyword, b""
+        return b""
 
 
 def _raw_profile(text: bytes) -> bytes:

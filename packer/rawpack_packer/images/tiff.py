@@ -20,7 +20,7 @@ from PIL import ImagePalette, TiffImagePlugin
 
 from rawpack.errors import DecodeError
 from rawpack.jpeg.captured_stderr import captured_stderr
-from rawpack_packer.images.header import ORIENTATION_TAG, ImageHeader, note_depth, turned_by_xmp, valid_orientation
+from rawpack_packer.images.header import ORIENTATION_TAG, ImageHeader, note_depth, valid_orientation
 from rawpack_packer.images.png import quiet_opencv
 from rawpack_packer.images.with_pillow import UNSUPPORTED, only_thread, opened, to_pixels
 
@@ -31,7 +31,7 @@ _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 256, 257, 258,
 _SAMPLES, _PLANAR, _FAX3, _FAX4, _PREDICTOR, _COLORMAP = 277, 284, 292, 293, 317, 320
 _STRIP_OFFSETS, _ROWS_PER_STRIP, _STRIP_COUNTS = 273, 278, 279
 _TILE_WIDTH, _TILE_HEIGHT, _TILE_OFFSETS, _TILE_COUNTS = 322, 323, 324, 325
-_EXTRA, _SAMPLE_FORMAT, _XMP, _ICC = 338, 339, 700, 34675
+_EXTRA, _SAMPLE_FORMAT, _ICC = 338, 339, 34675
 _DECIDING = frozenset(
     {
         *(_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER, _SAMPLES, _PLANAR, _FAX3, _FAX4, _PREDICTOR),
@@ -75,7 +75,6 @@ class _Page:
     """The first page's tags, as far as they matter here."""
 
     numbers: dict[int, tuple[int, ...]]
-    xmp: bytes
     icc: bool
     several: bool
     """Whether there is another page."""
@@ -97,16 +96,15 @@ def _read_page(data: bytes) -> _Page:
         try:
             file.seek(first)
             tags.load(file)
-            present = {tag: tags.get(tag) for tag in (*_DECIDING, _XMP, _ICC) if tag in tags}
+            present = {tag: tags.get(tag) for tag in (*_DECIDING, _ICC) if tag in tags}
         except Warning as error:
             raise DecodeError("truncated", f"TIFF: {error}") from error
         except (SyntaxError, ValueError, OverflowError) as error:
             raise DecodeError("corrupt", f"TIFF: {error}") from error
     values = {tag: value if isinstance(value, tuple) else (value,) for tag, value in present.items()}
     numbers = {tag: value for tag, value in values.items() if value and all(isinstance(n, int) for n in value)}
-    (xmp,) = values.get(_XMP, (b"",))[:1]
     several = tags.next not in (0, first)
-    return _Page(numbers, xmp if isinstance(xmp, bytes) else b"", icc=_ICC in values, several=several)
+    return _Page(numbers, icc=_ICC in values, several=several)
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -115,7 +113,6 @@ def read_header(data: bytes) -> ImageHeader:
     width, height = page.number(_WIDTH, 0), page.number(_HEIGHT, 0)
     if width <= 0 or height <= 0:
         raise DecodeError("corrupt", f"TIFF of {width} x {height} pixels")
-    orientation = valid_orientation(page.number(ORIENTATION_TAG, 1))
     return ImageHeader(
         format="tiff",
         width=width,
@@ -123,8 +120,7 @@ def read_header(data: bytes) -> ImageHeader:
         color=_COLORS.get(page.number(_PHOTOMETRIC, -1), "other"),
         channels=page.number(_SAMPLES, 1),
         bits=page.number(_BITS, 1),
-        orientation=orientation,
-        xmp_turned=orientation == 1 and turned_by_xmp(page.xmp),
+        orientation=valid_orientation(page.number(ORIENTATION_TAG, 1)),
         icc=page.icc,
         several=page.several,
     )

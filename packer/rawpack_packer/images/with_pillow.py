@@ -34,7 +34,6 @@ from rawpack_packer.images.header import (
     exif_orientation,
     note_depth,
     on_white,
-    turned_by_xmp,
 )
 
 if TYPE_CHECKING:
@@ -133,8 +132,7 @@ def read_header(data: bytes, format: str) -> ImageHeader:
     if format == "webp":
         data = _clear_webp(data)
     with opened(data, format, _OPENING_PIXELS) as image:
-        info, mode = image.info, image.mode
-        orientation = exif_orientation(_bytes(info.get("exif")))
+        exif, mode = image.info.get("exif"), image.mode
         return ImageHeader(
             format=format,
             width=image.width,
@@ -142,9 +140,8 @@ def read_header(data: bytes, format: str) -> ImageHeader:
             color={"P": "palette", "PA": "palette", "CMYK": "cmyk"}.get(mode, "gray" if mode[0] in "1LIF" else "rgb"),
             channels=len(image.getbands()),
             bits=16 if mode[0] in "IF" else 8,
-            orientation=orientation,
-            xmp_turned=orientation == 1 and turned_by_xmp(_bytes(info.get("xmp"))),
-            icc="icc_profile" in info,
+            orientation=exif_orientation(exif) if isinstance(exif, bytes) else 1,
+            icc="icc_profile" in image.info,
             several=_has_several(image),
         )
 
@@ -157,10 +154,6 @@ def _has_several(image: ImageFile) -> bool:
         if is_no_fault_of_data(error):
             raise
         return False
-
-
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else b""
 
 
 def decode(data: bytes, header: ImageHeader, notes: list[str], *, deep: bool = False) -> NDArray[Any]:

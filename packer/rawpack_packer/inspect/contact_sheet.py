@@ -23,12 +23,11 @@ _CELL, _TEXT, _GAP, _HEAD, _BETWEEN = 160, 34, 8, 20, 2
 """Pixels: the side of an image, the height of the text below it, the space between cells; the height of the line that
 names several images, and the space between those of one sample."""
 _BACKGROUND = 245
+_ROWS, _COLUMNS = 6, 8
 
 
-def draw_contact_sheet(
-    store: str | os.PathLike[str], path: Path, *, rows: int = 6, columns: int = 8, seed: int = 0
-) -> int:
-    """Write up to rows x columns random samples of a store into one PNG file. Returns how many.
+def draw_contact_sheet(store: str | os.PathLike[str], path: Path) -> int:
+    """Write up to 6 x 8 random samples of a store into one PNG file. Returns how many.
 
     Images keep their proportions; their class and the end of their key are below them. Samples with several images have
     them side by side, and there are the fewer of them; a line above names their fields.
@@ -37,12 +36,12 @@ def draw_contact_sheet(
         raise UsageError(f"{path}: a contact sheet is a PNG file; give a name that ends in .png")
     reader = Reader(store)
     names = image_names(reader)
-    columns, across = max(1, columns // len(names)), len(names) * (_CELL + _BETWEEN) - _BETWEEN
+    columns, across = max(1, _COLUMNS // len(names)), len(names) * (_CELL + _BETWEEN) - _BETWEEN
     top = _HEAD if len(names) > 1 else 0
-    count = min(rows * columns, len(reader))
+    count = min(_ROWS * columns, len(reader))
     rows = -(-count // columns)
     columns = min(columns, count)
-    chosen = np.sort(np.random.default_rng(seed).choice(len(reader), count, replace=False))
+    chosen = np.sort(np.random.default_rng(0).choice(len(reader), count, replace=False))
     height, width = rows * (_CELL + _TEXT + _GAP) + _GAP + top, columns * (across + _GAP) + _GAP
     sheet = np.full((height, width, 3), _BACKGROUND, np.uint8)
     if top:

@@ -28,6 +28,8 @@ _WORDS = {
     "entropy": "entropy of gray, in thousandths of a bit per pixel: 0 to 8,000",
     "one_color": "one_color, the longest run of pixels of one gray, in thousandths of the image",
 }
+_ONES = np.array([bin(k).count("1") for k in range(256)], np.int64)
+"""The bits that are set in each byte."""
 _ARGUMENT = 100_000
 """Characters of a condition in a command; a shell takes 128 KiB."""
 Rows = NDArray[np.int64]
@@ -140,19 +142,11 @@ def near_pairs(hashes: Hashes) -> Iterator[tuple[int, int]]:
             at = at[parts[at] == parts[at + distance]]
             if not len(at):
                 break
-            near = at[_bits(ordered[at] ^ ordered[at + distance]) <= NEAR]
+            octets = (ordered[at] ^ ordered[at + distance]).view(np.uint8).reshape(-1, 8)
+            near = at[_ONES[octets].sum(axis=1) <= NEAR]
             pairs.append(np.sort(np.stack([order[near], order[near + distance]], axis=1), axis=1))
             distance += 1
     yield from map(tuple, np.unique(np.concatenate(pairs), axis=0).tolist())
-
-
-def _bits(values: Hashes) -> NDArray[np.int64]:
-    """The number of bits that are set in each."""
-    octets = values.view(np.uint8).reshape(-1, 8)
-    return np.asarray(_ONES[octets].sum(axis=1))
-
-
-_ONES = np.array([bin(k).count("1") for k in range(256)], np.int64)
 
 
 def _leaks(hashes: Hashes, path: Path) -> list[tuple[int, int]]:

@@ -278,7 +278,8 @@ def _check_labels(store: Store) -> Iterator[Problem]:
     classes, label = store.manifest.classes, store.fields.get("label")
     if classes is None or (label is not None and (label.kind != "number" or label.shape)):
         return
-    names = ["label"] if label is not None else [name for name, field in store.fields.items() if _has_classes(field)]
+    boxes = {name: field.shape for name, field in store.fields.items() if field.is_boxes and len(field.shape) == 2}
+    names = ["label"] if label is not None else [name for name, shape in boxes.items() if (shape[1] or 0) > _CLASS]
     for name in names:
         wrong, example = 0, ""
         for first in range(0, len(store), _BLOCK):
@@ -295,11 +296,6 @@ def _check_labels(store: Store) -> Iterator[Problem]:
             listed = f"the manifest lists {text.count(len(classes), 'class', 'classes')}, counted from 0"
             others = f", and {text.count(wrong - 1, 'other', 'others')} like it" if wrong > 1 else ""
             yield Problem(f"field {name}", f"{example} is not a class{others}: {listed}")
-
-
-def _has_classes(field: Field) -> bool:
-    """Whether a field holds boxes with the numbers of classes."""
-    return field.is_boxes and len(field.shape) == 2 and (field.shape[1] or 0) > _CLASS
 
 
 def _classes_in(store: Store, name: str, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -160,7 +160,7 @@ def _no_glyph_warnings() -> Iterator[None]:
 def _bars(axes: Axes, rows: Sequence[Row], values: Sequence[float], written: Sequence[str], narrow: bool) -> None:
     """Horizontal bars from 0, names on the left, numbers on the right of the axes."""
     axes.barh(range(len(rows)), values, color=[_COLORS.get(row.format, _INK) for row in rows], height=0.62)
-    names = axes.set_yticks(range(len(rows)), [_label(row, narrow) for row in rows])
+    names = axes.set_yticks(range(len(rows)), [shortened(row.label, 18 if narrow else 28) for row in rows])
     for place, (row, name, value) in enumerate(zip(rows, names, written, strict=True)):
         name.label1.set_fontweight("bold" if row.marked else "normal")
         axes.annotate(
@@ -187,7 +187,3 @@ def _limits(axes: Axes, most: float, goal: float | None, label: Callable[[float]
 
 def _thousands(value: float, _: object = None) -> str:
     return f"{value:,.0f}" if value >= 1 or not value else f"{value:g}"
-
-
-def _label(row: Row, narrow: bool) -> str:
-    return shortened(row.label, 18 if narrow else 28)

@@ -4,7 +4,6 @@ script."""
 from __future__ import annotations
 
 import base64
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,8 +50,7 @@ def filled(template: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["size"] = text.size
-    environment.filters["plain"] = text.plain
-    environment.filters["words"] = words
+    environment.filters["plain"] = lambda value, *, lines=False: text.plain(str(value), lines=lines)
     return environment.get_template(template).render(
         **values,
         machine=[
@@ -71,19 +69,6 @@ def filled(template: str, **values: Any) -> str:
 def _command() -> str:
     """What is running."""
     return text.plain(shlex.join(["rawpack", *sys.argv[1:]]))
-
-
-_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]{0,24}(?![\w-])")
-
-
-def words(value: object, *, lines: bool = False) -> Markup:
-    """What a page says, safe to show. No line breaks within the name of an option. lines: keep line breaks."""
-    parts, end = list[Markup](), 0
-    said = text.plain(str(value), lines=lines)
-    for option in _OPTION.finditer(said):
-        parts += [Markup.escape(said[end : option.start()]), Markup("<span class=option>{}</span>").format(option[0])]
-        end = option.end()
-    return Markup("").join([*parts, Markup.escape(said[end:])])
 
 
 def both(plot: Plot, title: str, name: str) -> Markup:

@@ -277,8 +277,6 @@ def prepare(data: bytes | NDArray[Any], recipe: Recipe, times: int = 1) -> Prepa
     notes = []
     if header.icc:
         notes.append("icc_ignored")
-    if header.xmp_turned:
-        notes.append("xmp_orientation")
     if by_pillow(header):
         notes.append("by_pillow")
     if header.several:

@@ -331,7 +331,7 @@ def _few_archives(source: str, source_options: Mapping[str, Any], spool: Spool) 
 def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[str, Any]) -> PlanRequest:
     """What a user asked, checked."""
     given = {name: value for name, value in keywords.items() if value is not None}
-    tried = {one.name: [_written(value) for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
+    tried = {one.name: [as_text(value, "x") for value in listed(given.get(one.name))] for one in RECIPE if one.tried}
     tried["size"] = _by_field(tried["size"])
     named = {name: values for name, values in tried.items() if values}
     target, disk, memory, tmp = (given.get(name) for name in ("target", "disk", "memory", "tmp"))
@@ -364,25 +364,17 @@ def _request(source: str, source_options: Mapping[str, Any], keywords: Mapping[s
     return asked
 
 
-def _written(value: Any) -> str:
-    """A value as the command takes it: (224, 160) is "224x160"."""
-    return as_text(value, "x")
-
-
 def _by_field(sizes: Sequence[str]) -> list[str]:
     """Sizes to try. Those by field that follow one another are one, "image=64,target=256", until a field repeats."""
     joined = list[str]()
     for one in sizes:
         field, by_field, _ = one.partition("=")
-        if by_field and joined and "=" in joined[-1] and field not in _fields_of(joined[-1]):
+        before = [size.partition("=")[0] for size in joined[-1].split(",")] if joined else []
+        if by_field and joined and "=" in joined[-1] and field not in before:
             joined[-1] += f",{one}"
         else:
             joined.append(one)
     return joined
-
-
-def _fields_of(sizes: str) -> list[str]:
-    return [one.partition("=")[0] for one in sizes.split(",")]
 
 
 def _seconds(written: str) -> float:

@@ -51,9 +51,6 @@ being answered, it waits, for `_WAITING_S` at most."""
 _WAITING_S, _LOOK_EVERY_S = 2.0, 0.05
 _ARRIVING_S = 0.3
 """How long a new connection may take until its question arrives, before it can lose its place to another."""
-_UNSENT = 1 << 28
-"""Bytes of answers that clients have yet to take, of all clients together."""
-_BUSY = b"Other clients take their answers too slowly: ask again in a while."
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:(?P<port>[0-9]{1,5}))?")
 """As browsers write it: without a user."""
 _FOREVER = "private, max-age=31536000, immutable"
@@ -73,7 +70,7 @@ class Viewer(ThreadingHTTPServer):
         self._places, self._open = threading.Semaphore(_CONNECTIONS), set[socket.socket]()
         self._idle: dict[socket.socket, float] = {}
         """Connections whose question has not arrived completely -> since when; the oldest first."""
-        self._unsent, self._lock = 0, threading.Lock()
+        self._lock = threading.Lock()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
@@ -162,15 +159,6 @@ class Viewer(ThreadingHTTPServer):
                         connection.shutdown(socket.SHUT_RDWR)
                     return True
         return False
-
-    def holds(self, size: int) -> bool:
-        """Count bytes of an answer as held until `size` is given back as a negative number. False where clients that
-        take theirs slowly hold so much already that there is no room for it."""
-        with self._lock:
-            if size > 0 and self._unsent and self._unsent + size > _UNSENT:
-                return False
-            self._unsent += size
-            return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is no error of this program."""
@@ -261,17 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, Answer("text/plain; charset=utf-8", said.encode("utf-8", "replace")))
 
     def _send(self, status: HTTPStatus, answer: Answer, more: dict[str, str] | None = None) -> None:
-        size = len(answer.data)
-        if not self.server.holds(size):
-            status, answer, size = HTTPStatus.SERVICE_UNAVAILABLE, Answer("text/plain", _BUSY), 0
-        try:
-            self.connection.settimeout(_TAKING_S)
-            self._write(status, answer, more or {})
-            self.connection.settimeout(_ASKING_S)
-        finally:
-            self.server.holds(-size)
-
-    def _write(self, status: HTTPStatus, answer: Answer, more: dict[str, str]) -> None:
+        self.connection.settimeout(_TAKING_S)
         self.send_response_only(status)
         headers = {
             **_HEADERS,
@@ -280,13 +258,14 @@ class _Handler(BaseHTTPRequestHandler):
             "Content-Length": str(len(answer.data)),
             "Cache-Control": _FOREVER if answer.lasts and status == HTTPStatus.OK else "no-store",
             **({"Connection": "close"} if self.close_connection else {}),
-            **more,
+            **(more or {}),
         }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.data)
+        self.connection.settimeout(_ASKING_S)
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged: the first has the token."""

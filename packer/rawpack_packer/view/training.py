@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -101,11 +100,14 @@ class Training:
             if (known := self._kept.get(name)) is not None:
                 return known
             found = self._kept[name] = _read(store, loop)
-            while len(self._kept) > 1 and sum(_size(batch) for batch, _ in self._kept.values()) > _MOST_BYTES:
-                self._kept.popitem(last=False)
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > 1 and (len(self._kept) > _KEPT or self._bytes() > _MOST_BYTES):
                 self._kept.popitem(last=False)
             return found
+
+    def _bytes(self) -> int:
+        """Of the fields of the kept batches whose samples are alike, such as images."""
+        arrays = (values for batch, _ in self._kept.values() for values in batch.values())
+        return sum(values.nbytes for values in arrays if isinstance(values, np.ndarray))
 
     def close(self, seconds: float) -> None:
         """Wait for a batch that is being made."""
@@ -211,8 +213,3 @@ def _check_size(batches: Any, samples: int) -> None:
             f"{count(samples, 'sample')} would be {size / 2**30:.1f} GiB, and the page shows batches of at most "
             f"{_MOST_BYTES >> 30} GiB: choose a smaller batch or image size"
         )
-
-
-def _size(batch: Mapping[str, Any]) -> int:
-    """Bytes of the fields of a batch whose samples are alike, such as images."""
-    return sum(values.nbytes for values in batch.values() if isinstance(values, np.ndarray))

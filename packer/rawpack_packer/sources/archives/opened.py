@@ -30,7 +30,6 @@ from rawpack_packer.sources.archives.tar import (
     tar_members,
 )
 from rawpack_packer.sources.archives.zip import MARKS, zip_members
-from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.inflation import read_in_steps
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.process_file import NO_BYTES, StoredBytes, stored
@@ -79,8 +78,6 @@ class OpenArchive:
         ending = label.encode()
         for member in tar_members(self.read, start, stop):
             named = ending and member.name[-len(ending) :].lower() == ending
-            if ending and not named and not label.isascii():
-                named = text_of(member.name).lower().endswith(label)
             read = named and member.kind == "file" and member.size <= MOST_LABEL
             yield member, self.read(member.offset, member.size) if read else b""
 

@@ -126,7 +126,10 @@ def open_webdataset(
         _refuse_unnamed(shards, path)
     if labels is None and "label" not in columns:
         notes = _label_entries(shards)
-    unnamed = _unnamed(shards)
+    used = {*shards.images, *(suffix for field in shards.named.values() for suffix in field.suffixes)}
+    used |= {shards.label.suffix} if shards.label else set()
+    rest = {name: n for name, n in shards.suffixes.items() if name not in used and type_of(name) not in PICKLES}
+    unnamed = {f".{name}": n for name, n in rest.items()}
     options = given_options(field=words_of(fields), classes=named_file(classes), prefix=prefix)
     info = SourceInfo(
         kind="webdataset",
@@ -253,13 +256,6 @@ def _labels(shards: Shards, classes: Classes | None) -> Labels | None:
         return Labels(numbers, None, notes=(f"no names of classes: {error}; {opt.classes} names them",))
 
 
-def _unnamed(shards: Shards) -> dict[str, int]:
-    """The suffixes of members that are left out -> how often each occurs."""
-    used = {*shards.images, *(suffix for field in shards.named.values() for suffix in field.suffixes)}
-    used |= {shards.label.suffix} if shards.label else set()
-    return {f".{name}": n for name, n in shards.suffixes.items() if name not in used and type_of(name) not in PICKLES}
-
-
 def _refuse_unnamed(shards: Shards, path: str | os.PathLike[str]) -> None:
     """Raise AnnotatedError where half of the samples have members that may be their labels."""
     fields, pickles, others = list[str](), False, list[str]()
@@ -332,7 +328,8 @@ def _check_one_set(files: NamedFiles, where: str) -> None:
 
 def _keys(shards: Shards, prefix: Prefix | None) -> Texts:
     """The keys of samples, unique. Raises UsageError."""
-    where, names = shards.where, [_shard_name(shards.files.base(k)) for k in range(len(shards.files))]
+    where, bases = shards.where, [text_of(os.fsencode(shards.files.base(k))) for k in range(len(shards.files))]
+    names = [re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", base, flags=re.IGNORECASE) for base in bases]
     if prefix not in (None, "names", "numbers"):
         raise UsageError(f"{opt.prefix(repr(prefix))}: must be names or numbers")
     begins = [f"{number}/" if prefix == "numbers" else f"{name}/" for number, name in enumerate(names)]
@@ -353,7 +350,3 @@ def _keys(shards: Shards, prefix: Prefix | None) -> Texts:
         what += f"in {plain(names[first])} and {plain(names[other])}"
         raise UsageError(f"{what}: {opt.prefix('names')} puts the name of its shard before each key")
     return keys
-
-
-def _shard_name(base: str) -> str:
-    return re.sub(r"\.(tar|tar\.gz|tgz|tar\.bz2)$", "", text_of(os.fsencode(base)), flags=re.IGNORECASE)

@@ -417,7 +417,8 @@ def open_coco(
     if not coco.images:
         raise UsageError(f"{where} lists no image")
     root = folder_of(images, folder_of_images(file, coco.images[0].file_name))
-    within = () if images is not None else (_dataset(file, root),)
+    dataset = file.parent.parent if file.parent.name == "annotations" else file.parent
+    within = () if images is not None else (os.path.commonpath([dataset, root]),)
     files = listed_files(
         [image.file_name for image in coco.images], "$.images[{}].file_name", root, within, where, progress
     )
@@ -524,12 +525,6 @@ def folder_of_images(file: Path, first: str) -> Path:
     above, splits = file.parent.parent, (file.stem.removeprefix("instances_"), file.stem.rpartition("_")[2])
     beside = [file.parent, *(above / split for split in splits), *(above / "images" / split for split in splits)]
     return next((folder for folder in beside if (folder / first).is_file()), file.parent)
-
-
-def _dataset(file: Path, root: str) -> str:
-    """The folder that has both the file and the images; that of `annotations` is the one above it."""
-    folder = file.parent.parent if file.parent.name == "annotations" else file.parent
-    return os.path.commonpath([folder, root])
 
 
 def _classes(categories: Sequence[Category], where: str) -> tuple[tuple[str, ...], dict[Id, int]]:

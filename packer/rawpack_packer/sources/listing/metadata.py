@@ -1,4 +1,5 @@
-"""A folder with a `metadata.csv`, as Hugging Face's ImageFolder has it: the listing of the images around it.
+"""Folders that are listings: with a `metadata.csv`, as Hugging Face's ImageFolder has it, the listing of the images
+around it; or with the tables of what img2dataset writes as `files`.
 
 The table is `metadata.csv`, `metadata.jsonl` or `metadata.parquet`, with a column `file_name`, or one whose name ends
 in `_file_name`. It may be in the folder or in the one above, whose table names `train/0.jpg`; paths are then those
@@ -12,6 +13,7 @@ from array import array
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,15 +28,15 @@ from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, SourceInf
 from rawpack_packer.sources.beside import only_container
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.files import text_of
-from rawpack_packer.sources.folder import check_folder, splits_in, wanted_images
+from rawpack_packer.sources.folder import EXTENSIONS, check_folder, splits_in, wanted_images
 from rawpack_packer.sources.folder_scan import FolderScan
-from rawpack_packer.sources.listing.lines import ListingRows, rows_of
-from rawpack_packer.sources.listing.reading import ListedImages, ListingFile, open_list
+from rawpack_packer.sources.listing.lines import ListingRows, read_parquet, rows_of
+from rawpack_packer.sources.listing.reading import ListedImages, ListingFile, open_list, parts_of
 from rawpack_packer.sources.look.listing import Listing, kept
 from rawpack_packer.sources.parquet import tables_of_files
 from rawpack_packer.sources.path_fields import path_template
 from rawpack_packer.sources.table.assemble import with_labels
-from rawpack_packer.sources.table.choose import LABEL, Labels
+from rawpack_packer.sources.table.choose import KEY, LABEL, PATH_NAMES, Labels
 from rawpack_packer.sources.table.columns import Numbers, RaggedColumn
 from rawpack_packer.sources.table.table import Table, positions
 from rawpack_packer.sources.video import names_video
@@ -42,6 +44,7 @@ from rawpack_packer.text import composed, count, listed, plain
 
 _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
+_ENDS = tuple(EXTENSIONS)
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,49 @@ def open_metadata(
         raise
     listing.table.info = files.with_counts(listing.table.info, listing.of_videos)
     return replace(listing, table=_with_labels(listing.table, scan))
+
+
+def open_downloads(
+    path: str | os.PathLike[str],
+    /,
+    *,
+    key_column: str | None = None,
+    images: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> ListedImages:
+    """The rows of img2dataset's tables that have a file: that of key 000003 in `00000.parquet` is `00000/000003.jpg`.
+
+    `counts`: also no_file (rows of failed downloads), which are left out. options: those of `open_list`. Raises as
+    that does; MissingExtraError without pyarrow.
+    """
+    folder = Listing.of(path)
+    root, files = folder.path.absolute(), [table.absolute() for table in tables_of_files(folder)]
+    where, counts = plain(os.fsencode(root)), {NO_FILE: 0}
+    if images is not None:
+        raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: leave it out")
+    rows = partial(_downloads, folder, files, counts)
+    file = ListingFile(files[0], str(root), PATH_NAMES[0], rows, tuple(files[1:]), where, counts)
+    listing = open_list(path, key_column=key_column or KEY, file=file, **options)
+    listing.table.info = replace(listing.table.info, paths=(str(root), *map(str, files)))
+    return listing
+
+
+def _downloads(folder: Listing, files: Sequence[Path], counts: dict[str, int], first: BinaryIO, *_: Any) -> ListingRows:
+    """The rows of all tables that have a file. counts: gets those without. first: the first table, open."""
+    head = read_parquet(first, plain(os.fsencode(files[0])))
+    kept = [k for k, name in enumerate(head.names) if name not in parquet.ALIKE]
+    key = head.names.index(KEY)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for file, part in parts_of(files, head, "", ()):
+            names = sorted(name for name, _ in (folder / file.stem).all_names() if name.lower().endswith(_ENDS))
+            images = {os.path.splitext(name)[0]: name for name in names}  # noqa: PTH122
+            for _, row in part.rows:
+                if (image := images.get(str(row[key]))) is not None:
+                    yield f"{file.stem}/{image}", *(row[k] for k in kept)
+                counts[NO_FILE] += image is None
+
+    return replace(head, names=[PATH_NAMES[0], *(head.names[k] for k in kept)], rows=enumerate(rows()))
 
 
 def _with_labels(table: Table, scan: FolderScan) -> Table:

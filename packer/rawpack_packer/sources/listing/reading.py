@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -92,6 +92,8 @@ class ListingFile:
     """Further files that it consists of."""
     name: str = ""
     """What messages call it, if not by its path."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What is counted while it is read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +170,7 @@ def open_list(
         count=len(keys),
         options=given_options(**options, classes=named_file(classes), field=shown),
         keys=keys,
-        counts=NO_COUNTS,
+        counts={**NO_COUNTS, **file.counts},
         notes=notes,
         declared=declared,
         arrays=arrays,

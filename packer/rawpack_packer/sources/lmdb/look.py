@@ -65,12 +65,6 @@ def entries(path: str, wanted: re.Pattern[bytes], *, at_once: int = 10_000) -> I
             yield from map(LmdbEntry._make, found)
 
 
-def version(fd: int) -> tuple[int, int, bytes]:
-    """What changes when an open file is written to: size, mtime and headers."""
-    state = os.fstat(fd)
-    return state.st_size, state.st_mtime_ns, os.pread(fd, 2 * _MOST_PAGE, 0)
-
-
 def _read(path: str, wanted: re.Pattern[bytes], at_once: int, done: int, last: bytes) -> list[tuple[Any, ...]]:
     """The next entries after the first `done`, whose last key is `last`; none at the end. Runs in the child process."""
     import lmdb

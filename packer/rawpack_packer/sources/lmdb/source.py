@@ -24,7 +24,7 @@ from rawpack_packer.sources.declared import words_of
 from rawpack_packer.sources.fields import SHARE_SLACK, FieldKind, Fields, check_names, clipped_line
 from rawpack_packer.sources.files import bad_name, check_unchanged, opened, text_of
 from rawpack_packer.sources.folder_scan import PROGRESS_EVERY
-from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries, version
+from rawpack_packer.sources.lmdb.look import BadLmdbError, LmdbEntry, entries
 from rawpack_packer.sources.named_arrays import Arrays, named_arrays
 from rawpack_packer.sources.pickles import BadPickleError, read_pickle
 from rawpack_packer.sources.table.assemble import table_of
@@ -149,7 +149,13 @@ def open_lmdb(
     try:
         with reading(root):
             file = where / _DATA if where.is_dir() else where
-            database = _look_through(lambda: _Database(named_files(file), root, boxes, pixels), progress)
+            database = _Database(named_files(file), root, boxes, pixels)
+            name, state = database.files.paths[0], database.files.state(0)
+            with opened(name) as fd:
+                for entry in entries(name, database.at_once):
+                    database.add(entry, progress)
+                database.find_samples(fd)
+                check_unchanged(fd, state, root)
     except BadLmdbError as error:
         raise UsageError(f"{root} cannot be read as LMDB: {error}") from error
     progress(len(database))
@@ -168,25 +174,6 @@ def open_lmdb(
     )
     details = {"scheme": database.layout.words}
     return table_of(info, database.keys, images, database.columns, labels=database.labels, details=details)
-
-
-def _look_through(begin: Callable[[], _Database], progress: Scanning, *, again: bool = True) -> _Database:
-    """The samples in a file, which `begin` makes a database of. again: read it once more where it was written to while
-    it was read. Raises as `entries` and `_Database.find_samples` do."""
-    database = begin()
-    file, state = database.files.paths[0], database.files.state(0)
-    with opened(file) as fd:
-        before = version(fd)
-        try:
-            for entry in entries(file, database.at_once):
-                database.add(entry, progress)
-            database.find_samples(fd)
-        except BadLmdbError:
-            if again and (version(fd) != before or before[:2] != state):
-                return _look_through(begin, progress, again=False)
-            raise
-        check_unchanged(fd, state, database.root)
-    return database
 
 
 class _Database:

@@ -30,7 +30,7 @@ from rawpack_packer.sources.files import missing
 from rawpack_packer.sources.folder import EXTENSIONS as IMAGES
 from rawpack_packer.sources.folder import is_split, split_order
 from rawpack_packer.sources.look.listing import Listing, kept
-from rawpack_packer.sources.table.choose import path_column
+from rawpack_packer.sources.table.choose import KEY, path_column
 from rawpack_packer.sources.table.named_files import check_whole, decoded, natural, source_name
 from rawpack_packer.text import listed, plain
 
@@ -41,6 +41,8 @@ _METADATA = "metadata.parquet"
 """In a folder of image files, this lists them."""
 _SHARD = re.compile(r"(?P<split>.+?)-(?P<number>\d{4,})-of-(?P<count>\d{4,})(-[0-9a-f]+)?")
 """The name of one of several files of a split, without its suffix."""
+ALIKE = ("status", "error_message")
+"""Columns in which img2dataset says whether a row has an image: alike in all rows with one."""
 _FEW = 3
 """How many tables of a folder show what all of them hold."""
 _DEPTH = 2
@@ -75,8 +77,8 @@ def has_tables(listing: Listing) -> bool:
 
 def tables_of_files(listing: Listing) -> list[Path]:
     """The tables of a folder that img2dataset wrote as files: each has a folder of images with its number."""
-    tables = (one.path for one in _at_top(listing))
-    return [one for one in tables if one.stem.isdigit() and (listing / one.stem).is_dir]
+    tables = [table for table in _at_top(listing) if (stem := table.path.stem).isdigit() and (listing / stem).is_dir]
+    return [table.path for table in tables] if tables and {*(types_of(tables[0]) or ())} >= {*ALIKE, KEY} else []
 
 
 def is_table(listing: Listing) -> bool:

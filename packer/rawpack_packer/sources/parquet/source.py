@@ -23,7 +23,7 @@ from rawpack_packer.sources.fields import FieldKind, are_pixels
 from rawpack_packer.sources.files import MAX_FILE_BYTES, UNKNOWN, check_path, is_below, parsing, read_file
 from rawpack_packer.sources.inferred import first_pixels, missing_value
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.parquet import features_beside, files_of, tables
+from rawpack_packer.sources.parquet import ALIKE, features_beside, files_of, tables
 from rawpack_packer.sources.parquet.boxes import BoxScan
 from rawpack_packer.sources.parquet.tables import Leaf, cursor_of, flat, image_entries, name_of, python_value, value_of
 from rawpack_packer.sources.table.assemble import assemble
@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 
 States = dict[int, tuple[int, int]]
 """Number of a row -> size and mtime of the file that is its image, next to that of the table."""
-_STATUS = "status"
-_OF_DOWNLOADS = {_STATUS, "error_message", KEY}
-"""Columns by which img2dataset says whether a row has an image."""
+_STATUS = ALIKE[0]
 
 
 @dataclass(frozen=True)
@@ -343,7 +341,7 @@ class _Scan:
         names = (chosen.key, chosen.label, *columns.present, *self.boxes.columns)
         leaves: list[Leaf] = [(name, None) for name in names if name is not None]
         leaves += [*((column, "path") for column in columns.with_paths), *columns.object_leaves]
-        if not self.rows and not columns.with_paths and {*table.schema.names} >= _OF_DOWNLOADS:
+        if not self.rows and not columns.with_paths and {*table.schema.names} >= {*ALIKE, KEY}:
             self.kept = []
         leaves += [] if self.kept is None else [(_STATUS, None)]
         beside = {os.fsencode(name) for name, _ in folder.all_names()} if columns.with_paths else set()

@@ -285,20 +285,19 @@ def open_listing(
     path: str | os.PathLike[str], /, *, videos: bool | None = None, progress: Scanning = unseen, **options: Any
 ) -> Table:
     """The images that a listing names, or the frames of its videos. path: of the listing, or of a folder with one, see
-    `open_metadata` and `open_img2dataset`. videos: see `open_list`.
+    `open_metadata` and `open_downloads`. videos: see `open_list`.
 
     options: those of `open_list`, and of videos those of `open_videos`. Raises as these do.
     """
     # Here: who packs a folder of videos needs none of this.
-    from rawpack_packer.sources.listing.img2dataset import open_img2dataset
-    from rawpack_packer.sources.listing.metadata import has_metadata, open_metadata
+    from rawpack_packer.sources.listing.metadata import has_metadata, open_downloads, open_metadata
     from rawpack_packer.sources.listing.reading import open_list
     from rawpack_packer.sources.parquet import listing_files, tables_of_files
 
     selected = {name: options.pop(name) for name in _OPTIONS if name in options}
     at, open_rows = Listing.of(path), open_list
     if not at.is_file and tables_of_files(at):
-        open_rows = open_img2dataset
+        open_rows = open_downloads
     elif at.is_dir and (has_metadata(at) or not listing_files(at)):  # which says what is wrong
         open_rows = open_metadata
     listing = open_rows(path, videos=videos, progress=progress, **options)
