@@ -124,9 +124,7 @@ CASES = (
     Case(
         "ImageNet's tar of validation",
         "ILSVRC2012_img_val.tar",
-        {
-            "ILSVRC2012_img_val.tar": tar({f"ILSVRC2012_val_{n:08}.JPEG": image(".jpg", n) for n in (1, 2)}),
-        },
+        {"ILSVRC2012_img_val.tar": tar({f"ILSVRC2012_val_{n:08}.JPEG": image(".jpg", n) for n in (1, 2)})},
     ),
     Case("a folder of zips", "sets", {f"sets/{n}.zip": zipped(CLASSES) for n in range(2)}),
     Case("zips by a pattern", "sets/*.zip", {f"sets/{n}.zip": zipped({f"cat/{n}.jpg": image()}) for n in range(2)}),
@@ -190,7 +188,7 @@ CASES = (
                     for n in (1, 2)
                     for end in ("jpg", "cls")
                 }
-            ),
+            )
         },
     ),
     Case(
@@ -202,10 +200,7 @@ CASES = (
     Case(
         "shards beside a table of images",
         "shards",
-        lambda root: {
-            **shards(),
-            "shards/x.parquet": parquet({"image": [image()]}),
-        },
+        lambda root: {**shards(), "shards/x.parquet": parquet({"image": [image()]})},
         needs=("pyarrow",),
     ),
     Case("a name that ends in .tar, of a text", "a.tar", {"a.tar": "words"}),

@@ -59,31 +59,11 @@ CASES = (
     Case("images beside class folders", "photos", {**CLASSES, **images("photos/{x,y}.jpg")}),
     Case("a single class folder", "photos", images("photos/cat/{0,1}.jpg")),
     Case("the class folders in images/", "photos", images("photos/images/{cat,dog}/{0,1}.jpg")),
-    Case(
-        "the class folders in data/images/",
-        "photos",
-        images("photos/data/images/{cat,dog}/{0,1}.jpg"),
-    ),
-    Case(
-        "the class folders in train/, as Kaggle unpacks them",
-        "photos",
-        images("photos/train/{cat,dog}/{0,1}.jpg"),
-    ),
-    Case(
-        "the class folders in a folder of any name",
-        "photos",
-        images("photos/animals-10/{cat,dog}/{0,1}.jpg"),
-    ),
-    Case(
-        "class folders two deep",
-        "photos",
-        TWO_DEEP,
-    ),
-    Case(
-        "class folders that are numbers",
-        "photos",
-        images("photos/{0,1,2,10}/a.jpg"),
-    ),
+    Case("the class folders in data/images/", "photos", images("photos/data/images/{cat,dog}/{0,1}.jpg")),
+    Case("the class folders in train/, as Kaggle unpacks them", "photos", images("photos/train/{cat,dog}/{0,1}.jpg")),
+    Case("the class folders in a folder of any name", "photos", images("photos/animals-10/{cat,dog}/{0,1}.jpg")),
+    Case("class folders two deep", "photos", TWO_DEEP),
+    Case("class folders that are numbers", "photos", images("photos/{0,1,2,10}/a.jpg")),
     *(
         Case(f"the class folders in {name}/", "photos", images(f"photos/{name}/{{cat,dog}}/{{0,1}}.jpg"))
         for name in ("Kaggle v2", "x", "flowers/jpg")
@@ -194,11 +174,7 @@ CASES = (
         },
     ),
     Case("raw files of a camera", "photos", {**PHOTOS, **texts("II*\0\x10\0\0\0CR\2", "photos/{0,1,2}.CR2")}),
-    Case(
-        "gray images of 16 bits",
-        "photos",
-        {"photos/0.png": _gray16()},
-    ),
+    Case("gray images of 16 bits", "photos", {"photos/0.png": _gray16()}),
     Case(
         "frames whose numbers have no zeros in front",
         "clips",
