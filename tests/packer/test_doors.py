@@ -315,11 +315,6 @@ def test_which_numbers_are_missing(end: str, asked: str, tmp_path: Path) -> None
     assert len(open_source(f"{tmp_path}/a-0000[01]*")) == 2
 
 
-def test_a_pattern_without_files_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        open_source(f"{tmp_path}/*.parquet")
-
-
 RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}
 """Kind -> the name of a file of records."""
 
