@@ -14,6 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from folders import flip
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -410,9 +411,7 @@ def test_damage_is_found_to_the_sample(layout: str, source: Path, tmp_path: Path
     at = place["offset"] + 5 * (17 * 22 + 2 * 9 * 11) + 7
     if layout == "hdf5-gzip":
         at = int(np.load(store / "columns-1" / "image.chunk.npy")[1, 0]) + 20
-    data = bytearray(shard.read_bytes())
-    data[at] ^= 255
-    shard.write_bytes(data)
+    flip(shard, at, 255)
     ran = run_here("inspect", "--verify", store)
     assert ran.code == 1
     assert "sample 5 " in ran.out + ran.err

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from folders import files_of
+from folders import files_of, overwrite
 from pictures import picture, save
 from PIL import Image
 from running import FORMATS, Packed, pack, run_here
@@ -498,10 +498,7 @@ def test_pixels_that_changed_are_said(opened: Any, tmp_path: Path) -> None:
     for k in range(2):
         save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    place = Reader(store).where_is(1)["image"]
-    with place.file.open("r+b") as file:
-        file.seek(place.offset)
-        file.write(bytes(9))
+    overwrite(Reader(store).where_is(1)["image"], 9)
     page = opened(store, state="screen=sample&row=1")
     page.wait_for_selector(".error")
     assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
@@ -627,10 +624,7 @@ def test_a_broken_sample_is_a_tile_that_says_so(browser: Any, tmp_path: Path) ->
     for k in range(3):
         save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    place = Reader(store).where_is(1)["image"]
-    with place.file.open("r+b") as file:
-        file.seek(place.offset)
-        file.write(bytes(place.bytes))
+    overwrite(Reader(store).where_is(1)["image"])
     served = rawpack.view(store)
     tab = Tab(browser, served.url)
     tab.page.wait_for_selector(".tile .broken")
