@@ -367,13 +367,7 @@ def test_restart_makes_another_store_of_it(few: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("layout", "size"),
-    [
-        ("memmap", "16"),
-        ("lmdb", "keep"),
-        ("hdf5", "16"),
-        ("hdf5-gzip", "keep"),
-        ("hdf5-chunk4", "16"),
-    ],
+    [("memmap", "16"), ("lmdb", "keep"), ("hdf5", "16"), ("hdf5-gzip", "keep"), ("hdf5-chunk4", "16")],
 )
 def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path, layout: str, size: str) -> None:
     """Every file but provenance is byte for byte the same for 0, 1 and 2 workers."""
@@ -588,10 +582,6 @@ def children(pid: int) -> list[psutil.Process]:
     return list(psutil.Process(pid).children(recursive=True))
 
 
-def finished_parts(store: Path) -> list[Path]:
-    return sorted((store / ".rawpack").glob("*.done"))
-
-
 @contextmanager
 def interruptible() -> Iterator[None]:
     """A child gets Ctrl-C's signal even where these tests run in the background of a shell, which ignores it."""
@@ -609,7 +599,7 @@ def test_ctrl_c_stops_and_says_how_to_go_on(tmp_path: Path, lasting: Path, worke
     store = tmp_path / "store"
     shard = ("--shard-size", 1) if workers else ()
     with interruptible(), started("pack", "--workers", workers, "--size", 64, *shard, lasting, store) as run:
-        until(lambda: finished_parts(store) if workers else any((store / ".rawpack").glob("shard-*")), run)
+        until(lambda: any((store / ".rawpack").glob("*.done" if workers else "shard-*")), run)
         below = children(run.pid)
         assert len(below) >= workers
         run.send_signal(signal.SIGINT)

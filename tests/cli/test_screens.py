@@ -179,10 +179,7 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
         (["pack", "--first", "9", "a", "b"], "there is no option --first; did you mean --limit? Try"),
         (["bench", "--budget", "5s", "a"], "no option --budget; did you mean --seconds or --rounds? Try"),
         (["pack", "--recursive", "a", "b"], "there is no option --recursive. Try"),
-        (
-            ["pack", "--columns", "a", ".", "../b"],
-            "takes no option --columns: it belongs to lerobot, litdata, mds,",
-        ),
+        (["pack", "--columns", "a", ".", "../b"], "takes no option --columns: it belongs to lerobot, litdata, mds,"),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
         (
             ["pack", "--batch-size", "4", "a", "b"],

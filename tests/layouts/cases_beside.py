@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from cases import Case, Files, image, images, texts
-from PIL import Image
+from pictures import encoded
 
 TWO = images("photos/{0,1}.jpg")
 LABELME = json.dumps({
@@ -35,12 +35,6 @@ def npz(**arrays: Any) -> bytes:
 def _npy(rows: int) -> bytes:
     file = io.BytesIO()
     np.save(file, np.arange(rows))
-    return file.getvalue()
-
-
-def _gray(seed: int) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.full((8, 8), seed, np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
@@ -273,7 +267,7 @@ CASES = (
     Case(
         "a gray image beside each of several colors",
         "photos",
-        {**images("photos/{0,1}.jpg"), **{f"photos/{n}.png": _gray(n) for n in (0, 1)}},
+        {**images("photos/{0,1}.jpg"), **{f"photos/{n}.png": encoded(np.full((8, 8), n, np.uint8)) for n in (0, 1)}},
     ),
     Case("pairs in class folders", "photos", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
     Case("a few pairs", "photos", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),

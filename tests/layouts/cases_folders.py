@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from unicodedata import normalize
 
@@ -10,7 +9,7 @@ import numpy as np
 from archived import zipped
 from cases import CLOSED, Case, Files, image, images, texts, write
 from cases_arrays import npy
-from PIL import Image
+from pictures import encoded
 
 TWO_DEEP = images("photos/animals/{cat,dog}/{0,1}.jpg", "photos/vehicles/{car,bus}/{0,1}.jpg")
 NUMBERS = ("0", "2", "10")
@@ -36,12 +35,6 @@ def _folders(*names: str) -> Files | None:
     for name in names:
         Path(name).mkdir(parents=True, exist_ok=True)
     return None
-
-
-def _gray16() -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 64).save(file, "PNG")
-    return file.getvalue()
 
 
 def _with_empty_class(root: Path) -> Files:
@@ -174,7 +167,9 @@ CASES = (
         },
     ),
     Case("raw files of a camera", "photos", {**PHOTOS, **texts("II*\0\x10\0\0\0CR\2", "photos/{0,1,2}.CR2")}),
-    Case("gray images of 16 bits", "photos", {"photos/0.png": _gray16()}),
+    Case(
+        "gray images of 16 bits", "photos", {"photos/0.png": encoded(np.arange(64, dtype=np.uint16).reshape(8, 8) * 64)}
+    ),
     Case(
         "frames whose numbers have no zeros in front",
         "clips",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
-from cases import Case, Files, images, write
+from cases import Case, Files, images
 from cases_beside import parquet
 
 PHOTOS = images("photos/{0,1,2}.jpg")
@@ -27,19 +25,6 @@ _BLANKS = "".join(
 
 def csv(*lines: str) -> Files:
     return listing("list.csv", *lines)
-
-
-def _absolute(root: Path) -> Files:
-    return {**PHOTOS, "list.csv": f"path,label\n{root}/photos/0.jpg,cat\n"}
-
-
-def _far_away(root: Path) -> None:
-    """The table is in another folder than what its paths begin in."""
-    write(root, {**PHOTOS, "tables/list.csv": "path,label\nphotos/0.jpg,cat\nphotos/1.jpg,dog\n"})
-
-
-def _json(rows: Any) -> str:
-    return json.dumps(rows)
 
 
 CASES = (
@@ -162,8 +147,12 @@ CASES = (
     Case("an image twice", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,cat\nphotos/0.jpg,dog\n"}),
     Case("files that are missing", "list.csv", csv("path,label", "{},cat", "photos/9.jpg,dog")),
     Case("all files missing", "list.csv", {"list.csv": "path,label\nphotos/8.jpg,cat\nphotos/9.jpg,dog\n"}),
-    Case("absolute paths", "list.csv", _absolute),
-    Case("paths from the folder where one is", "tables/list.csv", _far_away),
+    Case("absolute paths", "list.csv", lambda root: {**PHOTOS, "list.csv": f"path,label\n{root}/photos/0.jpg,cat\n"}),
+    Case(
+        "paths from the folder where one is",
+        "tables/list.csv",
+        {**PHOTOS, "tables/list.csv": "path,label\nphotos/0.jpg,cat\nphotos/1.jpg,dog\n"},
+    ),
     Case("paths below --images", "list.csv", {**PHOTOS, "list.csv": "path,label\n0.jpg,cat\n"}, {"images": "photos"}),
     Case("paths with backslashes", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos\\0.jpg,cat\n"}),
     Case("URLs", "list.csv", {"list.csv": "path,label\nhttps://example.com/0.jpg,cat\n"}),
@@ -179,8 +168,10 @@ CASES = (
         "list.jsonl",
         {**PHOTOS, "list.jsonl": '{"path": "photos/0.jpg", "tags": ["a"]}\n{"path": "photos/1.jpg", "tags": []}\n'},
     ),
-    Case("a list in JSON", "list.json", {**PHOTOS, "list.json": _json([{"path": "photos/0.jpg", "label": "cat"}])}),
-    Case("JSON that is a table of paths", "list.json", {**PHOTOS, "list.json": _json({"photos/0.jpg": "cat"})}),
+    Case(
+        "a list in JSON", "list.json", {**PHOTOS, "list.json": json.dumps([{"path": "photos/0.jpg", "label": "cat"}])}
+    ),
+    Case("JSON that is a table of paths", "list.json", {**PHOTOS, "list.json": json.dumps({"photos/0.jpg": "cat"})}),
     Case("JSON that is cut", "list.json", {**PHOTOS, "list.json": '[{"path": "photos/0.jpg", '}),
     Case(
         "a Parquet of paths",

@@ -206,6 +206,11 @@ CASES = (
         "set/train-0000[01]*",
         _record_files("set/train-{:05}-of-00004", 0, 1, 3),
     ),
+    hub_case(
+        "Parquet by a pattern, one of its numbers missing",
+        "set/*.parquet",
+        tables("set/a_1_of_3.parquet", "set/a_3_of_3.parquet"),
+    ),
     hub_case("Parquet, one of its numbers missing", "set", tables("set/a_1_of_3.parquet", "set/a_3_of_3.parquet")),
     records_case(
         "gzipped files of TFRecord by a pattern",

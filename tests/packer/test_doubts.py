@@ -3,7 +3,6 @@ it; whatever the kind of the source is."""
 
 from __future__ import annotations
 
-import io
 import re
 import shlex
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from archived import tar, zipped
+from pictures import encoded, picture
 from PIL import Image
 from running import run_here
 
@@ -23,9 +23,7 @@ from rawpack_packer.sources import open_source
 
 
 def jpeg(seed: int) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (8, 8, 3), np.uint8)).save(file, "JPEG")
-    return file.getvalue()
+    return encoded(picture(8, 8, seed), "JPEG")
 
 
 Made = Callable[[Path, list[str]], Any]
@@ -91,10 +89,7 @@ def _classes(store: rawpack.Reader) -> list[str]:
 @pytest.mark.parametrize("made", [_folder, _zip, _tar, _listing, _parquet, _samples])
 @pytest.mark.parametrize(
     ("classes", "line"),
-    [
-        (["7", "8", "10"], "class 10 has the label 0"),
-        (["a", "Oak", "oak"], "Oak and oak differ in case only"),
-    ],
+    [(["7", "8", "10"], "class 10 has the label 0"), (["a", "Oak", "oak"], "Oak and oak differ in case only")],
 )
 def test_names_of_classes_that_may_be_a_mistake(made: Made, classes: list[str], line: str, tmp_path: Path) -> None:
     if made is _listing and classes[0].isdecimal():

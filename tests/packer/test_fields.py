@@ -335,12 +335,7 @@ def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
 
 @pytest.mark.parametrize(
     ("said", "bits", "value"),
-    [
-        ("half", 16, 0.5),
-        ("f", 32, 0.5),
-        ("d[2]", 64, [0.1, 0.2]),
-        (("<f8", (2,)), 64, [0.1, 0.2]),
-    ],
+    [("half", 16, 0.5), ("f", 32, 0.5), ("d[2]", 64, [0.1, 0.2]), (("<f8", (2,)), 64, [0.1, 0.2])],
 )
 def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
     """numpy's other names of a dtype make a store that is read, and that has the one name of the format."""

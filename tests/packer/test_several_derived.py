@@ -100,8 +100,7 @@ CONVERTED = [*itertools.permutations(["memmap", "hdf5-gzip", "lmdb", "hdf5-plane
 
 
 @pytest.mark.parametrize(
-    ("was", "layout", "one_size"),
-    [(*pair, True) for pair in CONVERTED] + [(*pair, False) for pair in CONVERTED[2::4]],
+    ("was", "layout", "one_size"), [(*pair, True) for pair in CONVERTED] + [(*pair, False) for pair in CONVERTED[2::4]]
 )
 def test_convert_each_format_to_each(stored: Stored, tmp_path: Path, was: str, layout: str, one_size: bool) -> None:
     """Converted to another format, every image is as it was: exactly, but for pictures in JPEG files or planes."""

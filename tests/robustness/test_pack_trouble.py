@@ -22,17 +22,7 @@ from unittest import mock
 import pytest
 from folders import settled, states_of
 from pictures import linked, picture, save
-from running import (
-    FORMATS,
-    Ran,
-    Undisturbed,
-    command,
-    environment,
-    pack,
-    run_command,
-    run_here,
-    undisturbed_runs,
-)
+from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_command, run_here, undisturbed_runs
 from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
 from troubled import troubled as troubled_source
 
@@ -220,8 +210,7 @@ def test_a_limit_on_file_sizes(
 
 
 @pytest.mark.parametrize(
-    ("number", "after"),
-    [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)],
+    ("number", "after"), [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)]
 )
 def test_a_destination_that_is_lost(
     source: Path, undisturbed: Undisturbed, tmp_path: Path, number: int, after: int
