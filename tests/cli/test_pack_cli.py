@@ -365,21 +365,6 @@ def test_restart_makes_another_store_of_it(few: Path, tmp_path: Path) -> None:
     assert settled(store) == settled(pack(few, tmp_path / "fresh", "--format", "lmdb", "--size", "8"))
 
 
-@pytest.mark.parametrize(
-    ("layout", "size"),
-    [("memmap", "16"), ("lmdb", "keep"), ("hdf5", "16"), ("hdf5-gzip", "keep"), ("hdf5-chunk4", "16")],
-)
-def test_the_bytes_do_not_depend_on_the_workers(tmp_path: Path, layout: str, size: str) -> None:
-    """Every file but provenance is byte for byte the same for 0, 1 and 2 workers."""
-    source, stores = many(tmp_path / "source", 150), []
-    for n in (0, 1, 2) if (layout, size) == ("memmap", "16") else (0, 2):
-        where = tmp_path / f"{n}"
-        pack(source, where, *FORMATS[layout], "--size", size, "--shard-size", 1, "--workers", n)
-        stores.append(settled(where))
-    assert all(store == stores[0] for store in stores)
-    assert sum(name.startswith("shard-") for name in stores[0]) == (3 if size == "16" else 1)
-
-
 # ---------------------------------------------------------------------------------------------- rejects
 
 
