@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from archived import tar
-from folders import states_of
+from folders import flip, states_of
 from pictures import encoded, picture, save
 from PIL import Image
 from running import FORMATS, Packed, Ran, pack, run_here
@@ -54,6 +54,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         return store
 
     return get
+
+
+def copied(store: Path, to: Path) -> Path:
+    shutil.copytree(store, to)
+    return to
 
 
 # ---------------------------------------------------------------------------------------------- what is in there
@@ -141,8 +146,7 @@ def test_a_file_that_cannot_be_read_is_named(
     option: tuple[str, ...],
 ) -> None:  # fmt: skip
     """And what it says is not left out; where it is missing, it is."""
-    store = tmp_path / "store"
-    shutil.copytree(small("memmap", "48"), store)
+    store = copied(small("memmap", "48"), tmp_path / "store")
     monkeypatch.chdir(tmp_path)
     opening = os.open
 
@@ -194,7 +198,7 @@ def test_control_codes_never_reach_the_terminal(tmp_path: Path) -> None:
     ran.append(run_here("pack", source, source))
     ran.append(run_here("inspect", store))
     (shard,) = store.glob("shard-*")
-    damage(shard, shard.stat().st_size - 10)
+    flip(shard, -10)
     ran.append(run_here("inspect", "--verify", store))
     assert ran[-1].code == 1
     save(source / f"class{EVIL}" / f"new{EVIL}.png", picture(16, 16, 0))
@@ -250,15 +254,6 @@ def test_grid_takes_few_samples_and_grey_ones(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- whether it is sound
 
 
-def damage(path: Path, at: int) -> None:
-    """Flip one bit."""
-    with path.open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 4]))
-
-
 @pytest.mark.parametrize("option", ["--verify", "--verify-quick"])
 @over_stores
 def test_a_sound_store_verifies(packed: Packed, layout: str, size: str, option: str) -> None:
@@ -270,11 +265,6 @@ def test_a_sound_store_verifies(packed: Packed, layout: str, size: str, option: 
     assert ran.out.rstrip().endswith("sound")
     assert json.loads(run_here("inspect", "--json", option, store).out)["problems"] == []
     assert states_of(store) == before
-
-
-def copied(store: Path, to: Path) -> Path:
-    shutil.copytree(store, to)
-    return to
 
 
 @pytest.mark.parametrize(
@@ -359,16 +349,13 @@ def test_sizes_are_always_compared(small: Callable[[str, str], Path], tmp_path: 
 @pytest.mark.parametrize("harm", ["gone", "cut"])
 def test_a_broken_column_hides_no_other_damage(small: Callable[[str, str], Path], tmp_path: Path, harm: str) -> None:
     """Where a column cannot be opened, --verify still checks the shards, names each file once, and --json is JSON."""
-    store = tmp_path / "store"
-    shutil.copytree(small("memmap", "24"), store)
+    store = copied(small("memmap", "24"), tmp_path / "store")
     column, shard = store / "columns-1" / "label.npy", store / "shard-00000.npy"
     if harm == "gone":
         column.unlink()
     else:
         column.write_bytes(column.read_bytes()[:-3])
-    pixels = bytearray(shard.read_bytes())
-    pixels[-1] ^= 1
-    shard.write_bytes(pixels)
+    flip(shard, -1)
     ran = run_here("inspect", "--verify", store)
     assert (ran.code, ran.out.count("columns-1/label.npy  "), ran.out.count("shard-00000.npy  ")) == (1, 1, 1)
     told = json.loads(run_here("inspect", "--verify", "--json", store).out)
@@ -415,8 +402,7 @@ def test_what_to_do_about_a_damaged_store(images: Path, tmp_path: Path, harm: st
 def test_what_to_do_where_no_image_is_lost(small: Callable[[str, str], Path], tmp_path: Path) -> None:
     """A link under a name that packing uses is to be removed; where labels are damaged, nothing else is made of the
     store."""
-    store = tmp_path / "store"
-    shutil.copytree(small("memmap", "24"), store)
+    store = copied(small("memmap", "24"), tmp_path / "store")
     (store / "columns-7").symlink_to(tmp_path)
     assert json.loads(run_here("inspect", "--verify", "--json", store).out)["repairs"] == {
         "remove": "columns-7: no reader needs it"
@@ -431,8 +417,7 @@ def test_what_to_do_where_no_image_is_lost(small: Callable[[str, str], Path], tm
 
 def test_a_missing_shard_is_told_once(small: Callable[[str, str], Path], tmp_path: Path) -> None:
     """One damage is one problem, and `rawpack warm` names the file too."""
-    store = tmp_path / "store"
-    shutil.copytree(small("memmap", "24"), store)
+    store = copied(small("memmap", "24"), tmp_path / "store")
     (store / "shard-00000.npy").unlink()
     ran = run_here("inspect", "--verify", store)
     assert (ran.code, "1 problem\n" in ran.out) == (1, True)
@@ -440,20 +425,10 @@ def test_a_missing_shard_is_told_once(small: Callable[[str, str], Path], tmp_pat
     assert (ran.code, "shard-00000.npy is missing" in ran.err) == (1, True)
 
 
-@pytest.mark.parametrize("command", ["inspect", "warm", "bench"])
-def test_a_store_that_is_not_there_is_asked_wrongly(tmp_path: Path, command: str) -> None:
-    """A path that does not exist, or is a file, is told in one line with exit code 2."""
-    (tmp_path / "file").write_text("x")
-    for name in ("missing", "file"):
-        ran = run_here(command, tmp_path / name)
-        assert (ran.code, ran.out, ran.err.count("\n"), name in ran.err) == (2, "", 1, True)
-
-
 def test_every_flipped_bit_in_compressed_pixels_is_refused(small: Callable[[str, str], Path], tmp_path: Path) -> None:
     """A compressed piece carries its own checksum: reading it damaged is an error, also without verify=True."""
     layout = next(name for name in FORMATS if "gzip" in name)
-    store = tmp_path / "store"
-    shutil.copytree(small(layout, "24"), store)
+    store = copied(small(layout, "24"), tmp_path / "store")
     shard = next(store.glob("shard-*"))
     offset, size = np.load(store / "columns-1" / "image.chunk.npy")[3].tolist()
     whole, random = shard.read_bytes(), np.random.default_rng(5)

@@ -179,10 +179,7 @@ def test_short_options_do_the_same(photos: Path, tmp_path: Path) -> None:
         (["pack", "--first", "9", "a", "b"], "there is no option --first; did you mean --limit? Try"),
         (["bench", "--budget", "5s", "a"], "no option --budget; did you mean --seconds or --rounds? Try"),
         (["pack", "--recursive", "a", "b"], "there is no option --recursive. Try"),
-        (
-            ["pack", "--columns", "a", ".", "../b"],
-            "takes no option --columns: it belongs to lerobot, litdata, mds,",
-        ),
+        (["pack", "--columns", "a", ".", "../b"], "takes no option --columns: it belongs to lerobot, litdata, mds,"),
         (["pack", "--output", "b", "a"], "--output: paths stand without one, as in `rawpack pack SRC DST`"),
         (
             ["pack", "--batch-size", "4", "a", "b"],
@@ -259,26 +256,22 @@ def test_paths_that_are_nearly_right(photos: Path, tmp_path: Path, monkeypatch: 
 def test_swapped_paths_are_recognized(photos: Path, tmp_path: Path) -> None:
     """Where SRC is missing, empty or a store, and DST is something to pack, the right order is offered first."""
     (tmp_path / "empty").mkdir()
-    for nothing in (tmp_path / "new", tmp_path / "empty"):
-        ran = run_here("pack", nothing, photos)
-        words = (
-            f"DST {photos} contains images: did you swap SRC and DST? Try `rawpack pack {photos} {nothing}`. As given: "
-        )
-        assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
-    store = tmp_path / "store"
+    new, store = tmp_path / "new", tmp_path / "store"
     assert run_here("pack", "-q", "-s", 16, "-j", 0, photos, store).code == 0
-    for name in ("append", "pack"):
-        ran = run_here(name, store, photos)
-        words = (
-            f"DST {photos} contains images: did you swap SRC and DST? Try `rawpack {name} {photos} {store}`. As given: "
-        )
-        assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
-    ran = run_here("convert", tmp_path / "new", store)
-    words = f"DST {store} is a store: did you swap STORE and DST? Try `rawpack convert {store} {tmp_path / 'new'}`. As"
-    assert (ran.code, ran.err.startswith(f"rawpack: {words}")) == (2, True), ran.err
+    images = f"DST {photos} contains images: did you swap SRC and DST?"
+    for name, source, destination, words in (
+        ("pack", new, photos, images),
+        ("pack", tmp_path / "empty", photos, images),
+        ("append", store, photos, images),
+        ("pack", store, photos, images),
+        ("convert", new, store, f"DST {store} is a store: did you swap STORE and DST?"),
+    ):
+        ran = run_here(name, source, destination)
+        said = f"rawpack: {words} Try `rawpack {name} {destination} {source}`. As given: "
+        assert (ran.code, ran.err.startswith(said)) == (2, True), ran.err
     # A typing error, or a store that is there already, is no exchange.
     for command_, destination in (("pack", tmp_path / "other"), ("pack", store), ("append", store)):
-        assert "did you swap" not in run_here(command_, tmp_path / "new", destination).err
+        assert "did you swap" not in run_here(command_, new, destination).err
 
 
 @pytest.mark.parametrize("option", ["--html", "--png"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from cases import Case, Files, image, images, texts
-from PIL import Image
+from pictures import encoded
 
 TWO = images("photos/{0,1}.jpg")
 LABELME = json.dumps({
@@ -35,12 +35,6 @@ def npz(**arrays: Any) -> bytes:
 def _npy(rows: int) -> bytes:
     file = io.BytesIO()
     np.save(file, np.arange(rows))
-    return file.getvalue()
-
-
-def _gray(seed: int) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.full((8, 8), seed, np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
@@ -90,16 +84,8 @@ CASES = (
     Case("a caption for each image", "photos", beside("a cat", ".txt")),
     Case("a number for each image", "photos", beside("1", ".cls")),
     Case("an .npy for each image", "photos", beside(b"\x93NUMPY", ".npy")),
-    Case(
-        "an .npz for each image",
-        "photos",
-        beside(npz(a=np.arange(3)), ".npz"),
-    ),
-    Case(
-        "a .pts of landmarks for each image",
-        "photos",
-        beside("version: 1\nn_points: 1\n{\n1 2\n}\n", ".pts"),
-    ),
+    Case("an .npz for each image", "photos", beside(npz(a=np.arange(3)), ".npz")),
+    Case("a .pts of landmarks for each image", "photos", beside("version: 1\nn_points: 1\n{\n1 2\n}\n", ".pts")),
     Case("a pickle for each image", "photos", beside(b"x", ".pkl")),
     Case("a text in class folders", "photos", {**images("photos/{cat,dog}/0.jpg"), "photos/cat/0.txt": "a cat"}),
     Case(
@@ -149,27 +135,11 @@ CASES = (
     ),
     Case("COCO's JSON beside", "photos", {**TWO, "photos/_annotations.coco.json": coco("0.jpg", "1.jpg")}),
     Case("a JSON of labels for all", "photos", {**TWO, "photos/labels.json": '{"0.jpg": 3, "1.jpg": 4}'}),
-    Case(
-        "a MATLAB file of labels",
-        "photos",
-        {**TWO, "photos/labels.mat": b"MATLAB 5.0 MAT-file" + bytes(109)},
-    ),
+    Case("a MATLAB file of labels", "photos", {**TWO, "photos/labels.mat": b"MATLAB 5.0 MAT-file" + bytes(109)}),
     Case("masks/ beside images/", "photos", partners("images/{0,1}.jpg", "masks/{0,1}.png")),
-    Case(
-        "masks in folders of any name",
-        "photos",
-        partners("pics/{0,1}.jpg", "pics_fg/{0,1}.png"),
-    ),
-    Case(
-        "each mask beside its image, of another suffix",
-        "photos",
-        partners("{0,1}.jpg", "{0,1}.png"),
-    ),
-    Case(
-        "each mask beside its image, of a longer name",
-        "photos",
-        partners("{0,1}.jpg", "{0,1}_mask.png"),
-    ),
+    Case("masks in folders of any name", "photos", partners("pics/{0,1}.jpg", "pics_fg/{0,1}.png")),
+    Case("each mask beside its image, of another suffix", "photos", partners("{0,1}.jpg", "{0,1}.png")),
+    Case("each mask beside its image, of a longer name", "photos", partners("{0,1}.jpg", "{0,1}_mask.png")),
     Case("depth/ beside rgb/", "photos", partners("rgb/{0,1}.jpg", "depth/{0,1}.png")),
     Case("noisy/ and clean/", "photos", partners("noisy/{0,1}.png", "clean/{0,1}.png")),
     Case("left/ and right/", "photos", partners("left/{0,1}.png", "right/{0,1}.png")),
@@ -181,19 +151,13 @@ CASES = (
     Case(
         "metadata.csv, as Hugging Face's ImageFolder",
         "photos",
-        {
-            **TWO,
-            "photos/metadata.csv": "file_name,text,label\n1.jpg,a dog,dog\n0.jpg,a cat,cat\n",
-        },
+        {**TWO, "photos/metadata.csv": "file_name,text,label\n1.jpg,a dog,dog\n0.jpg,a cat,cat\n"},
     ),
     Case("metadata.jsonl", "photos", {**TWO, "photos/metadata.jsonl": '{"file_name": "0.jpg", "text": "a cat"}\n'}),
     Case(
         "metadata.parquet",
         "photos",
-        lambda root: {
-            **TWO,
-            "photos/metadata.parquet": parquet({"file_name": ["0.jpg", "1.jpg"], "text": ["a", "b"]}),
-        },
+        lambda root: {**TWO, "photos/metadata.parquet": parquet({"file_name": ["0.jpg", "1.jpg"], "text": ["a", "b"]})},
         needs=("pyarrow",),
     ),
     Case(
@@ -207,10 +171,7 @@ CASES = (
     Case(
         "metadata.csv above the splits",
         "photos/train",
-        {
-            **images("photos/{train,val}/0.jpg"),
-            "photos/metadata.csv": "file_name,text\ntrain/0.jpg,a\nval/0.jpg,b\n",
-        },
+        {**images("photos/{train,val}/0.jpg"), "photos/metadata.csv": "file_name,text\ntrain/0.jpg,a\nval/0.jpg,b\n"},
         is_saved=False,
     ),
     Case("metadata.csv of other files", "photos", {**TWO, "photos/metadata.csv": "file_name,text\n7.jpg,a\n"}),
@@ -218,10 +179,7 @@ CASES = (
         Case(
             f"a {suffix} for each image, and for many others",
             "photos",
-            {
-                **images("photos/{0,1,2}.jpg"),
-                **texts("7 8", f"photos/{{0,1,2,3,4,5,6,7,8}}{suffix}"),
-            },
+            {**images("photos/{0,1,2}.jpg"), **texts("7 8", f"photos/{{0,1,2,3,4,5,6,7,8}}{suffix}")},
         )
         for suffix in (".pose", ".emb", ".dat")
     ),
@@ -310,7 +268,7 @@ CASES = (
     Case(
         "a gray image beside each of several colors",
         "photos",
-        {**images("photos/{0,1}.jpg"), **{f"photos/{n}.png": _gray(n) for n in (0, 1)}},
+        {**images("photos/{0,1}.jpg"), **{f"photos/{n}.png": encoded(np.full((8, 8), n, np.uint8)) for n in (0, 1)}},
     ),
     Case("pairs in class folders", "photos", partners("{cat,dog}/{0,1}.jpg", "{cat,dog}/{0,1}.png")),
     Case("a few pairs", "photos", partners("{0,1,2,3,4,5,6}.jpg", "0.png")),

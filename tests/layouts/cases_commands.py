@@ -49,11 +49,7 @@ CASES = (
     typed(
         "a table above the splits", "--splits train,val photos out", {**TWO, "photos/labels.csv": "id,label\n0,cat\n"}
     ),
-    typed(
-        "a pattern that the shell expands",
-        "photos/cat/0.jpg photos/cat/1.jpg photos/dog/0.jpg out",
-        CLASSES,
-    ),
+    typed("a pattern that the shell expands", "photos/cat/0.jpg photos/cat/1.jpg photos/dog/0.jpg out", CLASSES),
     typed("a pattern in quotes", "'photos/*/*.jpg' out", CLASSES),
     typed("a blank that is not quoted", "my photos out", images("my photos/{0,1}.jpg")),
     typed("a destination in the source", "photos photos/out", CLASSES),

@@ -93,11 +93,7 @@ CASES = (
     ),
     Case("COCO's JSON whose images are not here", "boxes.json", {"boxes.json": coco(*TWO)}),
     Case("COCO's ids as texts", "boxes.json", {**images("{0,1}.jpg"), "boxes.json": _ids(str)}),
-    Case(
-        "COCO's ids as 1.0",
-        "boxes.json",
-        {**images("{0,1}.jpg"), "boxes.json": _ids(float)},
-    ),
+    Case("COCO's ids as 1.0", "boxes.json", {**images("{0,1}.jpg"), "boxes.json": _ids(float)}),
     Case(
         "COCO's outline without a box",
         "boxes.json",
@@ -109,10 +105,7 @@ CASES = (
     Case(
         "Roboflow's COCO in splits",
         "pets",
-        {
-            **images("pets/{train,valid}/{0,1}.jpg"),
-            **texts(coco(*TWO), "pets/{train,valid}/_annotations.coco.json"),
-        },
+        {**images("pets/{train,valid}/{0,1}.jpg"), **texts(coco(*TWO), "pets/{train,valid}/_annotations.coco.json")},
     ),
     Case("Pascal VOC", "VOC2012", voc("VOC2012")),
     Case("Pascal VOC below VOCdevkit", "VOCdevkit", voc("VOCdevkit/VOC2012")),
@@ -197,10 +190,7 @@ CASES = (
     Case(
         "a data.yaml of a folder that is missing",
         "pets/data.yaml",
-        {
-            **yolo("pets"),
-            "pets/data.yaml": "train: nowhere\nnames: [x]\n",
-        },
+        {**yolo("pets"), "pets/data.yaml": "train: nowhere\nnames: [x]\n"},
         needs=("yaml",),
     ),
     Case("two images with one text of YOLO's", "pets", {**yolo("pets"), **images("pets/images/0.png")}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from unicodedata import normalize
 
@@ -10,7 +9,7 @@ import numpy as np
 from archived import zipped
 from cases import CLOSED, Case, Files, image, images, texts, write
 from cases_arrays import npy
-from PIL import Image
+from pictures import encoded
 
 TWO_DEEP = images("photos/animals/{cat,dog}/{0,1}.jpg", "photos/vehicles/{car,bus}/{0,1}.jpg")
 NUMBERS = ("0", "2", "10")
@@ -38,12 +37,6 @@ def _folders(*names: str) -> Files | None:
     return None
 
 
-def _gray16() -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 64).save(file, "PNG")
-    return file.getvalue()
-
-
 def _with_empty_class(root: Path) -> Files:
     _folders("photos/eel")
     return CLASSES
@@ -59,31 +52,11 @@ CASES = (
     Case("images beside class folders", "photos", {**CLASSES, **images("photos/{x,y}.jpg")}),
     Case("a single class folder", "photos", images("photos/cat/{0,1}.jpg")),
     Case("the class folders in images/", "photos", images("photos/images/{cat,dog}/{0,1}.jpg")),
-    Case(
-        "the class folders in data/images/",
-        "photos",
-        images("photos/data/images/{cat,dog}/{0,1}.jpg"),
-    ),
-    Case(
-        "the class folders in train/, as Kaggle unpacks them",
-        "photos",
-        images("photos/train/{cat,dog}/{0,1}.jpg"),
-    ),
-    Case(
-        "the class folders in a folder of any name",
-        "photos",
-        images("photos/animals-10/{cat,dog}/{0,1}.jpg"),
-    ),
-    Case(
-        "class folders two deep",
-        "photos",
-        TWO_DEEP,
-    ),
-    Case(
-        "class folders that are numbers",
-        "photos",
-        images("photos/{0,1,2,10}/a.jpg"),
-    ),
+    Case("the class folders in data/images/", "photos", images("photos/data/images/{cat,dog}/{0,1}.jpg")),
+    Case("the class folders in train/, as Kaggle unpacks them", "photos", images("photos/train/{cat,dog}/{0,1}.jpg")),
+    Case("the class folders in a folder of any name", "photos", images("photos/animals-10/{cat,dog}/{0,1}.jpg")),
+    Case("class folders two deep", "photos", TWO_DEEP),
+    Case("class folders that are numbers", "photos", images("photos/{0,1,2,10}/a.jpg")),
     *(
         Case(f"the class folders in {name}/", "photos", images(f"photos/{name}/{{cat,dog}}/{{0,1}}.jpg"))
         for name in ("Kaggle v2", "x", "flowers/jpg")
@@ -195,9 +168,7 @@ CASES = (
     ),
     Case("raw files of a camera", "photos", {**PHOTOS, **texts("II*\0\x10\0\0\0CR\2", "photos/{0,1,2}.CR2")}),
     Case(
-        "gray images of 16 bits",
-        "photos",
-        {"photos/0.png": _gray16()},
+        "gray images of 16 bits", "photos", {"photos/0.png": encoded(np.arange(64, dtype=np.uint16).reshape(8, 8) * 64)}
     ),
     Case(
         "frames whose numbers have no zeros in front",

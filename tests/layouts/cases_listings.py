@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
-from cases import Case, Files, images, write
+from cases import Case, Files, images
 from cases_beside import parquet
 
 PHOTOS = images("photos/{0,1,2}.jpg")
@@ -29,19 +27,6 @@ def csv(*lines: str) -> Files:
     return listing("list.csv", *lines)
 
 
-def _absolute(root: Path) -> Files:
-    return {**PHOTOS, "list.csv": f"path,label\n{root}/photos/0.jpg,cat\n"}
-
-
-def _far_away(root: Path) -> None:
-    """The table is in another folder than what its paths begin in."""
-    write(root, {**PHOTOS, "tables/list.csv": "path,label\nphotos/0.jpg,cat\nphotos/1.jpg,dog\n"})
-
-
-def _json(rows: Any) -> str:
-    return json.dumps(rows)
-
-
 CASES = (
     Case("a CSV of paths and labels", "list.csv", csv("path,label", "{},cat", "{},dog", "{},cat")),
     Case(
@@ -52,10 +37,7 @@ CASES = (
     Case(
         "semicolons and a byte order mark",
         "list.csv",
-        {
-            **PHOTOS,
-            "list.csv": '\ufeffpath;label;note\nphotos/0.jpg;cat;"a; b"\nphotos/1.jpg;dog;c\n',
-        },
+        {**PHOTOS, "list.csv": '\ufeffpath;label;note\nphotos/0.jpg;cat;"a; b"\nphotos/1.jpg;dog;c\n'},
     ),
     Case(
         "texts in latin-1", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,caf\xe9\n".encode("latin-1")}
@@ -63,11 +45,7 @@ CASES = (
     Case("UTF-16", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,cat\n".encode("utf-16")}),
     Case("labels that are numbers", "list.csv", csv("path,label", "{},0", "{},1", "{},1")),
     Case("labels that are fractions", "list.csv", csv("path,label", "{},0.5", "{},1.25", "{},2.0")),
-    Case(
-        "decimal commas",
-        "list.csv",
-        csv("path;label", "{};0,5", "{};1,25", "{};2,0"),
-    ),
+    Case("decimal commas", "list.csv", csv("path;label", "{};0,5", "{};1,25", "{};2,0")),
     Case(
         "labels counted from 1, with names of classes",
         "list.csv",
@@ -110,11 +88,7 @@ CASES = (
         )
     ),
     Case("labels with gaps", "list.csv", csv("path,label", "{},0", "{},", "{},1")),
-    Case(
-        "blanks around labels",
-        "list.csv",
-        csv("path,label", "{}, cat", "{},cat", "{},dog"),
-    ),
+    Case("blanks around labels", "list.csv", csv("path,label", "{}, cat", "{},cat", "{},dog")),
     Case("NaN among labels", "list.csv", csv("path,label", "{},cat", "{},NaN", "{},nan")),
     Case("decimal commas, and a number without", "list.csv", csv("path;label", "{};1", "{};-0,25", "{};")),
     Case("decimal commas, and a word", "list.csv", csv("path;label", "{};0,5", "{};cat", "{};2,0")),
@@ -126,22 +100,10 @@ CASES = (
     Case("an index in front, as pandas writes it", "list.csv", csv(",path,label", "0,{},cat", "1,{},dog")),
     Case("a column called class", "list.csv", csv("path,class", "{},cat", "{},dog")),
     Case("a column called Label", "list.csv", csv("path,Label", "{},cat", "{},dog")),
-    Case(
-        "a column called category_id",
-        "list.csv",
-        csv("path,category_id", "{},4", "{},5"),
-    ),
+    Case("a column called category_id", "list.csv", csv("path,category_id", "{},4", "{},5")),
     Case("a column called target", "list.csv", csv("path,target", "{},4", "{},5")),
-    Case(
-        "paths in a column called image",
-        "list.csv",
-        csv("image,label", "{},cat", "{},dog"),
-    ),
-    Case(
-        "paths in a column called Path",
-        "list.csv",
-        csv("Path,label", "{},cat", "{},dog"),
-    ),
+    Case("paths in a column called image", "list.csv", csv("image,label", "{},cat", "{},dog")),
+    Case("paths in a column called Path", "list.csv", csv("Path,label", "{},cat", "{},dog")),
     Case("a column called CATEGORY", "list.csv", csv("path,CATEGORY", "{},cat", "{},dog")),
     Case("a column called class_name", "list.csv", csv("path,class_name", "{},cat", "{},dog")),
     Case("a column called targetId", "list.csv", csv("path,targetId", "{},4", "{},5")),
@@ -185,8 +147,17 @@ CASES = (
     Case("an image twice", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos/0.jpg,cat\nphotos/0.jpg,dog\n"}),
     Case("files that are missing", "list.csv", csv("path,label", "{},cat", "photos/9.jpg,dog")),
     Case("all files missing", "list.csv", {"list.csv": "path,label\nphotos/8.jpg,cat\nphotos/9.jpg,dog\n"}),
-    Case("absolute paths", "list.csv", _absolute, is_saved=False),
-    Case("paths from the folder where one is", "tables/list.csv", _far_away),
+    Case(
+        "absolute paths",
+        "list.csv",
+        lambda root: {**PHOTOS, "list.csv": f"path,label\n{root}/photos/0.jpg,cat\n"},
+        is_saved=False,
+    ),
+    Case(
+        "paths from the folder where one is",
+        "tables/list.csv",
+        {**PHOTOS, "tables/list.csv": "path,label\nphotos/0.jpg,cat\nphotos/1.jpg,dog\n"},
+    ),
     Case("paths below --images", "list.csv", {**PHOTOS, "list.csv": "path,label\n0.jpg,cat\n"}, {"images": "photos"}),
     Case("paths with backslashes", "list.csv", {**PHOTOS, "list.csv": "path,label\nphotos\\0.jpg,cat\n"}),
     Case("URLs", "list.csv", {"list.csv": "path,label\nhttps://example.com/0.jpg,cat\n"}),
@@ -200,13 +171,12 @@ CASES = (
     Case(
         "JSON Lines",
         "list.jsonl",
-        {
-            **PHOTOS,
-            "list.jsonl": '{"path": "photos/0.jpg", "tags": ["a"]}\n{"path": "photos/1.jpg", "tags": []}\n',
-        },
+        {**PHOTOS, "list.jsonl": '{"path": "photos/0.jpg", "tags": ["a"]}\n{"path": "photos/1.jpg", "tags": []}\n'},
     ),
-    Case("a list in JSON", "list.json", {**PHOTOS, "list.json": _json([{"path": "photos/0.jpg", "label": "cat"}])}),
-    Case("JSON that is a table of paths", "list.json", {**PHOTOS, "list.json": _json({"photos/0.jpg": "cat"})}),
+    Case(
+        "a list in JSON", "list.json", {**PHOTOS, "list.json": json.dumps([{"path": "photos/0.jpg", "label": "cat"}])}
+    ),
+    Case("JSON that is a table of paths", "list.json", {**PHOTOS, "list.json": json.dumps({"photos/0.jpg": "cat"})}),
     Case("JSON that is cut", "list.json", {**PHOTOS, "list.json": '[{"path": "photos/0.jpg", '}),
     Case(
         "a Parquet of paths",

@@ -102,14 +102,8 @@ CASES = (
     data("an empty dataset", lambda i: (PIXELS[i], i), length=0),
     data("a dataset that fails", lambda i: {}["image"]),
     data("labels of several types", lambda i: (PIXELS[i], i if i % 2 else "cat")),
-    data(
-        "a random crop in the dataset",
-        lambda i: (PIXELS[i] + _CHANCE.integers(0, 2, dtype=np.uint8), i),
-    ),
-    data(
-        "labels that are numbers in texts",
-        lambda i: (PIXELS[i], ("1", "2", "10", "2")[i]),
-    ),
+    data("a random crop in the dataset", lambda i: (PIXELS[i] + _CHANCE.integers(0, 2, dtype=np.uint8), i)),
+    data("labels that are numbers in texts", lambda i: (PIXELS[i], ("1", "2", "10", "2")[i])),
     value("columns", {"image": PIXELS, "label": [0, 1, 0, 1], "text": ["a", "b", "c", "d"]}),
     value("columns without an image", {"label": [0, 1]}),
     value("columns of different lengths", {"image": PIXELS, "label": [0, 1]}),

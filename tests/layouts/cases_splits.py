@@ -39,11 +39,7 @@ CASES = (
     Case("a split that is empty", "photos", _with_empty_test),
     Case("a folder of images that is no split", "photos", {**TWO, **images("photos/extra/0.jpg")}),
     Case("a folder without images that is no split", "photos", {**TWO, **texts("x", "photos/scripts/a.py")}),
-    Case(
-        "splits below a folder of any name",
-        "data",
-        images("data/pets/{train,val}/{cat,dog}/0.jpg"),
-    ),
+    Case("splits below a folder of any name", "data", images("data/pets/{train,val}/{cat,dog}/0.jpg")),
     Case("splits in images/", "photos", images("photos/images/{train,val}/{cat,dog}/0.jpg")),
     Case("train alone, without classes", "photos", images("photos/train/{0,1}.jpg")),
     Case("folds", "photos", images("photos/{fold1,fold2}/{cat,dog}/0.jpg")),
@@ -59,11 +55,7 @@ CASES = (
         "photos",
         {**images("photos/{train,test}/{0,1}.jpg"), "photos/labels.csv": "id,label\n0,cat\n1,dog\n"},
     ),
-    Case(
-        "a column of splits in a table",
-        "list.csv",
-        {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN},
-    ),
+    Case("a column of splits in a table", "list.csv", {**images("photos/{0,1,2,3}.jpg"), "list.csv": SPLIT_COLUMN}),
     *(
         Case(f"a column of splits: {name}", f"list.{end}", {**images("photos/{0,1,2}.jpg"), f"list.{end}": text})
         for name, end, text in (
@@ -96,10 +88,7 @@ CASES = (
     Case(
         "a column of splits of a table beside images",
         "photos",
-        {
-            **images("photos/img/{0,1,2,3}.jpg"),
-            "photos/list.csv": SPLIT_COLUMN.replace("photos/", "img/"),
-        },
+        {**images("photos/img/{0,1,2,3}.jpg"), "photos/list.csv": SPLIT_COLUMN.replace("photos/", "img/")},
     ),
     Case("splits below two folders", "data", images("data/a/b/{train,test}/{cat,dog}/0.jpg")),
     Case(
@@ -108,14 +97,7 @@ CASES = (
     Case(
         "splits below a folder in a zip",
         "photos.zip",
-        {
-            "photos.zip": zipped(
-                {
-                    "README": b"x",
-                    **{f"set/{split}/cat/0.jpg": b"x" for split in ("train", "val")},
-                }
-            )
-        },
+        {"photos.zip": zipped({"README": b"x", **{f"set/{split}/cat/0.jpg": b"x" for split in ("train", "val")}})},
     ),
     Case("val alone, with the classes of train", "photos/val", images("photos/{train,val}/{cat,dog}/0.jpg")),
     Case(
@@ -154,10 +136,6 @@ CASES = (
     Case(
         "a list for each split",
         "photos",
-        {
-            **images("photos/images/{0,1}.jpg"),
-            "photos/train.txt": "images/0.jpg\n",
-            "photos/val.txt": "images/1.jpg\n",
-        },
+        {**images("photos/images/{0,1}.jpg"), "photos/train.txt": "images/0.jpg\n", "photos/val.txt": "images/1.jpg\n"},
     ),
 )

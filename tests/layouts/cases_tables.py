@@ -10,6 +10,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,231 +95,164 @@ _STR = {"image-000000001": image(".jpg"), "label-000000001": b"Words", "num-samp
 _DATUM = b"\x22" + varint(len(image())) + image() + b"\x28\1\x38\1"
 """Of Caffe's: a file, its label, and that it is a file."""
 _RAW = np.random.default_rng(0).integers(0, 256, (27, 48, 3)).astype(np.uint8).tobytes()
-_HUB, _TF = ("pyarrow",), ("google_crc32c",)
-_TWO_IMAGES = {"image/depth/encoded": image(".png", 7)}
+_TWO_IMAGES = records(**{"image/depth/encoded": image(".png", 7)})
+
+hub_case = partial(Case, needs=("pyarrow",))
+robot_case = partial(Case, needs=("av", "pyarrow"))
+records_case = partial(Case, needs=("google_crc32c",))
+
+
+def _parquet_file(name: str, data: Callable[[], bytes], **options: Any) -> Case:
+    """One Parquet file. data: called only where pyarrow is installed."""
+    return hub_case(name, "set.parquet", lambda root: {"set.parquet": data()}, options)
+
+
+def _records_file(name: str, data: bytes, **options: Any) -> Case:
+    return records_case(name, "set.tfrecord", {"set.tfrecord": data}, options)
+
+
+def _record_files(names: str, *numbers: int, gzipped: bool = False) -> Files:
+    """Files of TFRecord of these numbers, each with other images."""
+    made = {names.format(n): records(start=2 * n) for n in numbers}
+    return {name: gzip.compress(data, mtime=0) if gzipped else data for name, data in made.items()}
+
+
+def _of_versions(root: Path) -> Files:
+    files = [*(_FIXTURES / "tfrecord/pets/1.0.0").iterdir()]
+    return {f"pets/{version}/{file.name}": file.read_bytes() for version in ("1.0.0", "2.0.0") for file in files}
+
 
 CASES = (
-    Case("a Parquet of image files", "set.parquet", lambda root: {"set.parquet": table()}, needs=_HUB),
-    Case(
-        "a Parquet of bytes",
-        "set.parquet",
-        lambda root: {"set.parquet": parquet({"image": [image()] * 2, "label": ["cat", "dog"]})},
-        needs=_HUB,
-    ),
-    Case(
-        "a Parquet of texts and numbers",
-        "set.parquet",
-        lambda root: {"set.parquet": parquet({"text": ["a"], "age": [1]})},
-        needs=_HUB,
-    ),
-    Case(
-        "a Parquet of two images",
-        "set.parquet",
-        lambda root: {"set.parquet": table(right=[image(".png", 9)] * 2)},
-        needs=_HUB,
-    ),
-    Case(
+    _parquet_file("a Parquet of image files", table),
+    _parquet_file("a Parquet of bytes", lambda: parquet({"image": [image()] * 2, "label": ["cat", "dog"]})),
+    _parquet_file("a Parquet of texts and numbers", lambda: parquet({"text": ["a"], "age": [1]})),
+    _parquet_file("a Parquet of two images", lambda: table(right=[image(".png", 9)] * 2)),
+    _parquet_file(
         "a Parquet of two images, one of which is named",
-        "set.parquet",
-        lambda root: {"set.parquet": parquet({"left": [image()] * 2, "right": [image(".png", 9)] * 2})},
-        {"image_column": "left", "fields": ("right:image",)},
-        needs=_HUB,
+        lambda: parquet({"left": [image()] * 2, "right": [image(".png", 9)] * 2}),
+        image_column="left",
+        fields=("right:image",),
     ),
-    Case(
-        "a Parquet of lists of images",
-        "set.parquet",
-        lambda root: {"set.parquet": parquet({"images": [[image()], [image()]]})},
-        needs=_HUB,
+    _parquet_file("a Parquet of lists of images", lambda: parquet({"images": [[image()], [image()]]})),
+    _parquet_file(
+        "a Parquet with labels that are missing", lambda: parquet({"image": [image()] * 2, "label": [1, None]})
     ),
-    Case(
-        "a Parquet with labels that are missing",
-        "set.parquet",
-        lambda root: {"set.parquet": parquet({"image": [image()] * 2, "label": [1, None]})},
-        needs=_HUB,
-    ),
-    Case("a Parquet that is cut", "set.parquet", lambda root: {"set.parquet": table()[:200]}, needs=_HUB),
-    Case("a folder of Parquet", "set", tables("set/0.parquet", "set/1.parquet"), needs=_HUB),
-    Case(
+    _parquet_file("a Parquet that is cut", lambda: table()[:200]),
+    hub_case("a folder of Parquet", "set", tables("set/0.parquet", "set/1.parquet")),
+    hub_case(
         "Parquet by a pattern, with its kind named",
         "set/*.parquet",
         tables("set/0.parquet", "set/1.parquet"),
         {"kind": "parquet"},
-        needs=_HUB,
     ),
-    Case(
-        "Parquet by a pattern",
-        "set/*.parquet",
-        tables("set/0.parquet", "set/1.parquet"),
-        needs=_HUB,
-    ),
-    Case("a checkout of the Hub", "checkout", copied("huggingface/checkout", "checkout"), needs=_HUB),
-    Case("one split of a checkout", "checkout/train", copied("huggingface/checkout", "checkout"), needs=_HUB),
-    Case("a checkout with a split", "hub", tables("hub/data/train-00000-of-00001.parquet"), needs=_HUB),
-    Case("a checkout of a split for each file", "hub", tables("hub/train.parquet", "hub/test.parquet"), needs=_HUB),
-    Case(
+    hub_case("Parquet by a pattern", "set/*.parquet", tables("set/0.parquet", "set/1.parquet")),
+    hub_case("a checkout of the Hub", "checkout", copied("huggingface/checkout", "checkout")),
+    hub_case("one split of a checkout", "checkout/train", copied("huggingface/checkout", "checkout")),
+    hub_case("a checkout with a split", "hub", tables("hub/data/train-00000-of-00001.parquet")),
+    hub_case("a checkout of a split for each file", "hub", tables("hub/train.parquet", "hub/test.parquet")),
+    hub_case(
         "a checkout of folders of splits",
         "hub",
         tables("hub/default/train/0000.parquet", "hub/default/test/0000.parquet"),
-        needs=_HUB,
     ),
-    Case(
+    hub_case(
         "a checkout of several configurations",
         "hub",
         tables("hub/small/train-00000-of-00001.parquet", "hub/large/train-00000-of-00001.parquet"),
-        needs=_HUB,
     ),
-    Case(
+    hub_case(
         "a checkout that lacks a shard",
         "hub",
         tables("hub/train-00000-of-00003.parquet", "hub/train-00002-of-00003.parquet"),
-        needs=_HUB,
     ),
-    Case(
+    hub_case(
         "a Parquet beside image files",
         "photos",
         lambda root: {**images("photos/{0,1}.jpg"), "photos/x.parquet": table()},
-        needs=_HUB,
     ),
-    Case("save_to_disk", "saved", copied("huggingface/saved", "saved"), needs=_HUB),
-    Case("save_to_disk of a DatasetDict", "divided", copied("huggingface/divided", "divided"), needs=_HUB),
-    Case(
-        "a file of save_to_disk",
-        "data.arrow",
-        copied("huggingface/saved/data-00000-of-00002.arrow", "data.arrow"),
-        needs=_HUB,
+    hub_case("save_to_disk", "saved", copied("huggingface/saved", "saved")),
+    hub_case("save_to_disk of a DatasetDict", "divided", copied("huggingface/divided", "divided")),
+    hub_case(
+        "a file of save_to_disk", "data.arrow", copied("huggingface/saved/data-00000-of-00002.arrow", "data.arrow")
     ),
-    Case("a Parquet whose footer lies", "set", copied("broken_footer.parquet", "set/a.parquet"), needs=_HUB),
-    Case("a TFRecord file", "set.tfrecord", {"set.tfrecord": records()}, needs=_TF),
-    Case(
-        "a gzipped TFRecord file", "set.tfrecord.gz", {"set.tfrecord.gz": gzip.compress(records(), mtime=0)}, needs=_TF
-    ),
-    Case(
-        "a TFRecord file by ZLIB",
-        "set.tfrecord",
-        {"set.tfrecord": zlib.compress(records())},
-        needs=_TF,
-    ),
-    Case(
-        "shards of TFRecord", "set", {f"set/train-0000{n}-of-00002": records(start=2 * n) for n in range(2)}, needs=_TF
-    ),
-    Case(
+    hub_case("a Parquet whose footer lies", "set", copied("broken_footer.parquet", "set/a.parquet")),
+    _records_file("a TFRecord file", records()),
+    records_case("a gzipped TFRecord file", "set.tfrecord.gz", {"set.tfrecord.gz": gzip.compress(records(), mtime=0)}),
+    _records_file("a TFRecord file by ZLIB", zlib.compress(records())),
+    records_case("shards of TFRecord", "set", _record_files("set/train-{:05}-of-00002", 0, 1)),
+    records_case(
         "shards of TFRecord by a pattern that ends in their number",
         "set/train-*-of-00002",
-        {f"set/train-0000{n}-of-00002": records(start=2 * n) for n in range(2)},
-        needs=_TF,
+        _record_files("set/train-{:05}-of-00002", 0, 1),
     ),
-    Case(
-        "shards of TFRecord by a short pattern",
-        "set/train-*",
-        {f"set/train-0000{n}-of-00002": records(start=2 * n) for n in range(2)},
-        needs=_TF,
+    records_case(
+        "shards of TFRecord by a short pattern", "set/train-*", _record_files("set/train-{:05}-of-00002", 0, 1)
     ),
-    Case(
-        "gzipped files of TFRecord by a short pattern",
-        "set/*.gz",
-        {f"set/{n}.gz": gzip.compress(records(start=2 * n), mtime=0) for n in range(2)},
-        needs=_TF,
+    records_case(
+        "gzipped files of TFRecord by a short pattern", "set/*.gz", _record_files("set/{}.gz", 0, 1, gzipped=True)
     ),
-    Case(
+    records_case(
         "files of TFRecord of any name by a pattern",
         "set/part*",
-        {f"set/part{n}.data.gz": gzip.compress(records(start=2 * n), mtime=0) for n in range(2)},
-        needs=_TF,
+        _record_files("set/part{}.data.gz", 0, 1, gzipped=True),
     ),
-    Case(
+    records_case(
         "shards of TFRecord by a pattern, one missing",
         "set/train-*",
-        {f"set/train-0000{n}-of-00004": records() for n in (0, 1, 3)},
-        needs=_TF,
+        _record_files("set/train-{:05}-of-00004", 0, 1, 3),
     ),
-    Case(
+    records_case(
         "some shards of TFRecord by a pattern",
         "set/train-0000[01]*",
-        {f"set/train-0000{n}-of-00004": records(start=2 * n) for n in (0, 1, 3)},
-        needs=_TF,
+        _record_files("set/train-{:05}-of-00004", 0, 1, 3),
     ),
-    Case(
-        "Parquet, one of its numbers missing", "set", tables("set/a_1_of_3.parquet", "set/a_3_of_3.parquet"), needs=_HUB
+    hub_case(
+        "Parquet by a pattern, one of its numbers missing",
+        "set/*.parquet",
+        tables("set/a_1_of_3.parquet", "set/a_3_of_3.parquet"),
     ),
-    Case(
+    hub_case("Parquet, one of its numbers missing", "set", tables("set/a_1_of_3.parquet", "set/a_3_of_3.parquet")),
+    records_case(
         "gzipped files of TFRecord by a pattern",
         "set/*.tfrecord.gz",
-        {f"set/{n}.tfrecord.gz": gzip.compress(records(start=2 * n), mtime=0) for n in range(2)},
-        needs=_TF,
+        _record_files("set/{}.tfrecord.gz", 0, 1, gzipped=True),
     ),
-    Case(
-        "shards of TFRecord, one missing", "set", {f"set/train-0000{n}-of-00003": records() for n in (0, 2)}, needs=_TF
+    records_case("shards of TFRecord, one missing", "set", _record_files("set/train-{:05}-of-00003", 0, 2)),
+    records_case(
+        "TFRecord of two splits", "set", {f"set/{name}-00000-of-00001": records() for name in ("train", "validation")}
     ),
-    Case(
-        "TFRecord of two splits",
-        "set",
-        {f"set/{name}-00000-of-00001": records() for name in ("train", "validation")},
-        needs=_TF,
+    *(
+        records_case(
+            f"TFRecord with an index of {end}", "set", {"set/data.tfrecord": records(), f"set/data{end}": "0 9\n"}
+        )
+        for end in (".idx", ".tfindex")
     ),
-    Case("TFRecord with an index of .idx", "set", {"set/data.tfrecord": records(), "set/data.idx": "0 9\n"}, needs=_TF),
-    Case(
-        "TFRecord with an index of .tfindex",
-        "set",
-        {"set/data.tfrecord": records(), "set/data.tfindex": "0 9\n"},
-        needs=_TF,
+    _records_file("TFRecord with two images", _TWO_IMAGES),
+    *(
+        _records_file(
+            f"TFRecord with two images, declared {how}",
+            _TWO_IMAGES,
+            image_column="image/encoded",
+            fields=(f"{name}:image",),
+        )
+        for how, name in (
+            ("as is said", "image_depth_encoded"),
+            ("by the full name", "image/depth/encoded"),
+            ("by its end", "depth/encoded"),
+            ("by another name", "depth=image/depth/encoded"),
+        )
     ),
-    Case("TFRecord with two images", "set.tfrecord", {"set.tfrecord": records(**_TWO_IMAGES)}, needs=_TF),
-    Case(
-        "TFRecord with two images, declared as is said",
-        "set.tfrecord",
-        {"set.tfrecord": records(**_TWO_IMAGES)},
-        {"image_column": "image/encoded", "fields": ("image_depth_encoded:image",)},
-        needs=_TF,
+    _records_file(
+        "TFRecord of pixels and their sizes", tfrecord([{"image_raw": bytes(48), "height": 4, "width": 4, "depth": 3}])
     ),
-    Case(
-        "TFRecord with two images, declared by the full name",
-        "set.tfrecord",
-        {"set.tfrecord": records(**_TWO_IMAGES)},
-        {"image_column": "image/encoded", "fields": ("image/depth/encoded:image",)},
-        needs=_TF,
+    records_case(
+        "TFRecord of a sequence", "sequence.tfrecord", copied("tfrecord/sequence.tfrecord", "sequence.tfrecord")
     ),
-    Case(
-        "TFRecord with two images, declared by its end",
-        "set.tfrecord",
-        {"set.tfrecord": records(**_TWO_IMAGES)},
-        {"image_column": "image/encoded", "fields": ("depth/encoded:image",)},
-        needs=_TF,
-    ),
-    Case(
-        "TFRecord with two images, declared by another name",
-        "set.tfrecord",
-        {"set.tfrecord": records(**_TWO_IMAGES)},
-        {"image_column": "image/encoded", "fields": ("depth=image/depth/encoded:image",)},
-        needs=_TF,
-    ),
-    Case(
-        "TFRecord of pixels and their sizes",
-        "set.tfrecord",
-        {
-            "set.tfrecord": tfrecord([{"image_raw": bytes(48), "height": 4, "width": 4, "depth": 3}]),
-        },
-        needs=_TF,
-    ),
-    Case(
-        "TFRecord of a sequence",
-        "sequence.tfrecord",
-        copied("tfrecord/sequence.tfrecord", "sequence.tfrecord"),
-        needs=_TF,
-    ),
-    Case("TensorFlow Datasets' folder of a set", "pets", copied("tfrecord/pets", "pets"), needs=_TF),
-    Case("TensorFlow Datasets' folder of a version", "pets/1.0.0/train", copied("tfrecord/pets", "pets"), needs=_TF),
-    Case("TensorFlow's object detection", "set", copied("tfrecord/detection", "set"), needs=_TF),
-    Case(
-        "TensorFlow Datasets' folder of several versions",
-        "pets",
-        lambda root: {
-            f"pets/{version}/{path.name}": path.read_bytes()
-            for version in ("1.0.0", "2.0.0")
-            for path in (_FIXTURES / "tfrecord/pets/1.0.0").iterdir()
-        },
-        needs=_TF,
-    ),
-    Case("ImageNet as TFRecord", "imagenet", copied("tfrecord/imagenet", "imagenet"), needs=_TF),
+    records_case("TensorFlow Datasets' folder of a set", "pets", copied("tfrecord/pets", "pets")),
+    records_case("TensorFlow Datasets' folder of a version", "pets/1.0.0/train", copied("tfrecord/pets", "pets")),
+    records_case("TensorFlow's object detection", "set", copied("tfrecord/detection", "set")),
+    records_case("TensorFlow Datasets' folder of several versions", "pets", _of_versions),
+    records_case("ImageNet as TFRecord", "imagenet", copied("tfrecord/imagenet", "imagenet")),
     Case("CIFAR as MDS", "set", copied("mds/cifar", "set")),
     Case("MDS of every encoding", "set", copied("mds/every", "set")),
     Case("litdata's tuples", "set", copied("litdata/pairs", "set")),
@@ -334,13 +268,7 @@ CASES = (
     Case("litdata", "set", copied("litdata/dicts", "set")),
     Case("litdata's tensors", "set", copied("litdata/chw", "set")),
     Case("litdata with pickles", "set", copied("litdata/pickled", "set")),
-    Case(
-        "litdata's newest layout",
-        "set",
-        lambda root: _newest_litdata(),
-        needs=_HUB,
-        wrong="rows of Arrow are called damage",
-    ),
+    hub_case("litdata's newest layout", "set", lambda root: _newest_litdata(), wrong="rows of Arrow are called damage"),
     Case("a RecordIO file", "plain.rec", copied("recordio/plain.rec", "plain.rec")),
     Case(
         "a folder of RecordIO",
@@ -352,11 +280,9 @@ CASES = (
     Case("RecordIO of vectors", "vectors.rec", copied("recordio/vectors.rec", "vectors.rec")),
     Case("RecordIO of images in parts", "split.rec", copied("recordio/split.rec", "split.rec")),
     Case("RecordIO of raw pixels", "raw.rec", copied("recordio/raw.rec", "raw.rec")),
-    Case("LeRobot, v3", "robot", copied("lerobot/v30/h264", "robot"), needs=("av", "pyarrow")),
-    Case("LeRobot, v2", "robot", copied("lerobot/v21/h264", "robot"), needs=("av", "pyarrow")),
-    Case(
-        "the info.json of LeRobot", "robot/meta/info.json", copied("lerobot/v30/h264", "robot"), needs=("av", "pyarrow")
-    ),
+    robot_case("LeRobot, v3", "robot", copied("lerobot/v30/h264", "robot")),
+    robot_case("LeRobot, v2", "robot", copied("lerobot/v21/h264", "robot")),
+    robot_case("the info.json of LeRobot", "robot/meta/info.json", copied("lerobot/v30/h264", "robot")),
     Case("an LMDB of text recognition", "set.lmdb", _lmdb(_STR)),
     Case("an LMDB of one file", "set.lmdb", _lmdb(_STR, subdir=False)),
     Case("the data.mdb of an LMDB", "set.lmdb/data.mdb", _lmdb(_STR)),
@@ -364,13 +290,7 @@ CASES = (
     Case(
         "an LMDB of pickles",
         "set.lmdb",
-        _lmdb(
-            {
-                "0": pickle.dumps((image(), 1)),
-                "__keys__": pickle.dumps([b"0"]),
-                "__len__": pickle.dumps(1),
-            }
-        ),
+        _lmdb({"0": pickle.dumps((image(), 1)), "__keys__": pickle.dumps([b"0"]), "__len__": pickle.dumps(1)}),
     ),
     Case("an LMDB of Caffe's", "set.lmdb", _lmdb({"0": _DATUM})),
     Case("an LMDB of pixels", "set.lmdb", _lmdb({"a": _RAW, "b": _RAW})),

@@ -15,7 +15,7 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
-from pictures import picture
+from pictures import encoded, picture
 from PIL import Image
 from running import run_here
 from tfrecords import tfrecord
@@ -29,9 +29,7 @@ PAGE = "docs/how-to/what-is-not-read.md"
 
 
 def jpeg(seed: int, **options: Any) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(picture(24, 32, seed)).save(file, "JPEG", **options)
-    return file.getvalue()
+    return encoded(picture(24, 32, seed), "JPEG", **options)
 
 
 def code_of(section: str) -> str:

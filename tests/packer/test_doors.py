@@ -24,7 +24,6 @@ from tfrecords import tfrecord
 from rawpack import Reader
 from rawpack.errors import UsageError
 from rawpack_packer.sources.base import Source
-from rawpack_packer.sources.beside import AnnotatedError
 from rawpack_packer.sources.dataset import open_dataset
 from rawpack_packer.sources.doubts import SplitColumnError, add_doubts, refuse_split_column
 from rawpack_packer.sources.folder import DividedError
@@ -291,33 +290,6 @@ def test_what_is_a_path_column(end: str, name: str, tmp_path: Path) -> None:
         (tmp_path / f"t.{end}").write_text("\n".join(map(json.dumps, rows) if end == "jsonl" else lines) + "\n")
     source = open_source(tmp_path / f"t.{end}")
     assert (source.info.kind, len(source), [*source.info.fields]) == ("listing", 3, ["label"])
-
-
-def _shards(end: str) -> bytes:
-    if end == ".parquet":
-        file = io.BytesIO()
-        pq.write_table(pa.table({"image": [_png(0)], "label": [1]}), file)
-        return file.getvalue()
-    return tfrecord([{"image": _png(0), "label": 1}])
-
-
-@pytest.mark.parametrize("end", [".parquet", ".tfrecord"])
-@pytest.mark.parametrize("asked", ["", "/*{end}", "/a-*"])
-def test_which_numbers_are_missing(end: str, asked: str, tmp_path: Path) -> None:
-    """MDS, litdata and LeRobot name their files in an index, HDF5 and arrays are one file; the command packs the
-    rest, and a pattern that leaves the missing out is no question."""
-    for k in (0, 1, 3):
-        (tmp_path / f"a-{k:05}-of-00004{end}").write_bytes(_shards(end))
-    with pytest.raises(AnnotatedError, match=rf"has no a-00002-of-00004{end}, .*`rawpack pack ") as raised:
-        open_source(f"{tmp_path}{asked.format(end=end)}")
-    part = str(raised.value).partition("`rawpack pack ")[2].partition(" DST`")[0].strip("'")
-    assert len(open_source(part)) == 3
-    assert len(open_source(f"{tmp_path}/a-0000[01]*")) == 2
-
-
-def test_a_pattern_without_files_is_said(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
-        open_source(f"{tmp_path}/*.parquet")
 
 
 RECORDS = {"tfrecord": "data.tfrecord", "recordio": "data.rec", "webdataset": "data.tar"}

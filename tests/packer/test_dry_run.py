@@ -135,8 +135,7 @@ def test_hdf5_is_not_refused_where_it_fits(tmp_path: Path, options: str) -> None
 
 
 @pytest.mark.parametrize(
-    "layout",
-    ["memmap", "lmdb", *(pytest.param(name, marks=pytest.mark.soak) for name in ("hdf5", "hdf5-gzip"))],
+    "layout", ["memmap", "lmdb", *(pytest.param(name, marks=pytest.mark.soak) for name in ("hdf5", "hdf5-gzip"))]
 )
 def test_photographs_of_their_own_size_are_estimated_closely(photos: Path, tmp_path: Path, layout: str) -> None:
     """Where each image keeps its size, few large ones do not mislead the estimate: headers of many are looked at."""

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from folders import files_of, lmdb_values, states_of
+from folders import files_of, flip, lmdb_values, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import picture, save
@@ -436,10 +436,8 @@ def test_damaged_samples_are_left_out_and_stay_listed(tmp_path: Path, to: str) -
     """A run that resumes, or writes one shard again, knows the rejects of the others."""
     store = packed(tmp_path / "store", [picture(40, 40, i) for i in range(20)], format="lmdb")
     offsets = np.load(store / "columns-1" / "image.offset.npy")
-    data = bytearray((store / "shard-00000.lmdb").read_bytes())
     for row in (3, 17):
-        data[offsets[row] + 300] ^= 1
-    (store / "shard-00000.lmdb").write_bytes(data)
+        flip(store / "shard-00000.lmdb", offsets[row] + 300)
     out, options = tmp_path / "out", ("--shard-size", "5KB")
     ran = export(to, *options, "--max-rejects", 1, store, out)
     assert (ran.code, "--max-rejects" in ran.err, (out / "export.json").exists()) == (1, True, False)

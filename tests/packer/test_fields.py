@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from folders import rejects_of
+from folders import flip, rejects_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -335,12 +335,7 @@ def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
 
 @pytest.mark.parametrize(
     ("said", "bits", "value"),
-    [
-        ("half", 16, 0.5),
-        ("f", 32, 0.5),
-        ("d[2]", 64, [0.1, 0.2]),
-        (("<f8", (2,)), 64, [0.1, 0.2]),
-    ],
+    [("half", 16, 0.5), ("f", 32, 0.5), ("d[2]", 64, [0.1, 0.2]), (("<f8", (2,)), 64, [0.1, 0.2])],
 )
 def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
     """numpy's other names of a dtype make a store that is read, and that has the one name of the format."""
@@ -398,9 +393,7 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
     """Reader(verify=True) refuses a mask that was changed behind its header, and `inspect --verify` finds it."""
     path = Path(shutil.copytree(stores("memmap", True), tmp_path / "store"))
     file = next(path.glob("shard-*.mask.npy"))
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 255
-    file.write_bytes(data)
+    flip(file, -1, 255)
     rows = np.load(file, mmap_mode="r").shape[0]
     assert Reader(path)[rows - 1]["mask"].shape == (*SIZE, 1)
     with pytest.raises(Exception, match="mask was changed"):

@@ -657,7 +657,7 @@ def test_pillows_own_limit_has_no_say(format: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     for case in CASES:
         if case.format == format:
-            assert decoded(case.data).shape == corpus_shape(case)
+            assert decoded(case.data).shape == corpus.expected_pixels(case).shape
     assert Image.MAX_IMAGE_PIXELS == 10
     size = corpus.HEIGHT * corpus.WIDTH
     data = next(case.data for case in CASES if case.format == format and not case.name.startswith("orientation"))
@@ -665,10 +665,6 @@ def test_pillows_own_limit_has_no_say(format: str, monkeypatch: pytest.MonkeyPat
     with pytest.raises(DecodeError, match="--max-pixels allows") as caught:
         prepare(data, make_recipe(size="keep", max_pixels=size - 1))
     assert caught.value.reason == "too_large"
-
-
-def corpus_shape(case: Case) -> tuple[int, ...]:
-    return corpus.expected_pixels(case).shape
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])

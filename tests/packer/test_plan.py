@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from pictures import Pixels, picture, save
+from reading import wait_until
 from running import environment, pack, run_here
 
 from rawpack import Reader, UsageError
@@ -633,7 +633,7 @@ def test_trials_are_removed_whatever_ends_the_plan(images: Path, tmp_path: Path,
     with subprocess.Popen(
         [*command, str(images)], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        wait_until(lambda: bool(list(folder.glob("rawpack-plan-*/*/*"))))
+        wait_until(lambda: bool(list(folder.glob("rawpack-plan-*/*/*"))), "a trial is packed")
         (left,) = folder.iterdir()
         with scratch_folder(str(folder)) as (_, removed):
             assert not removed  # the other plan is at work
@@ -682,13 +682,6 @@ def test_of_many_archives_a_few_are_looked_at(tmp_path: Path, shards: int, looke
     assert shlex.split(told["command"])[-2:] == [pattern, "STORE"]
     (one,) = told["candidates"]
     assert 4 * shards * 32 * 32 * 3 < one["store_bytes"] < 4 * shards * 32 * 32 * 3 + 30_000
-
-
-def wait_until(true: Any, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 # ---------------------------------------------------------------------------------------------- predictions

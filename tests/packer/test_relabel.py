@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 import pytest
 import running
-from folders import files_of
+from folders import files_of, flip
 
 import rawpack
 from rawpack import Reader, Workers
@@ -319,10 +319,7 @@ def test_boxes_stay_with_their_images(photos: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_column_is_not_copied(store: Path, tmp_path: Path) -> None:
     """A column whose checksum does not fit is named, and nothing is made of it."""
-    column = store / "columns-1/key.npy"
-    data = bytearray(column.read_bytes())
-    data[-1] ^= 1
-    column.write_bytes(data)
+    flip(store / "columns-1/key.npy", -1)
     ran = _relabel(store, _table(tmp_path / "new.csv", {"key": "cat/1.png", "label": "dog"}))
     assert ran.code == 1
     assert "key.npy" in ran.err

@@ -252,10 +252,7 @@ def texts_in(drawn: str) -> set[str]:
 @pytest.mark.parametrize("narrow", [False, True])
 def test_every_row_and_goal_is_labeled(narrow: bool) -> None:
     """Names are in the drawing as text, to the letter, and colors are those of the page."""
-    rows = [
-        row(f"one {EVIL[:12]}", 900, 1000, 1100, cold=figure(90, 100), marked=True),
-        row("$two$", 500),
-    ]
+    rows = [row(f"one {EVIL[:12]}", 900, 1000, 1100, cold=figure(90, 100), marked=True), row("$two$", 500)]
     plot = comparison(rows, target=700, disk=2e9)
     drawn = svg(plot, "t", "a", narrow=narrow)
     assert {f"one {EVIL[:12]}", "$two$", "1,000", "500", "1 GB", "--target 700", "--disk 2 GB"} <= texts_in(drawn)

@@ -21,7 +21,7 @@ import h5py
 import lmdb
 import numpy as np
 import pytest
-from folders import settled
+from folders import flip, settled
 from PIL import Image
 from reading import SOAK
 from running import environment, run_here
@@ -100,8 +100,7 @@ CONVERTED = [*itertools.permutations(["memmap", "hdf5-gzip", "lmdb", "hdf5-plane
 
 
 @pytest.mark.parametrize(
-    ("was", "layout", "one_size"),
-    [(*pair, True) for pair in CONVERTED] + [(*pair, False) for pair in CONVERTED[2::4]],
+    ("was", "layout", "one_size"), [(*pair, True) for pair in CONVERTED] + [(*pair, False) for pair in CONVERTED[2::4]]
 )
 def test_convert_each_format_to_each(stored: Stored, tmp_path: Path, was: str, layout: str, one_size: bool) -> None:
     """Converted to another format, every image is as it was: exactly, but for pictures in JPEG files or planes."""
@@ -323,9 +322,7 @@ def test_damage_in_a_further_image_is_named(stored: Stored, tmp_path: Path, layo
     store = tmp_path / "store"
     shutil.copytree(stored(layout), store)
     file, start, end = in_file(store, layout, name, 40)
-    data = bytearray(file.read_bytes())
-    data[(start + end) // 2] ^= 1
-    file.write_bytes(data)
+    flip(file, (start + end) // 2)
     assert [(one.where, one.what) for one in verify(store)] == [
         (file.name, "was changed: its checksum does not fit"),
         ("sample 40 (00000040)", f"{name} was changed: its checksum does not fit"),

@@ -53,7 +53,7 @@ def many(root: Path, classes: Mapping[str, int]) -> Path:
 
 def packed(source: Path, sets: Path, *options: object) -> Path:
     """Pack in this process, and insist that it went well."""
-    ran = run_here("pack", "--workers", 0, "--quiet", *SMALL, *options, source, sets)
+    ran = run_here("pack", "--quiet", *SMALL, *options, source, sets)
     assert (ran.code, ran.out, ran.err) == (0, "", ""), ran
     return sets
 
@@ -77,7 +77,7 @@ def test_each_split_is_a_store_of_its_folder_and_classes_have_one_number(tmp_pat
     folder(root / "train", {"cat": 4, "eel": 3})
     folder(root / "val", {"bird": 2, "eel": 2}, first=50)
     folder(root / "odd name", {"cat": 1})
-    ran = run_here("pack", "--workers", 0, *SMALL, "--splits", "train,val,odd name", root, tmp_path / "sets")
+    ran = run_here("pack", *SMALL, "--splits", "train,val,odd name", root, tmp_path / "sets")
     assert ran.code == 0, ran.err
     kept = "; each keeps its label, and later classes have the labels after it\n"
     assert f"classes without an image: 1 (bird){kept}" in ran.out
@@ -91,11 +91,7 @@ def test_each_split_is_a_store_of_its_folder_and_classes_have_one_number(tmp_pat
         alone = pack(root / name, tmp_path / f"alone {name}", *SMALL[:4])
         for mine, its in zip(Reader(tmp_path / "sets" / name), Reader(alone), strict=True):
             assert np.array_equal(mine["image"], its["image"])
-    told = json.loads(
-        run_here(
-            "pack", "--workers", 0, *SMALL, "--json", "--splits", "train,val,odd name", root, tmp_path / "sets"
-        ).out
-    )
+    told = json.loads(run_here("pack", *SMALL, "--json", "--splits", "train,val,odd name", root, tmp_path / "sets").out)
     assert {name: one["samples"] for name, one in told["splits"].items()} == {"train": 7, "val": 4, "odd name": 1}
     assert all(one["already_complete"] for one in told["splits"].values())
 
@@ -125,7 +121,7 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path) -> None:
         (["--holdout", "train=0.1"], flat, "is what remains"),
         (["--holdout", "val=0.1"], flat, "takes nothing: the largest class"),
     ):
-        ran = run_here("pack", "--workers", 0, "--quiet", *SMALL, *options, source, tmp_path / "sets")
+        ran = run_here("pack", "--quiet", *SMALL, *options, source, tmp_path / "sets")
         assert (ran.code, ran.out) == (2, ""), ran
         assert words in ran.err, ran.err
         assert len(ran.err.strip().splitlines()) == 1
@@ -150,7 +146,7 @@ def test_another_set_is_refused_and_restart_makes_it(tmp_path: Path) -> None:
         ),
         ([], root / "train", "is a set of splits"),
     ):
-        ran = run_here("pack", "--workers", 0, "--quiet", *SMALL, *options, source, sets)
+        ran = run_here("pack", "--quiet", *SMALL, *options, source, sets)
         assert (ran.code, words in ran.err) == (2, True), ran
     assert states_of(sets) == before
     packed(root, sets, "--restart", "--splits", "train,val,new")
@@ -159,7 +155,7 @@ def test_another_set_is_refused_and_restart_makes_it(tmp_path: Path) -> None:
     packed(root, sets, "--splits", "train,val,new,test")
     assert held(sets, "test") == {"dog/000.png": "dog"}
     store = pack(root / "train", tmp_path / "store", *SMALL[:4])
-    ran = run_here("pack", "--workers", 0, "--quiet", *SMALL, "--splits", "train", root, store)
+    ran = run_here("pack", "--quiet", *SMALL, "--splits", "train", root, store)
     assert (ran.code, "is a store without splits" in ran.err) == (2, True), ran
     packed(root / "train", sets, "--restart", "--holdout", "val=1")
     assert sorted(path.name for path in sets.iterdir()) == ["splits.json", "train", "val"]
@@ -176,7 +172,7 @@ def test_a_share_is_exact_in_every_class(tmp_path: Path, amounts: str, shares: d
     sizes = {"a": 1, "b": 2, "c": 9, "d": 10, "e": 100, "f": 333}
     source = many(tmp_path / "source", sizes)
     (source / "loose.png").write_bytes((tmp_path / "source.png").read_bytes())
-    ran = run_here("pack", "--workers", 0, *SMALL, "--holdout", amounts, source, tmp_path / "sets")
+    ran = run_here("pack", *SMALL, "--holdout", amounts, source, tmp_path / "sets")
     assert ran.code == 0, ran.err
     assert "1 class is too small and stays in train: a" in ran.err
     found = {name: [] for name in ("train", *shares)}  # type: dict[str, list[str]]
@@ -410,7 +406,7 @@ def test_a_link_is_no_split_to_be_packed(tmp_path: Path) -> None:
     (sets / "val").symlink_to(outside)
     before = states_of(outside)
     for options in ([], ["--restart"]):
-        ran = run_here("pack", "--workers", 0, "--quiet", *SMALL, *options, "--holdout", "val=1", source, sets)
+        ran = run_here("pack", "--quiet", *SMALL, *options, "--holdout", "val=1", source, sets)
         assert (ran.code, "is a symbolic link" in ran.err) == (2, True), ran
     assert states_of(outside) == before
 
@@ -515,9 +511,7 @@ def test_all_splits_must_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("rawpack_packer.destination.folder.free_bytes", lambda _: 60_000)
     for name in ("train", "val"):
         packed(tmp_path / "root" / name, tmp_path / name)
-    ran = run_here(
-        "pack", "--workers", 0, "--quiet", *SMALL, "--splits", "train,val", tmp_path / "root", tmp_path / "sets"
-    )
+    ran = run_here("pack", "--quiet", *SMALL, "--splits", "train,val", tmp_path / "root", tmp_path / "sets")
     assert (ran.code, "has 60 kB free" in ran.err) == (2, True), ran
     assert not (tmp_path / "sets").exists()
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
-from folders import files_of
+from folders import files_of, overwrite
 from pictures import picture, save
 from PIL import Image
 from running import FORMATS, Packed, pack, run_here
@@ -97,6 +97,11 @@ def state_of(page: Any) -> dict[str, str]:
     return dict(parse_qsl(page.evaluate("location.hash.slice(1)")))
 
 
+def enter(page: Any, selector: str, text: str) -> None:
+    page.fill(selector, text)
+    page.press(selector, "Enter")
+
+
 def wait_for_total(page: Any, text: str) -> None:
     page.wait_for_function("t => (document.querySelector('#total') || {}).textContent === t", arg=text)
 
@@ -123,20 +128,17 @@ def test_scroll_filter_sort_and_classes(opened: Any, many: Path) -> None:
         page.mouse.wheel(0, 5000)
         page.wait_for_timeout(50)
     assert keys_on(page) == keys
-    page.fill("input[name=where]", "label == 'class-2' and index > 100")
-    page.press("input[name=where]", "Enter")
+    enter(page, "input[name=where]", "label == 'class-2' and index > 100")
     wanted = [keys[k] for k in range(400) if labels[k] == 2 and k > 100]
     wait_for_total(page, f"{len(wanted)} samples of 400")
     assert keys_on(page) == wanted
-    page.fill("input[name=where]", "label ===")
-    page.press("input[name=where]", "Enter")
+    enter(page, "input[name=where]", "label ===")
     page.wait_for_selector(".error")
     assert "label ===" in page.inner_text(".error")
     page.fill("input[name=where]", "")
     page.click("aside button >> text=class-3")
     wait_for_total(page, "100 samples of 400")
-    page.fill("input[name=key]", "class-3/0")
-    page.press("input[name=key]", "Enter")
+    enter(page, "input[name=key]", "class-3/0")
     wait_for_total(page, "25 samples of 400")
     assert keys_on(page) == [key for key in keys if key.startswith("class-3/0")]
     page.go_back()
@@ -265,12 +267,10 @@ def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, t
 def test_a_training_batch(opened: Any, many: Path) -> None:
     page = opened(many, state="screen=training&t-size=8y8")
     page.wait_for_selector(".error >> text=image size '8y8': must be a side in pixels (256) or HEIGHTxWIDTH (224x160)")
-    page.fill("[name=size]", "")
-    page.press("[name=size]", "Enter")
+    enter(page, "[name=size]", "")
     page.wait_for_selector("#batch .tile img")
     for name, value in (("steps", "RandomHorizontalFlip(), RandomCrop(12)"), ("batch", "16"), ("seed", "4")):
-        page.fill(f"[name={name}]", value)
-        page.press(f"[name={name}]", "Enter")
+        enter(page, f"[name={name}]", value)
     page.wait_for_function("() => document.querySelectorAll('#batch .tile').length === 16")
     page.click("text=Next batch")
     page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 1 of 25')")
@@ -288,13 +288,11 @@ def test_a_training_batch(opened: Any, many: Path) -> None:
     page.click("text=Back")
     page.wait_for_selector("#batch .tile:nth-child(9):focus")
     assert page.evaluate("location.hash") == address
-    page.fill("[name=number]", "24")
-    page.press("[name=number]", "Enter")
+    enter(page, "[name=number]", "24")
     page.wait_for_function("() => document.querySelector('#total')?.textContent.startsWith('batch 24 of 25')")
     page.wait_for_selector('[name="Next batch"]:disabled')
     assert page.is_enabled('[name="Previous batch"]')
-    page.fill("[name=number]", "700")
-    page.press("[name=number]", "Enter")
+    enter(page, "[name=number]", "700")
     page.wait_for_selector(".error >> text=the epoch has 25 batches")
     assert page.is_disabled('[name="Next batch"]')
     page.click('[name="Previous batch"]')
@@ -327,14 +325,12 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     waits = page.evaluate("[...Array(11).keys()].map(k => player.wait(k))")
     np.testing.assert_allclose(waits, np.diff(reader.column("pts_seconds")[:12]) * 1000)
     page.click("#screens >> text=Clips")
-    page.fill("[name=frames]", "4")
-    page.press("[name=frames]", "Enter")
+    enter(page, "[name=frames]", "4")
     wait_for_total(page, "6 clips")
     titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
     assert titles == [f"row {row}" for row in reader.clips(4).column("store_row")[1].tolist()]
     for name, value in (("frames", "14"), ("step", "5")):
-        page.fill(f"[name={name}]", value)
-        page.press(f"[name={name}]", "Enter")
+        enter(page, f"[name={name}]", value)
     page.wait_for_selector(".error >> text=short 'wrap' pads them")
     page.select_option("[name=short]", "wrap")
     wait_for_total(page, "2 clips")
@@ -343,16 +339,13 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     assert rows == [12 + k % 12 for k in range(14)]
     clips = eval(page.inner_text("main pre.line"), {"rawpack": rawpack})
     assert clips.column("store_row")[1].tolist() == rows
-    page.fill("[name=frames]", "4")
-    page.press("[name=frames]", "Enter")
+    enter(page, "[name=frames]", "4")
     wait_for_total(page, "4 clips")
     titles = page.locator(".clip").nth(1).locator("button").evaluate_all("all => all.map(one => one.title)")
     assert titles == [f"row {row}" for row in range(5, 9)]
-    page.fill("[name=per_video]", "3")
-    page.press("[name=per_video]", "Enter")
+    enter(page, "[name=per_video]", "3")
     page.wait_for_selector(".error >> text=step 5 and per video 3 exclude each other")
-    page.fill("[name=per_video]", "")
-    page.press("[name=per_video]", "Enter")
+    enter(page, "[name=per_video]", "")
     wait_for_total(page, "4 clips")
     page.click(".clip >> nth=1 >> button >> nth=2")
     page.wait_for_selector("#frame")
@@ -378,7 +371,8 @@ def test_two_stores_and_rejects(opened: Any, many: Path, tmp_path: Path) -> None
     page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=Reader(many)[9]["key"])
     save(tmp_path / "in" / "good.png", picture(20, 20, 0))
     (tmp_path / "in" / "<b>bad.jpg").write_bytes(b"no image")
-    page = opened(pack_some(tmp_path / "in", tmp_path / "some"))
+    run_here("pack", "--quiet", "--max-rejects", 5, tmp_path / "in", tmp_path / "some")
+    page = opened(tmp_path / "some")
     page.click("#screens >> text=Rejects")
     wait_for_total(page, "1 reject")
     assert "<b>bad.jpg" in page.inner_text("main table")
@@ -470,8 +464,7 @@ def test_what_another_store_lacks_is_said_as_long_as_it_is_shown(opened: Any, tm
     key = Reader(tmp_path / "one").column("key")[4]
     page.clock.fast_forward(600_000)
     assert page.inner_text("#note") == f"two has no sample with the key {key}"
-    page.fill("input[name=key]", "1")
-    page.press("input[name=key]", "Enter")
+    enter(page, "input[name=key]", "1")
     wait_for_total(page, "1 sample of 3")
     assert page.is_visible("#note")
     page.click(".tile")
@@ -488,8 +481,7 @@ def test_a_row_that_is_not_there_is_said_at_its_field(opened: Any, many: Path, t
     shutil.copytree(many, tmp_path / "copy")
     page = opened(many, tmp_path / "copy", state="screen=compare&row=3")
     wait_for_total(page, f"{Reader(many).column('key')[3]}: equal in every pixel")
-    page.fill("[name=row]", "400")
-    page.press("[name=row]", "Enter")
+    enter(page, "[name=row]", "400")
     assert page.inner_text("#wrong-row") == f"{many.name} has rows 0 to 399"
     assert (state_of(page)["row"], page.is_hidden("#note")) == ("3", True)
 
@@ -498,10 +490,7 @@ def test_pixels_that_changed_are_said(opened: Any, tmp_path: Path) -> None:
     for k in range(2):
         save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    place = Reader(store).where_is(1)["image"]
-    with place.file.open("r+b") as file:
-        file.seek(place.offset)
-        file.write(bytes(9))
+    overwrite(Reader(store).where_is(1)["image"], 9)
     page = opened(store, state="screen=sample&row=1")
     page.wait_for_selector(".error")
     assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
@@ -519,8 +508,7 @@ def test_many_small_samples(opened: Any, tmp_path: Path) -> None:
     assert len(keys_on(page)) < 1000
     assert [int(key) for key in keys_on(page)[:50]] == np.argsort(-scores)[:50].tolist()
     assert "score 19999" in page.inner_text(".tile >> nth=0")
-    page.fill("input[name=key]", "1234")
-    page.press("input[name=key]", "Enter")
+    enter(page, "input[name=key]", "1234")
     found = [k for k in np.argsort(-scores).tolist() if "1234" in str(k)]
     wait_for_total(page, f"{len(found)} samples of 20,000")
     assert [int(key) for key in keys_on(page)] == found
@@ -587,11 +575,6 @@ def test_tiny_images_are_squares(opened: Any, tmp_path: Path) -> None:
     assert page.locator(".stage img").bounding_box()["width"] == 256
 
 
-def pack_some(source: Path, store: Path) -> Path:
-    assert run_here("pack", "--quiet", "--max-rejects", 5, source, store).code == 0
-    return store
-
-
 def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tmp_path: Path) -> None:
     page = opened(many)
     page.wait_for_selector(".tile")
@@ -623,35 +606,28 @@ def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tm
     page.wait_for_function("() => document.querySelectorAll('.tile.marked').length === 0")
 
 
-def test_a_broken_sample_is_a_tile_that_says_so(browser: Any, tmp_path: Path) -> None:
+def test_a_broken_sample_is_a_tile_that_says_so(opened: Any, tmp_path: Path) -> None:
     for k in range(3):
         save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    place = Reader(store).where_is(1)["image"]
-    with place.file.open("r+b") as file:
-        file.seek(place.offset)
-        file.write(bytes(place.bytes))
-    served = rawpack.view(store)
-    tab = Tab(browser, served.url)
-    tab.page.wait_for_selector(".tile .broken")
-    assert tab.page.locator(".tile .broken").count() == 1
-    assert tab.page.locator(".tile img").count() == 2
-    tab.close()
-    served.close()
+    overwrite(Reader(store).where_is(1)["image"])
+    page = opened(store)
+    page.wait_for_selector(".tile .broken")
+    assert page.locator(".tile .broken").count() == 1
+    assert page.locator(".tile img").count() == 2
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_screen_fits_a_phone(browser: Any, many: Path, packed: Packed, tmp_path: Path, scheme: str) -> None:
+def test_every_screen_fits_a_phone(opened: Any, many: Path, tmp_path: Path, scheme: str) -> None:
     """Nothing is wider than 390 pixels, and text has enough contrast (WCAG 2.2: 4.5)."""
     save(tmp_path / "in" / ("a class with a very long name" * 5) / f"{'x' * 120}.png", picture(30, 400, 1))
     long = pack(tmp_path / "in", tmp_path / "store", "--size", "keep")
-    served = rawpack.view([long, many])
-    tab = Tab(browser, served.url, viewport={"width": 390, "height": 800}, color_scheme=scheme)
+    page = opened(long, many, viewport={"width": 390, "height": 800}, color_scheme=scheme)
     for state in ("", "screen=sample&row=0", "screen=training&t-batch=1", "screen=compare&row=0"):
-        tab.page.evaluate("state => { location.hash = state }", state)
-        tab.page.wait_for_timeout(400)
-        assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390, state
-    colors = tab.page.evaluate(
+        page.evaluate("state => { location.hash = state }", state)
+        page.wait_for_timeout(400)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, state
+    colors = page.evaluate(
         """() => ["--ink", "--muted", "--mark", "--link"].map(name => {
           const root = getComputedStyle(document.documentElement);
           return [name, root.getPropertyValue(name), root.getPropertyValue("--paper"), root.getPropertyValue("--box")];
@@ -660,8 +636,6 @@ def test_every_screen_fits_a_phone(browser: Any, many: Path, packed: Packed, tmp
     for name, ink, *papers in colors:
         for paper in papers:
             assert contrast(ink.strip(), paper.strip()) >= 4.5, (scheme, name, ink, paper)
-    tab.close()
-    served.close()
 
 
 def contrast(one: str, other: str) -> float:

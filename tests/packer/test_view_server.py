@@ -10,10 +10,9 @@ import json
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,11 +22,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import cv2
 import numpy as np
 import pytest
-from folders import files_of
+from folders import files_of, overwrite
 from pictures import picture, save
 from PIL import Image
 from reading import wait_until
-from running import Packed, command, environment, pack, run_here
+from running import Packed, pack, run_here, started
 from store_server import serving
 from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
@@ -101,6 +100,23 @@ def several(packed: Packed, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     page = rawpack.view(stores)
     yield Client(page.url), stores
     page.close()
+
+
+View = Callable[..., Client]
+
+
+@pytest.fixture
+def view() -> Iterator[View]:
+    """`view(store)`: asks the page of a store, or of some, which is served until the test ends."""
+    pages: list[Any] = []
+
+    def serve(stores: Any, **options: Any) -> Client:
+        pages.append(rawpack.view(stores, **options))
+        return Client(pages[-1].url)
+
+    yield serve
+    for page in pages:
+        page.close()
 
 
 @pytest.fixture
@@ -312,12 +328,11 @@ def test_two_stores_side_by_side(several: tuple[Client, list[Path]]) -> None:
     assert client.json("/api/pair", store=0, other=2, row=5)["psnr"] is None
 
 
-def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_path: Path) -> None:
+def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_path: Path, view: View) -> None:
     store = packed("memmap", "--size", 48)
     rows = [60, 3, 41]
     rawpack.subset(store, tmp_path / "some", rows=[3, 41, 60])
-    page = rawpack.view([store, tmp_path / "some"])
-    client = Client(page.url)
+    client = view([store, tmp_path / "some"])
     keys = Reader(tmp_path / "some").column("key")
     for row in rows:
         there = client.json("/api/pair", store=0, other=1, row=row)["row"]
@@ -325,10 +340,9 @@ def test_samples_of_another_order_are_found_by_their_keys(packed: Packed, tmp_pa
         assert client.json("/api/same", store=0, other=1, row=row) == there
     assert client.json("/api/pair", store=0, other=1, row=4)["row"] is None
     assert client.json("/api/same", store=0, other=1, row=4) is None
-    page.close()
 
 
-def test_boxes_masks_and_several_images(tmp_path: Path) -> None:
+def test_boxes_masks_and_several_images(tmp_path: Path, view: View) -> None:
     class Scenes:
         def __len__(self) -> int:
             return 3
@@ -341,8 +355,7 @@ def test_boxes_masks_and_several_images(tmp_path: Path) -> None:
             return {"image": picture(40, 60, i), "seg": mask, "depth": depth, "boxes": boxes}
 
     rawpack.pack(Scenes(), tmp_path / "store", fields={"seg": "mask", "depth": "image", "boxes": "xyxy"}, size="keep")
-    page = rawpack.view(tmp_path / "store")
-    client = Client(page.url)
+    client = view(tmp_path / "store")
     sample = client.json("/api/sample", row=1)
     assert [(one["name"], one["height"], one["width"]) for one in sample["images"]] == [
         ("image", 40, 60),
@@ -359,66 +372,51 @@ def test_boxes_masks_and_several_images(tmp_path: Path) -> None:
     tiles = client.json("/api/rows")["tiles"]
     assert [len(one["layers"][0]["items"]) for one in tiles] == [1, 2, 1]
     assert tiles[0]["shape"] == [40, 60]
-    page.close()
 
 
 # ---------------------------------------------------------------------------------------------- trouble
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_stay_text(tmp_path: Path, view: View) -> None:
     name = "<img src=x onerror=alert(1)>\u202e"
     save(tmp_path / "in" / "<script>" / f"{name}.png", picture(20, 20, 0))
-    page = rawpack.view(pack(tmp_path / "in", tmp_path / "store"))
-    client = Client(page.url)
+    client = view(pack(tmp_path / "in", tmp_path / "store"))
     answer = client.get("/api/rows")
     assert answer.headers["Content-Type"] == "application/json"
     (tile,) = json.loads(answer.body)["tiles"]
     assert tile["label"] == "<script>"
     assert tile["key"] == f"<script>/{name}.png"
-    page.close()
 
 
-def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path) -> None:
+def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path, view: View) -> None:
     for k in range(4):
         save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    place = Reader(store).where_is(2)["image"]
-    with place.file.open("r+b") as file:
-        file.seek(place.offset)
-        file.write(bytes(place.bytes))
-    page = rawpack.view(store)
-    client = Client(page.url)
+    overwrite(Reader(store).where_is(2)["image"])
+    client = view(store)
     assert client.get("/image?row=1").status == 200
     answer = client.get("/image?row=2&side=64")
     assert (answer.status, answer.headers["Cache-Control"]) == (422, "no-store")
     assert b"sample" in answer.body or b"row 2" in answer.body
     assert client.refused("/api/sample", row=2)[0] == 422
-    page.close()
 
 
-def test_pixels_that_changed_are_said(tmp_path: Path) -> None:
+def test_pixels_that_changed_are_said(tmp_path: Path, view: View) -> None:
     """Raw pixels can be read whatever they are: the checksum tells."""
     for k in range(4):
         save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    place = Reader(store).where_is(2)["image"]
-    with place.file.open("r+b") as file:
-        file.seek(place.offset)
-        file.write(bytes(7))
-    page = rawpack.view([store, Reader(store).select([2, 0])])
-    client = Client(page.url)
+    overwrite(Reader(store).where_is(2)["image"], 7)
+    client = view([store, Reader(store).select([2, 0])])
     assert [client.json("/api/sample", row=row)["damaged"] for row in range(4)] == [[], [], ["image"], []]
     assert [client.json("/api/sample", store=1, row=row)["damaged"] for row in range(2)] == [["image"], []]
-    page.close()
 
 
-def test_a_sample_in_python(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_in_python(packed: Packed, monkeypatch: pytest.MonkeyPatch, view: View) -> None:
     """The lines give the sample in any folder."""
     store = packed("memmap", "--size", 48)
     monkeypatch.chdir(store.parent)
-    page = rawpack.view(store.name)
-    line = Client(page.url).json("/api/sample", row=7)["line"]
-    page.close()
+    line = view(store.name).json("/api/sample", row=7)["line"]
     monkeypatch.chdir("/")
     names: dict[str, Any] = {}
     exec(line, names)
@@ -445,10 +443,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-def test_a_client_that_stops_reading_keeps_nobody_waiting(large: Path) -> None:
+def test_a_client_that_stops_reading_keeps_nobody_waiting(large: Path, view: View) -> None:
     """Neither one that sends half a request, nor many that take no byte of large answers."""
-    page = rawpack.view(large)
-    client = Client(page.url)
+    client = view(large)
     stuck = []
     for k in range(8):
         connection = socket.create_connection(("127.0.0.1", client.port))
@@ -460,7 +457,6 @@ def test_a_client_that_stops_reading_keeps_nobody_waiting(large: Path) -> None:
     assert client.picture("/image", row=0, side=64).shape == (64, 64, 3)
     for connection in stuck:
         connection.close()
-    page.close()
 
 
 def test_a_batch_that_is_being_made_keeps_nobody_waiting(
@@ -573,11 +569,10 @@ def test_two_viewers_do_not_share_cookies(packed: Packed) -> None:
     other.close()
 
 
-def test_a_store_that_changes_says_so(images: Path, tmp_path: Path) -> None:
+def test_a_store_that_changes_says_so(images: Path, tmp_path: Path, view: View) -> None:
     """What was opened is shown as it was."""
     store = pack(images, tmp_path / "store", "--size", 24)
-    page = rawpack.view(store)
-    client = Client(page.url)
+    client = view(store)
     before = client.picture("/image", row=74)
     assert client.json("/api/changed") == ""
     save(tmp_path / "more" / "dogs" / "new.png", picture(24, 24, 1))
@@ -587,7 +582,6 @@ def test_a_store_that_changes_says_so(images: Path, tmp_path: Path) -> None:
     shutil.rmtree(store)
     assert f"{store} was removed" in client.json("/api/changed")
     np.testing.assert_array_equal(client.picture("/image", row=74), before)
-    page.close()
 
 
 def test_a_port_that_is_taken(packed: Packed) -> None:
@@ -595,18 +589,28 @@ def test_a_port_that_is_taken(packed: Packed) -> None:
         rawpack.view(packed("memmap", "--size", 48), port=taken.getsockname()[1])
 
 
+@contextmanager
+def viewing(*options: object) -> Iterator[tuple[str, Callable[[], tuple[int, str, str]]]]:
+    """The command in a process of its own: the address that it prints, and what ends it as Ctrl-C does and returns its
+    exit code, what else it printed, and its errors."""
+    with started("view", "--no-browser", *options) as run:
+        assert run.stdout is not None
+
+        def end() -> tuple[int, str, str]:
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate(timeout=60)
+            return run.returncode, out, err
+
+        yield run.stdout.readline().strip(), end
+
+
 def test_the_command_ends_with_ctrl_c(packed: Packed) -> None:
-    store = packed("memmap", "--size", 48)
-    line = [*command(), "view", "--no-browser", "--at", "#screen=training&t-batch=8", str(store)]
-    run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-    assert run.stdout is not None
-    url = run.stdout.readline().strip()
-    assert url.endswith("#screen=training&t-batch=8")
-    client = Client(url.partition("#")[0])
-    assert client.json("/api/stores")[0]["samples"] == 75
-    run.send_signal(signal.SIGINT)
-    out, err = run.communicate(timeout=60)
-    assert (run.returncode, out) == (0, ""), err
+    with viewing("--at", "#screen=training&t-batch=8", packed("memmap", "--size", 48)) as (url, end):
+        assert url.endswith("#screen=training&t-batch=8")
+        client = Client(url.partition("#")[0])
+        assert client.json("/api/stores")[0]["samples"] == 75
+        code, out, err = end()
+    assert (code, out) == (0, ""), err
     assert f"ssh -N -L {client.port}:127.0.0.1:{client.port}" in err
     assert "Traceback" not in err
 
@@ -614,48 +618,41 @@ def test_the_command_ends_with_ctrl_c(packed: Packed) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all addresses of 127.0.0.0/8")
 def test_the_tunnel_leads_to_where_it_listens(packed: Packed) -> None:
     """The line for another machine has the address that was asked for."""
-    line = [*command(), "view", "--no-browser", "--host", "127.0.0.2", str(packed("memmap", "--size", 48))]
-    run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
-    assert run.stdout is not None
-    port = urlsplit(run.stdout.readline().strip()).port
-    connection = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
-    connection.request("GET", "/")
-    assert connection.getresponse().status == 403  # it serves, and the token is missing
-    connection.close()
-    run.send_signal(signal.SIGINT)
-    _, err = run.communicate(timeout=60)
+    with viewing("--host", "127.0.0.2", packed("memmap", "--size", 48)) as (url, end):
+        port = urlsplit(url).port
+        connection = http.client.HTTPConnection("127.0.0.2", port, timeout=60)
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 403  # it serves, and the token is missing
+        connection.close()
+        err = end()[2]
     assert f"ssh -N -L {port}:127.0.0.2:{port} " in err, err
 
 
-def test_splits_are_tabs(images: Path, tmp_path: Path) -> None:
+def test_splits_are_tabs(images: Path, tmp_path: Path, view: View) -> None:
     assert (
         run_here("pack", "--quiet", "-j", 0, "--size", 32, "--holdout", "val=10", images, tmp_path / "sets").code == 0
     )
-    page = rawpack.view(tmp_path / "sets")
-    found = Client(page.url).json("/api/stores")
+    found = view(tmp_path / "sets").json("/api/stores")
     assert [(one["name"], one["samples"]) for one in found] == [
         (name, len(Reader(tmp_path / "sets", split=name))) for name in ("train", "val")
     ]
-    page.close()
 
 
-def test_a_store_behind_a_url(packed: Packed, tmp_path: Path) -> None:
+def test_a_store_behind_a_url(packed: Packed, tmp_path: Path, view: View) -> None:
     """It comes shard by shard through the cache; the page says so."""
     store = packed("memmap", "--size", 48)
     with serving() as server:
         server.put_folder("store", files_of(store))
-        page = rawpack.view(f"{server.url}/store", cache=tmp_path / "cache")
-        client = Client(page.url)
+        client = view(f"{server.url}/store", cache=tmp_path / "cache")
         (about,) = client.json("/api/stores")
         assert (about["remote"], about["path"]) == (True, f"{server.url}/store")
         assert not any("shard" in path for _, path in server.log)
         np.testing.assert_array_equal(client.picture("/image", row=70), Reader(store)[70]["image"])
         assert any("shard" in path for _, path in server.log)
         assert client.json("/api/found") == {"groups": [], "leaks": [], "extremes": []}
-        page.close()
 
 
-def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
+def test_duplicates_leaks_and_extremes(tmp_path: Path, view: View) -> None:
     """Of a set whose val has an image of train, which has the darkest one twice."""
     images = {"train/a/dark": picture(48, 48, 0) // 4, "train/a/again": picture(48, 48, 0) // 4}
     images |= {f"train/a/{k}": picture(48, 48, k) for k in range(1, 9)} | {"val/a/leak": picture(48, 48, 5)}
@@ -665,11 +662,9 @@ def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
                    tmp_path / "sets")  # fmt: skip
     assert ran.code == 0, ran
     reader = Reader(tmp_path / "sets", split="train")
-    page = rawpack.view(tmp_path / "sets")
-    found = Client(page.url).json("/api/found")
-    about = Client(page.url).json("/api/stores")[0]
+    client = view(tmp_path / "sets")
+    found, about = client.json("/api/found"), client.json("/api/stores")[0]
     assert {"sharpness", "brightness"} <= {*about["numbers"]} <= {*reader.fields} - {"phash", "one_color"}
-    page.close()
     assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
     assert [(leak["tile"]["key"], leak["split"], leak["other"]) for leak in found["leaks"]] == [("a/5.png", "val", 0)]
     darkest = next(one["tiles"] for one in found["extremes"] if one["title"] == "Darkest")
@@ -678,7 +673,7 @@ def test_duplicates_leaks_and_extremes(tmp_path: Path) -> None:
     assert {tile["key"] for tile in darkest[:2]} == {"a/again.png", "a/dark.png"}
 
 
-def test_polygons_and_keypoints(tmp_path: Path) -> None:
+def test_polygons_and_keypoints(tmp_path: Path, view: View) -> None:
     save(tmp_path / "images" / "0.png", picture(40, 60, 0))
     outline, points = [5.0, 5.0, 30.0, 5.0, 30.0, 20.0], [10, 10, 2, 0, 0, 0]
     one = {"id": 1, "image_id": 1, "category_id": 7, "bbox": [5, 5, 25, 15], "iscrowd": 0, "area": 100}
@@ -690,9 +685,7 @@ def test_polygons_and_keypoints(tmp_path: Path) -> None:
     (tmp_path / "instances.json").write_text(json.dumps(coco))
     options = ("--images", tmp_path / "images")
     store = pack(tmp_path / "instances.json", tmp_path / "store", "--size", "keep", *options)
-    page = rawpack.view(store)
-    layers = {one["name"]: one for one in Client(page.url).json("/api/sample", row=0)["layers"]}
-    page.close()
+    layers = {one["name"]: one for one in view(store).json("/api/sample", row=0)["layers"]}
     assert layers["boxes"]["labels"] == ["cat"]
     assert layers["polygons"]["items"] == [[[5, 5], [30, 5], [30, 20]]]
     assert layers["keypoints"]["items"] == [[[10, 10, 2], [0, 0, 0]]]
@@ -741,7 +734,7 @@ def test_what_is_no_address_is_refused(client: Client) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_boxes_without_a_place_are_not_drawn(tmp_path: Path) -> None:
+def test_boxes_without_a_place_are_not_drawn(tmp_path: Path, view: View) -> None:
     """A damaged column has NaN: the other samples are shown, and this one's other boxes."""
     save(tmp_path / "images" / "0.png", picture(40, 60, 0))
     (tmp_path / "list.csv").write_text('path,boxes\nimages/0.png,"[[1, 2, 30, 20, 0], [5, 6, 7, 8, 1]]"\n')
@@ -749,15 +742,13 @@ def test_boxes_without_a_place_are_not_drawn(tmp_path: Path) -> None:
     column = np.load(store / "columns-1" / "boxes.npy")
     column[0, 1] = np.nan
     np.save(store / "columns-1" / "boxes.npy", column)
-    page = rawpack.view(store)
-    client = Client(page.url)
+    client = view(store)
     (tile,) = client.json("/api/rows")["tiles"]
     assert tile["layers"][0]["items"] == [[5, 6, 7, 8]]
     assert "nan" in client.json("/api/sample", row=0)["values"]["boxes"]
-    page.close()
 
 
-def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path) -> None:
+def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path, view: View) -> None:
     scores = np.array([3, np.nan, -np.inf, 1, np.nan, np.finfo(np.float32).max], np.float32)
     numbers = {
         "score": scores,
@@ -766,35 +757,30 @@ def test_numbers_are_sorted_with_nan_last_and_written_exactly(tmp_path: Path) ->
         "pair": np.full((6, 2), 1 / 3, np.float64),
     }
     rawpack.pack({"image": np.zeros((6, 8, 8, 3), np.uint8), **numbers}, tmp_path / "store", size="keep", workers=0)
-    page = rawpack.view(tmp_path / "store")
-    client = Client(page.url)
+    client = view(tmp_path / "store")
     up = client.json("/api/rows", sort="score")["tiles"]
     down = client.json("/api/rows", sort="score", descending=1)["tiles"]
-    page.close()
     assert [one["row"] for one in up[:4]] == [2, 3, 0, 5]
     assert [one["row"] for one in down[:4]] == [5, 0, 3, 2]
     assert [{one["row"] for one in tiles[4:]} for tiles in (up, down)] == [{1, 4}, {1, 4}]
     assert [one["value"] for one in down] == ["score 3.4028235e+38", "score 3.0", "score 1.0", "score -inf"] + 2 * [
         "score nan"
     ]
-    page = rawpack.view(tmp_path / "store")
-    values = Client(page.url).json("/api/sample", row=5)["values"]
-    page.close()
+    values = client.json("/api/sample", row=5)["values"]
     assert (values["signed"], values["unsigned"]) == ("-9223372036854775808", "18446744073709551615")
     assert np.float32(values["score"]) == scores[5]
     assert values["pair"] == "float64 (2,)\n[0.3333333333333333, 0.3333333333333333]"
 
 
 @pytest.mark.usefixtures("looked_through_here")
-def test_frames_of_a_video(tmp_path: Path) -> None:
+def test_frames_of_a_video(tmp_path: Path, view: View) -> None:
     """Their times, and clips by name; videos that are too short for clips are counted, and nothing warns of them."""
     for name, frames in (("a/long.mp4", 9), ("b/short.mp4", 3)):
         (tmp_path / "in" / name).parent.mkdir(parents=True)
         encode(tmp_path / "in" / name, "mpeg4", frames)
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 32)
     reader = Reader(store)
-    page = rawpack.view([store, reader.select(range(0, 12, 2))])
-    client = Client(page.url)
+    client = view([store, reader.select(range(0, 12, 2))])
     times = reader.column("pts_seconds").tolist()
     assert client.json("/api/frames", row=10) == {"first": 9, "last": 11, "times": times[9:]}
     assert client.json("/api/frames", store=1, row=1) == {"first": 0, "last": 4, "times": times[:9:2]}
@@ -819,20 +805,17 @@ def test_frames_of_a_video(tmp_path: Path) -> None:
     columns = client.json("/api/columns", row=10)
     assert columns["values"]["video"] == "1 (b/short.mp4)"
     assert columns == {name: client.json("/api/sample", row=10)[name] for name in columns}
-    page.close()
 
 
-def test_numbers_that_are_no_bytes_are_not_compared(tmp_path: Path) -> None:
+def test_numbers_that_are_no_bytes_are_not_compared(tmp_path: Path, view: View) -> None:
     image = np.random.default_rng(0).random((2, 8, 8, 1), np.float32)
     for name, values in (("one", image), ("two", image * 2), ("same", image)):
         rawpack.pack({"image": values}, tmp_path / name, size="keep", workers=0)
-    page = rawpack.view([tmp_path / name for name in ("one", "two", "same")])
-    client = Client(page.url)
+    client = view([tmp_path / name for name in ("one", "two", "same")])
     pair = client.json("/api/pair", store=0, other=1, row=1)
     assert (pair["compared"], pair["equal"], pair["psnr"]) == (False, False, None)
     assert client.json("/api/pair", store=0, other=2, row=1)["equal"]
     assert client.refused("/difference", store=0, other=1, row=1, there=1)[0] == 400
-    page.close()
 
 
 def test_forgotten_pages_end(packed: Packed) -> None:

@@ -53,10 +53,3 @@ def test_warm(packed: Packed, tmp_path: Path, layout: str) -> None:
     assert "read into the page cache" in ran.out
     assert [cached(path) for path in data] == [1.0] * len(data)
     assert files_of(store) == before
-
-
-def test_what_is_no_store(tmp_path: Path) -> None:
-    """A folder that is no store is refused by name."""
-    ran = run_here("warm", tmp_path)
-    assert ran.code != 0
-    assert str(tmp_path) in ran.err

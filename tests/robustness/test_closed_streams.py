@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import flip
 from pictures import picture, save
 from reading import Truth, script
 from running import command, environment
@@ -149,11 +150,7 @@ def test_exit_codes_stay(streams: str, images: Path, store: Path, tmp_path: Path
     assert ("--size" in err) == ("2>&-" not in streams)
     damaged = tmp_path / "damaged"
     shutil.copytree(store, damaged)
-    with (damaged / "shard-00000.npy").open("r+b") as shard:
-        shard.seek(-1, os.SEEK_END)
-        last = shard.read(1)[0]
-        shard.seek(-1, os.SEEK_END)
-        shard.write(bytes([last ^ 1]))
+    flip(damaged / "shard-00000.npy", -1)
     assert closed(streams, *command(), "inspect", "--verify", damaged)[0] == 1
 
 

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,7 @@ from unittest import mock
 import pytest
 from folders import settled, states_of
 from pictures import linked, picture, save
-from running import (
-    FORMATS,
-    Ran,
-    Undisturbed,
-    command,
-    environment,
-    pack,
-    run_command,
-    run_here,
-    undisturbed_runs,
-)
+from running import FORMATS, Ran, Undisturbed, command, environment, pack, run_command, run_here, undisturbed_runs
 from troubled import At, Trouble, append, die, hang, opening, shrink_memory, touch
 from troubled import troubled as troubled_source
 
@@ -193,6 +183,14 @@ def test_hdf5_refused_at_any_byte(keeps_room: Path, compression: str, size: str)
     assert set(refused) == {repr(OSError(errno.EFBIG, os.strerror(errno.EFBIG)))}
 
 
+def limited(limit: str, args: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The command under a `ulimit`."""
+    return subprocess.run(
+        ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *command(), *args],
+        env=environment(), capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(("layout", "workers"), [*((layout, 0) for layout in LAYOUTS), ("lmdb", 1)])
 def test_a_limit_on_file_sizes(
     source: Path, undisturbed: Undisturbed, tmp_path: Path, layout: str, workers: int
@@ -200,12 +198,9 @@ def test_a_limit_on_file_sizes(
     """Writes that the system refuses for another reason than a full disk: the same, in every format's own library."""
     store = tmp_path / "store"
     args = ["pack", "--workers", str(workers), *FORMATS[layout], *SMALL, str(source), str(store)]
-    limited = subprocess.run(
-        ["bash", "-c", 'ulimit -f 60; exec "$@"', "bash", *command(), *args],
-        env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
-    assert limited.returncode == 1, limited.stderr
-    told = one_line(limited.stderr)
+    ran = limited("-f 60", args)
+    assert ran.returncode == 1, ran.stderr
+    told = one_line(ran.stderr)
     # The memory that workers share is a file, too.
     assert ("the same command" in told) if not workers else ("(ulimit -f) is too low: raise it" in told), told
     assert "0x" not in told
@@ -215,8 +210,7 @@ def test_a_limit_on_file_sizes(
 
 
 @pytest.mark.parametrize(
-    ("number", "after"),
-    [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)],
+    ("number", "after"), [(errno.EIO, 0), (errno.ESTALE, 3), (errno.ENOTCONN, 7), (errno.EROFS, 12), (errno.EDQUOT, 20)]
 )
 def test_a_destination_that_is_lost(
     source: Path, undisturbed: Undisturbed, tmp_path: Path, number: int, after: int
@@ -427,10 +421,7 @@ def test_few_descriptors(source: Path, undisturbed: Undisturbed, tmp_path: Path,
     """Under any `ulimit -n` the run either packs or says in one line what it lacks, and then goes on."""
     store = tmp_path / "store"
     args = ["pack", "--quiet", "--workers", "2", *SMALL, str(source), str(store)]
-    ran = subprocess.run(
-        ["bash", "-c", f'ulimit -n {limit}; exec "$@"', "bash", *command(), *args],
-        env=environment(), capture_output=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+    ran = limited(f"-n {limit}", args)
     if ran.returncode:
         assert ran.returncode == 1
         assert "Too many open files" in one_line(ran.stderr)
@@ -570,6 +561,13 @@ def test_workers_that_are_killed_before_they_begin_reject_nothing(source: Path, 
     assert (len(Reader(store)), deaths.read_text()) == (COUNT, "dddd")
 
 
+def die_noted(deaths: str, number: int = signal.SIGSEGV) -> Any:
+    """Die of a signal, and add a byte to a file."""
+    with Path(deaths).open("a") as file:
+        file.write("d")
+    die(number)
+
+
 def killed_main(deaths: str, most: int, *args: Any) -> None:
     """A worker that is killed before it has begun a sample; so many are, at once or when they have their part."""
     import rawpack_packer.engines.local as local
@@ -577,11 +575,7 @@ def killed_main(deaths: str, most: int, *args: Any) -> None:
     path, run = Path(deaths), local.run_part
     count = path.stat().st_size if path.exists() else 0
 
-    def end() -> None:
-        with path.open("a") as file:
-            file.write("d")
-        die(signal.SIGKILL)
-
+    end = partial(die_noted, deaths, signal.SIGKILL)
     if count < most and count % 2:
         end()
     with mock.patch.object(local, "run_part", lambda *given: end() if count < most else run(*given)):
@@ -633,9 +627,7 @@ def wandering_main(deaths: str, *args: Any) -> None:
     def deadly(rows: Any, *what: Any) -> None:
         add(rows, *what)
         if rows.count > (path.stat().st_size if path.exists() else 0):
-            with path.open("a") as file:
-                file.write("d")
-            die()
+            die_noted(deaths)
 
     with mock.patch.object(_RecordRows, "add", deadly):
         _main(*args)
@@ -662,11 +654,8 @@ def dying_main(deaths: str, *args: Any) -> None:
     path, record = Path(deaths), files.record
 
     def deadly(*args: Any, **options: Any) -> Any:
-        if path.exists() and path.stat().st_size == 2:
-            return record(*args, **options)
-        with path.open("a") as file:
-            file.write("d")
-        return die()
+        done = path.exists() and path.stat().st_size == 2
+        return record(*args, **options) if done else die_noted(deaths)
 
     with mock.patch.object(files, "record", deadly):
         _main(*args)
@@ -685,13 +674,15 @@ def test_a_worker_that_hangs_ends_the_run(source: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- the same everywhere
 
 
-@pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
+@pytest.mark.parametrize("layout", FORMATS)
 def test_two_stores_of_one_source_have_one_digest(source: Path, tmp_path: Path, layout: str) -> None:
-    """Packed by other workers, in another folder, from a copy elsewhere: `inspect` shows the same digest."""
+    """Packed by other workers, in another folder, from a copy elsewhere: the same bytes, and `inspect` shows the same
+    digest."""
     shutil.copytree(source, tmp_path / "elsewhere" / "copy")
     one = pack(source, tmp_path / "one", *FORMATS[layout], *SMALL)
     copy = tmp_path / "elsewhere" / "copy"
     other = pack(copy, tmp_path / "deep" / "er" / "other", *FORMATS[layout], *SMALL, "--workers", 2)
+    assert settled(one) == settled(other)
     digests = [json.loads(run_here("inspect", "--json", store).out)["digest"] for store in (one, other)]
     assert digests[0] == digests[1]
     for store in (one, other):

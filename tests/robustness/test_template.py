@@ -254,8 +254,7 @@ def test_later_workers_are_like_the_first(template: Template, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
-    ("ends", "status"),
-    [("os._exit(7)", 7), ("os.abort()", -6), ("os.kill(os.getpid(), 11)", -11), ("sys.exit(3)", 3)],
+    ("ends", "status"), [("os._exit(7)", 7), ("os.abort()", -6), ("os.kill(os.getpid(), 11)", -11), ("sys.exit(3)", 3)]
 )
 def test_how_a_worker_ended(template: Template, ends: str, status: int) -> None:
     """Exit status or signal reach the parent of the template, and where it was that it left by an exception."""

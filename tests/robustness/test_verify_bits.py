@@ -17,6 +17,7 @@ import lmdb
 import numpy as np
 import psutil  # type: ignore[import-untyped, unused-ignore]
 import pytest
+from folders import flip
 from pictures import picture, save
 from running import FORMATS, Ran, pack, run_here
 
@@ -62,19 +63,11 @@ def sound(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[s
 @contextmanager
 def flipped(path: Path, at: int, bit: int) -> Iterator[None]:
     """The file with one bit turned over."""
-
-    def turn() -> None:
-        with path.open("r+b") as file:
-            file.seek(at)
-            byte = file.read(1)[0]
-            file.seek(at)
-            file.write(bytes([byte ^ 1 << bit]))
-
-    turn()
+    flip(path, at, 1 << bit)
     try:
         yield
     finally:
-        turn()
+        flip(path, at, 1 << bit)
 
 
 def keys_of(store: Path) -> list[str]:

@@ -14,6 +14,7 @@ import hostile
 import msgspec
 import numpy as np
 import pytest
+from folders import flip
 from hostile.copies import Copy
 from hostile.refitted import refitted
 from pictures import picture, save
@@ -150,10 +151,8 @@ def test_a_verifying_reader_refuses_columns_that_were_changed(labeled: Path, nam
     """`Reader(verify=True)` checks labels and all other columns once, when it opens, and names the file and the cure;
     so does a copy of it by pickle."""
     path = labeled / "columns-1" / f"{name}.npy"
-    data = bytearray(path.read_bytes())
-    data[-16] ^= 1
     Reader(labeled, verify=True)
-    path.write_bytes(data)
+    flip(path, -16)
     with pytest.raises(DamagedStoreError, match=rf"{name}.npy was changed after packing.*copy the store again"):
         Reader(labeled, verify=True)
     assert run_here("inspect", "--verify", labeled).code == 1

@@ -164,25 +164,39 @@ def test_killed_in_the_middle_of_a_slice(
     assert (len(caught), once.exists()) == (1, True)
 
 
-def test_a_sample_that_kills_three_workers(store: Path, poison: Callable[..., None]) -> None:
-    """A sample that kills every worker ends the iteration with an error that has its row and key; what came before is
-    right, and the next iteration starts anew."""
-    reader, victim = Reader(store), 40
+def make_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four batches are made at once, in one slot."""
+    monkeypatch.setattr(making, "_TOGETHER_BYTES", 4 * BATCH * (160 * 160 * 3 + 16))
+
+
+def at_row(victim: int, ends: str) -> Callable[[Any, Any], None]:
+    """For `poison`: a signal to the worker that is to read a row."""
 
     def before(rows: Any, out: Any) -> None:
         import os
         import signal
 
         if victim in rows:
-            os.kill(os.getpid(), signal.SIGSEGV)
+            os.kill(os.getpid(), getattr(signal, ends))
 
-    poison(before)
+    return before
+
+
+@pytest.mark.parametrize(("ends", "together"), [("SIGSEGV", 1), ("SIGSEGV", 4), ("SIGKILL", 4)])
+def test_a_sample_that_kills_three_workers(
+    store: Path, poison: Callable[..., None], monkeypatch: pytest.MonkeyPatch, ends: str, together: int
+) -> None:
+    """A sample that kills every worker ends the iteration with an error that has its row and key. What came before is
+    right, also of batches that were made together with the one that has it, and the next iteration starts anew."""
+    if together > 1:
+        make_together(monkeypatch)
+    reader, victim = Reader(store), 40
+    poison(at_row(victim, ends))
     key = re.escape(repr(reader[victim]["key"]))
     batches, seen = reader.batches(BATCH, **PROCESSES), list[dict[str, Any]]()
-    with (
-        pytest.warns(RuntimeWarning, match="a worker died"),
-        pytest.raises(WorkerError, match=rf"a worker died \(exit status -11\) 3 times at sample {victim} \({key}\)"),
-    ):
+    assert batches._feed.making.together == together
+    died = rf"a worker died \(exit status -{int(signal.Signals[ends])}\) 3 times at sample {victim} \({key}\)"
+    with pytest.warns(RuntimeWarning, match="a worker died"), pytest.raises(WorkerError, match=died):
         seen.extend(batches)
     assert rows_of(seen) == list(range(victim - victim % BATCH))
     assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
@@ -265,44 +279,12 @@ def test_workers_that_are_killed_at_one_sample_after_another(
         assert "4 times at different samples of a slice, the last time at sample" in error
 
 
-@pytest.fixture
-def together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four batches are made at once, in one slot."""
-    monkeypatch.setattr(making, "_TOGETHER_BYTES", 4 * BATCH * (160 * 160 * 3 + 16))
-
-
-@pytest.mark.usefixtures("together")
-@pytest.mark.parametrize("ends", ["SIGKILL", "SIGSEGV"])
-def test_batches_before_a_sample_that_kills_are_handed_over(
-    store: Path, poison: Callable[..., None], ends: str
-) -> None:
-    """Also those that were made together with the one that has it; the error names it, and the rest of the store can
-    be read."""
-    reader, victim = Reader(store), 40
-
-    def before(rows: Any, out: Any) -> None:
-        import os
-        import signal
-
-        if victim in rows:
-            os.kill(os.getpid(), getattr(signal, ends))
-
-    poison(before)
-    batches, seen = reader.batches(BATCH, **PROCESSES), list[dict[str, Any]]()
-    assert batches._feed.making.together == 4
-    with (
-        pytest.warns(RuntimeWarning, match="a worker died"),
-        pytest.raises(WorkerError, match=rf"3 times at sample {victim} "),
-    ):
-        seen.extend(batches)
-    assert rows_of(seen) == list(range(victim - victim % BATCH))
-    assert rows_of(reader.select(range(victim)).batches(BATCH, **PROCESSES)) == list(range(victim))
-
-
-@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("seed", range(20 if SOAK else 2))
-def test_killed_while_several_batches_are_in_a_slot(store: Path, truth: Truth, seed: int) -> None:
+def test_killed_while_several_batches_are_in_a_slot(
+    store: Path, truth: Truth, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many workers are killed at random moments, the epoch is what it would have been, and so is the next."""
+    make_together(monkeypatch)
     chance = random.Random(seed)
     batches = Reader(store).batches(3, shuffle=True, **PROCESSES)
     assert batches._feed.making.together > 4
@@ -370,15 +352,7 @@ def test_a_timeout_without_an_end(store: Path, truth: Truth, way: str, timeout: 
 def test_a_sample_that_hangs_three_workers(store: Path, poison: Callable[..., None]) -> None:
     """A sample on which every worker hangs ends the iteration with an error that names it."""
     victim = 40
-
-    def before(rows: Any, out: Any) -> None:
-        import os
-        import signal
-
-        if victim in rows:
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    poison(before)
+    poison(at_row(victim, "SIGSTOP"))
     with (
         nothing_left(),
         pytest.warns(RuntimeWarning, match="no progress"),
@@ -448,10 +422,8 @@ def test_a_thread_that_hangs_for_a_while(store: Path, truth: Truth, monkeypatch:
     monkeypatch.setattr(SupervisedPool, "stuck", while_it_hangs)
     monkeypatch.setattr(reader._library, "read_into", read_into)
     monkeypatch.setattr("rawpack.workers.backends._JOIN_TIMEOUT_S", 0.2)
-    batches, held = (
-        reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3)),
-        list[dict[str, Any]](),
-    )
+    batches = reader.batches(BATCH, workers=replace(WAYS["threads"]["workers"], timeout=0.3))
+    held = list[dict[str, Any]]()
     with pytest.warns(RuntimeWarning, match="cannot be killed"):
         held.extend(batches)
     release.set()
@@ -742,13 +714,6 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_script_ends_with_iterators_open(store: Path, tmp_path: Path, way: str) -> None:
-    """A script may end at any point, with batches held and iterators open, silently."""
-    ran = run_script(script(tmp_path, END), store, repr(WAYS[way]), options=())
-    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
-
-
 # ---------------------------------------------------------------------------------------------- iterators
 
 
@@ -1025,15 +990,6 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_fork(store: Path, tmp_path: Path, way: str) -> None:
-    """After os.fork(), the child iterates on its own, is refused its parent's iterator, and may end as it likes; the
-    parent goes on undisturbed."""
-    # Python itself warns of a fork where threads are, from 3.12 on.
-    ran = run_script(script(tmp_path, FORK), store, repr(WAYS[way]), options=("-W", "ignore::DeprecationWarning"))
-    assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
-
-
 FORK_KEEPING = """
 import os, sys
 import numpy as np
@@ -1062,13 +1018,18 @@ print("done")
 """
 
 
+SCRIPTS = {"iterators are open at the end": END, "fork": FORK, "a batch that a child holds": FORK_KEEPING}
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_a_batch_that_a_child_holds(store: Path, tmp_path: Path, way: str) -> None:
-    """A batch that was held over os.fork() stays what it is in the child, although the parent lets go of it and reads
-    on."""
-    ran = run_script(
-        script(tmp_path, FORK_KEEPING), store, repr(WAYS[way]), options=("-W", "ignore::DeprecationWarning")
-    )
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_that_go_well(store: Path, tmp_path: Path, name: str, way: str) -> None:
+    """A script may end at any point, with batches held and iterators open, silently. After os.fork(), the child
+    iterates on its own, is refused its parent's iterator, and may end as it likes; a batch that was held stays what it
+    is in the child, although the parent lets go of it and reads on."""
+    # Python itself warns of a fork where threads are, from 3.12 on.
+    options = ("-W", "ignore::DeprecationWarning")
+    ran = run_script(script(tmp_path, SCRIPTS[name]), store, repr(WAYS[way]), options=options)
     assert (ran.code, ran.out, ran.err) == (0, "done\n", "")
 
 

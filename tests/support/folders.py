@@ -70,3 +70,17 @@ def changed(path: Path, change: Any) -> Path:
     change(tree)
     path.write_text(json.dumps(tree))
     return path
+
+
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    """Flip bits of one byte of a file; a negative place counts from its end."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= bits
+    path.write_bytes(data)
+
+
+def overwrite(place: Any, count: int = 0) -> None:
+    """Make zeros of the first bytes of a stored value, or of all. place: as `Reader.where_is` has it."""
+    with place.file.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(bytes(count or place.bytes))

@@ -150,7 +150,8 @@ def make_folder(path: Path, *, below: Path | None = None, private: bool = False)
     for k, name in enumerate(names):
         with _opened(root.joinpath(*names[:k]), root) as folder, _named(root.joinpath(*names[: k + 1])):
             try:
-                os.mkdir(folder.prefix + name, 0o700 if private and k == len(names) - 1 else 0o777, dir_fd=folder.descriptor)
+                mode = 0o700 if private and k == len(names) - 1 else 0o777
+                os.mkdir(folder.prefix + name, mode, dir_fd=folder.descriptor)
             except FileExistsError:
                 _check_kind(folder.lstat(name), root.joinpath(*names[: k + 1]), stat.S_ISDIR)
 

@@ -1,4 +1,4 @@
-"""MDS and litdata behind URLs: the store is that of the same folder on the disk, and each shard is fetched once."""
+"""MDS, litdata and LeRobot behind URLs: the store is that of the folder on the disk, and each file is fetched once."""
 
 from __future__ import annotations
 
@@ -21,30 +21,58 @@ pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
 from store_server import Server, find_by_itself, serving
 
 FIXTURES = Path(__file__).parents[1] / "support" / "fixtures"
+SETS = (
+    "mds/splits/train", "mds/packed/gz", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch",
+    "lerobot/v30/arms", "lerobot/v21/arms",
+)  # fmt: skip
 SMALL = ("--size", 16)
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with serving() as started:
-        for name in ("mds/splits/train", "mds/packed/gz", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch"):
+        for name in SETS:
             started.put_folder(f"bucket/{name}", files_of(FIXTURES / name))
         find_by_itself(started, monkeypatch)
         yield started
 
 
-@pytest.mark.parametrize("name", ["mds/splits/train", "mds/packed/zstd", "litdata/dicts", "litdata/packed/batch"])
-@pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_the_store_is_that_of_the_folder(server: Server, name: str, scheme: str, tmp_path: Path) -> None:
+@pytest.fixture(params=["http", "s3"])
+def bucket(server: Server, request: pytest.FixtureRequest) -> str:
+    """The URL of what the server has."""
+    return f"{server.url}/bucket" if request.param == "http" else "s3://bucket"
+
+
+SCHEMES = {"lerobot/v30/arms": ("s3",), "lerobot/v21/arms": ("http",), "mds/packed/gz": ()}
+"""By which a set is asked for, where not by both."""
+
+
+@pytest.mark.parametrize(
+    ("bucket", "name"),
+    [(scheme, name) for name in SETS for scheme in SCHEMES.get(name, ("http", "s3"))],
+    indirect=["bucket"],
+)
+def test_the_store_is_that_of_the_folder(server: Server, bucket: str, name: str, tmp_path: Path) -> None:
     """By the URL of the index, which says what it is, or by that of the folder and its kind."""
-    root = f"{server.url}/bucket/{name}" if scheme == "http" else f"s3://bucket/{name}"
-    pack(FIXTURES / name, tmp_path / "near", *SMALL)
-    pack(f"{root}/index.json", tmp_path / "far", *SMALL)
+    kind = name.partition("/")[0]
+    index, options = ("meta/info.json", ()) if kind == "lerobot" else ("index.json", SMALL)
+    pack(FIXTURES / name, tmp_path / "near", *options)
+    pack(f"{bucket}/{name}/{index}", tmp_path / "far", *options)
     check_files(settled_files(tmp_path / "far"), settled_files(tmp_path / "near"))
-    shards = [path.name for path in (FIXTURES / name).iterdir() if path.name != "index.json"]
-    assert all(server.asked(shard) == 1 for shard in shards)
-    pack(f"{root}/", tmp_path / "folder", "--source", name.partition("/")[0], *SMALL)
+    files = [path for path in (FIXTURES / name).rglob("*.*") if path.name != index]
+    if kind == "lerobot":  # videos of two cameras have the same names
+        assert all(server.asked(path.name) for path in files if path.suffix == ".mp4")
+    else:
+        assert all(server.asked(path.name) == 1 for path in files)
+    pack(f"{bucket}/{name}/", tmp_path / "folder", "--source", kind, *options)
     check_files(settled_files(tmp_path / "folder"), settled_files(tmp_path / "near"))
+
+
+def test_each_video_is_fetched_once(server: Server, tmp_path: Path) -> None:
+    url = "s3://bucket/lerobot/v21/arms/meta/info.json"
+    pack(url, tmp_path / "far", "--columns", "observation.images.top,action")
+    assert [server.asked(f"top/episode_{k:06d}.mp4") for k in range(5)] == [1] * 5
+    assert server.asked("observation.images.wrist") == 0
 
 
 def test_what_is_no_index(server: Server, tmp_path: Path) -> None:
@@ -52,16 +80,15 @@ def test_what_is_no_index(server: Server, tmp_path: Path) -> None:
     ran = run_here("pack", f"{server.url}/bucket/other/index.json", tmp_path / "store")
     assert ran.code == 2
     assert "does not say what it is" in ran.err
-    ran = run_here("pack", "--source", "mds", f"{server.url}/bucket/mds/nothing/", tmp_path / "store")
-    assert ran.code == 2
-    assert "there is no file" in ran.err
+    for options in (("--source", "mds", "mds/nothing/"), ("lerobot/v30/other/meta/info.json",)):
+        ran = run_here("pack", *options[:-1], f"{server.url}/bucket/{options[-1]}", tmp_path / "store")
+        assert (ran.code, "there is no file" in ran.err) == (2, True), ran
 
 
 @pytest.mark.parametrize("name", ["mds/splits/train", "litdata/dicts"])
-@pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_a_shard_that_was_not_uploaded(server: Server, name: str, scheme: str, tmp_path: Path) -> None:
+def test_a_shard_that_was_not_uploaded(server: Server, bucket: str, name: str, tmp_path: Path) -> None:
     """It is said to be missing, with its URL and the index that names it, and not to be damaged."""
-    root = f"{server.url}/bucket/{name}" if scheme == "http" else f"s3://bucket/{name}"
+    root = f"{bucket}/{name}"
     shard = max(path.name for path in (FIXTURES / name).iterdir() if path.name != "index.json")
     del server.files[f"bucket/{name}/{shard}"]
     server.files[f"bucket/{name}/{shard}/part"] = b"of 1 byte"
@@ -72,10 +99,17 @@ def test_a_shard_that_was_not_uploaded(server: Server, name: str, scheme: str, t
     assert (ran.code, error.startswith(said)) == (2, True), ran.err
 
 
-@pytest.mark.parametrize("scheme", ["http", "s3"])
-def test_a_shard_that_was_decompressed(server: Server, scheme: str, tmp_path: Path) -> None:
+def test_a_video_that_was_not_uploaded(server: Server, tmp_path: Path) -> None:
+    root, gone = "s3://bucket/lerobot/v30/arms", "videos/observation.images.wrist/chunk-000/file-001.mp4"
+    del server.files[f"bucket/lerobot/v30/arms/{gone}"]
+    ran = run_here("pack", f"{root}/meta/info.json", tmp_path / "store")
+    said = f"there is no file {root}/{gone}: {root}/meta/info.json names it: copy it too, or"
+    assert (ran.code, said in ran.err) == (2, True), ran.err
+
+
+def test_a_shard_that_was_decompressed(server: Server, bucket: str, tmp_path: Path) -> None:
     """One file of each shard is enough, compressed or not; where neither is there, both are named."""
-    root = f"{server.url}/bucket/mds/packed/gz" if scheme == "http" else "s3://bucket/mds/packed/gz"
+    root = f"{bucket}/mds/packed/gz"
     pack(FIXTURES / "mds/packed/gz", tmp_path / "near", *SMALL)
     raw, packed = "bucket/mds/packed/gz/shard.00001.mds", "bucket/mds/packed/gz/shard.00001.mds.gz"
     server.files[raw] = gzip.decompress(server.files.pop(packed))
