@@ -60,8 +60,8 @@ class Append:
         skip_existing: bool = False,
         other_libraries: bool = False,
     ) -> None:
-        """store: of `open_store`. skip_existing: leave out samples that the store has, by their keys, or has rejected and
-        would reject again. Otherwise a key that the store has is an error. other_libraries: append even if the
+        """store: of `open_store`. skip_existing: leave out samples that the store has, by their keys, or has rejected
+        and would reject again. Otherwise a key that the store has is an error. other_libraries: append even if the
         libraries that make pixels and files have other versions now. run_options.restart: remove what an unfinished
         append left."""
         self.source, self.store, self.run_options = source, store, run_options or RunOptions()
