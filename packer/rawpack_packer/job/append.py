@@ -483,6 +483,6 @@ def counts_of(manifest: Manifest, chosen: Chosen) -> dict[str, int]:
     """
     was = manifest.counts
     return {
-        name: max(was.get(name, 0), count) if chosen.existing and name != "unlabelled" else was.get(name, 0) + count
+        name: max(was.get(name, 0), count) if chosen.existing else was.get(name, 0) + count
         for name, count in chosen.source.info.counts.items()
     }
