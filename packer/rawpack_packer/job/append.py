@@ -327,7 +327,7 @@ def _known(
     """
     numbers, nameless, states = {source.key(i): i for i in range(len(source))}, _nameless(source), source.row_states
     had, changed, rejected = (np.zeros(len(source), bool) for _ in range(3))
-    same_file, rejects = np.zeros(len(source), bool), dict[int, Reject]()
+    last = dict[int, tuple[Reject, bool]]()
     for store in stores:
         for key, state, reject in journal.entries(store):
             i = numbers.get(key, -1)
@@ -341,16 +341,19 @@ def _known(
                 continue
             # If a sample was tried again, the last time counts.
             own = UNKNOWN if states is None else tuple(states[i].tolist())
-            same_file[i] = state == own and (own != UNKNOWN or len(source.file_states) > 0)
-            changed[i] = state != own and UNKNOWN not in (state, own)
-            rejected[i] = reject is not None
-            had[i] = not (rejected[i] and changed[i])
+            had[i] = True
+            if states is not None:
+                changed[i] = state != own and UNKNOWN not in (state, own)
+            last.pop(i, None)
             if reject is not None:
-                rejects[i] = reject
+                is_same = state == own and (own != UNKNOWN or len(source.file_states) > 0)
+                last[i] = reject, is_same
+    for i in last:
+        had[i], rejected[i] = not changed[i], True
     if tries:
-        left = {i: reject for i, reject in rejects.items() if had[i] and rejected[i]}
-        same_file &= {*map(tuple, source.file_states.tolist())} <= journal.states_besides(stores[0])
-        had[_mended(stores[0], source, recipe, left, same_file)] = False
+        besides_same = {*map(tuple, source.file_states.tolist())} <= journal.states_besides(stores[0])
+        left = {i: (reject, is_same and besides_same) for i, (reject, is_same) in last.items() if had[i]}
+        had[_mended(stores[0], source, recipe, left)] = False
     return had, changed, rejected
 
 
@@ -368,25 +371,23 @@ def _nameless(source: Table) -> dict[int, tuple[str, str]]:
     return nameless
 
 
-def _mended(
-    store: Store, source: Table, recipe: Recipe, rejects: Mapping[int, Reject], same_file: NDArray[np.bool_]
-) -> list[int]:
+def _mended(store: Store, source: Table, recipe: Recipe, rejects: Mapping[int, tuple[Reject, bool]]) -> list[int]:
     """The samples that are no longer rejected for the reason that they were: a line of a listing, a label, a file
-    beside the image, an option or a permission may be another one. same_file: (n,), whether the file of a sample is
-    known to be the same."""
+    beside the image, an option or a permission may be another one. rejects: sample -> its reject, and whether its file
+    is known to be the same."""
     further = any(hasattr(column, "image_file") for column in source.rows.columns.values())
     newer = recipe.libraries != Recipe.of_manifest(store.manifest.recipe).libraries
     # What crashed could end this process: in another one, it is tried if the libraries are newer.
     rows = [
         i
-        for i, reject in sorted(rejects.items())
-        if reject.reason != CRASHED and (newer or further or not same_file[i] or reject.reason not in _OF_FILE)
+        for i, (reject, is_same) in sorted(rejects.items())
+        if reject.reason != CRASHED and (newer or further or not is_same or reject.reason not in _OF_FILE)
     ]
     part = source.rows.pick(np.array(rows, np.int64))
     prepared = [prepare_item(part, k, recipe, store.fields).sample for k in range(len(part))]
-    mended = [i for i, reject in rejects.items() if reject.reason == CRASHED and newer]
+    mended = [i for i, (reject, _) in rejects.items() if reject.reason == CRASHED and newer]
     for i, sample in zip(rows, prepared, strict=True):
-        if not isinstance(sample, DecodeError) or sample.reason != rejects[i].reason:
+        if not isinstance(sample, DecodeError) or sample.reason != rejects[i][0].reason:
             mended.append(i)
     return mended
 
