@@ -239,6 +239,36 @@ def test_broken_lines_of_two_listings_are_two_rejects(tmp_path: Path) -> None:
         rawpack_packer.append(other, store, skip_existing=True, max_rejects=0, workers=0)
 
 
+def test_a_broken_line_is_one_where_a_pattern_orders_the_samples(tmp_path: Path) -> None:
+    """It has no path that the pattern could match, and is another one in another listing."""
+    stores = tmp_path / "store", tmp_path / "other"
+    for name, store in zip("ab", stores, strict=True):
+        for i in (9, 10, 11):
+            save(tmp_path / name / f"{i}.png", picture(16, 16, i))
+        path = tmp_path / f"{name}.csv"
+        path.write_text(f"path\n{name}/10.png\n,,\n{name}/9.png\n{name}/11.png\n")
+        options: dict[str, Any] = {"key_pattern": "{person}/{frame:d}.png", "max_rejects": 1, "workers": 0}
+        rawpack_packer.pack(path, store, size=16, **options)
+        assert [sample["frame"] for sample in Reader(store)] == [9, 10, 11]
+        assert [line["key"] for line in rejects_of(store)] == ["line 3"]
+    done = rawpack_packer.append(tmp_path / "b.csv", stores[0], skip_existing=True, **options)
+    assert (done.added, done.rejected, done.existing) == (3, 1, 0)
+    done = rawpack_packer.append(tmp_path / "b.csv", stores[0], skip_existing=True, **options)
+    assert (done.added, done.rejected, done.existing) == (0, 0, 4)
+
+
+def test_packing_a_mended_source_again_names_the_append_that_adds_it(tmp_path: Path) -> None:
+    """The number of samples is the same."""
+    source = photos(tmp_path / "photos")
+    (source / "2.png").write_text("no image")
+    store = pack(source, tmp_path / "store", "--size", 16, "--max-rejects", 1)
+    photos(source)
+    ran = run_here("pack", "--workers", 0, "--size", 16, source, store)
+    assert (ran.code, "add what is new with `rawpack append --skip-existing`" in ran.err) == (2, True), ran
+    assert run_here("append", "--workers", 0, "--skip-existing", source, store).code == 0
+    assert len(Reader(store)) == 4
+
+
 def test_a_sample_whose_key_is_that_of_a_broken_line_is_a_sample(tmp_path: Path) -> None:
     """In either order: appended after the broken line, and before it."""
     broken, named = (photos(tmp_path / name).parent / f"{name}.csv" for name in ("a", "b"))
