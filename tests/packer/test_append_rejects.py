@@ -313,3 +313,15 @@ def test_samples_of_stores_without_a_label_are_counted(tmp_path: Path) -> None:
     grown = pack(tmp_path / "more", tmp_path / "grown", "--size", 16)
     ran = run_here("append", "--workers", 0, store, grown)
     assert (ran.code, counts(grown)) == (0, 2), ran
+
+
+def test_a_rejected_image_without_a_label_counts_once_it_is_added(tmp_path: Path) -> None:
+    photos(tmp_path)
+    (tmp_path / "list.csv").write_text("path,label\n0.png,cat\n1.png,\n2.png,\n3.png,dog\n")
+    (tmp_path / "2.png").write_text("no image")
+    store = pack(tmp_path / "list.csv", tmp_path / "store", "--size", 16, "--max-rejects", 1)
+    for counted in (1, 2):
+        assert json.loads((store / "store.json").read_text())["counts"]["unlabelled"] == counted
+        photos(tmp_path)
+        rawpack_packer.append(tmp_path / "list.csv", store, skip_existing=True, workers=0)
+    assert sum(sample["label"] == -1 for sample in Reader(store)) == 2
