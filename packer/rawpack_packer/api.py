@@ -254,8 +254,8 @@ def append(
     """Add the samples of `source` to the store at `destination`, by the recipe that made it.
 
     source: as for `pack`. Samples without names, such as arrays, continue the count.
-    skip_existing: leave out what the store has, by the key. other_libraries: append even if the libraries that make
-    pixels have other versions now.
+    skip_existing: leave out what the store has, by the key, and what it would reject again. other_libraries: append
+    even if the libraries that make pixels have other versions now.
     The other keywords are described below.
 
     The same call resumes where an earlier one was stopped. Raises as `pack`.

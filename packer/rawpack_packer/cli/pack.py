@@ -135,7 +135,7 @@ def pack(
     "--skip-existing",
     is_flag=True,
     short="Leave out samples that the store has",
-    help="Leave out samples whose keys the store has, or has rejected: for a folder that has grown.",
+    help="Leave out samples that the store has, by their keys, or would reject again: for a folder that has grown.",
 )
 @option(
     "--other-libraries",

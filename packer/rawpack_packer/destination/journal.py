@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -136,14 +137,24 @@ def states_of_finished(path: Path) -> NDArray[np.int64] | None:
     return None
 
 
-def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], bool]]:
+def entries(store: Store) -> Iterator[tuple[str, tuple[int, int], Reject | None]]:
     """Key, state and reject of every sample of all sources of a store, in their order.
 
-    The state is size and mtime of the sample's file, or `UNKNOWN`; reject is whether the sample was rejected.
+    The state is size and mtime of the sample's file, or `UNKNOWN`; the reject is None of a sample that was packed.
     """
     states = _states(store.path, store.manifest)
-    for i, (key, rejected) in enumerate(_keys(store)):
-        yield key, (int(states[i, 0]), int(states[i, 1])), rejected
+    for i, (key, reject) in enumerate(_keys(store)):
+        yield key, (int(states[i, 0]), int(states[i, 1])), reject
+
+
+def root_of(store: Store, sample: int) -> str:
+    """The root of the source that a sample of a store is from; "" where it is not known. sample: see `Reject`."""
+    for run in reversed(packing_runs(store.manifest)):
+        with contextlib.suppress(*NOT_RECORDED, KeyError, TypeError, ValueError):
+            provenance, _ = read_provenance(store.path, run)
+            if run == 1 or int(provenance["first"]) <= sample:
+                return str(provenance["source"]["root"])
+    return ""
 
 
 def digests(path: Path, manifest: Manifest) -> list[str]:
@@ -156,39 +167,56 @@ def digests(path: Path, manifest: Manifest) -> list[str]:
     return sources
 
 
-def _keys(store: Store) -> Iterator[tuple[str, bool]]:
-    """Key and reject of every sample of all sources of a store, in their order."""
+def _keys(store: Store) -> Iterator[tuple[str, Reject | None]]:
+    """Key and reject, or None, of every sample of all sources of a store, in their order."""
     row, number, block = 0, 0, list[str]()
     rejects = read_rejects(store.path, store.manifest)
     reject = next(rejects, None)
     while row < len(store) or block or reject is not None:
         if reject is not None and (reject.sample == number or (row == len(store) and not block)):
-            yield reject.key, True
+            yield reject.key, reject
             reject = next(rejects, None)
         else:
             if not block:
                 rows = np.arange(row, min(row + _BLOCK, len(store)))
                 block = store.columns.text("key", rows)[::-1]
                 row += len(rows)
-            yield block.pop(), False
+            yield block.pop(), None
         number += 1
 
 
 def _states(path: Path, manifest: Manifest) -> NDArray[np.int64]:
     """The states (n, 2) of every sample of all sources of a store."""
-    count = manifest.samples + manifest.rejects.count
-    states, first, recorded = np.full((count, 2), UNKNOWN, np.int64), count, np.empty((0, 2), np.int64)
+    states = np.full((manifest.samples + manifest.rejects.count, 2), UNKNOWN, np.int64)
+    for first, end, recorded in _recorded(path, manifest):
+        # Else the samples do not have a file each.
+        if len(recorded) >= end - first:
+            states[first:end] = recorded[: end - first]  # see `Table.states`
+    return states
+
+
+def states_besides(store: Store) -> set[tuple[int, int]]:
+    """The states of all files of the sources of a store that do not hold one sample each: of listings and archives."""
+    besides = set[tuple[int, int]]()
+    for first, end, recorded in _recorded(store.path, store.manifest):
+        rest = recorded[end - first :] if len(recorded) >= end - first else recorded
+        besides |= {(size, time) for size, time in rest.tolist()}
+    return besides
+
+
+def _recorded(path: Path, manifest: Manifest) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """For each run of a store, the last one first: the numbers of its first sample, and of that after its last one, and
+    the states (m, 2) that it recorded. Ends at a run of which nothing is known."""
+    first = manifest.samples + manifest.rejects.count
     for run in reversed(packing_runs(manifest)):
         end = first
         try:
             provenance, recorded = read_provenance(path, run)
             first = int(provenance["first"]) if run > 1 else 0
         except (*NOT_RECORDED, KeyError, TypeError, ValueError):
-            break
-        # Else the samples do not have a file each.
-        if 0 <= first <= end and recorded.shape[1:] == (2,) and len(recorded) >= end - first:
-            states[first:end] = recorded[: end - first]  # see `Table.states`
-    return states
+            return
+        if 0 <= first <= end and recorded.shape[1:] == (2,):
+            yield first, end, recorded
 
 
 def read_rejects(path: Path, manifest: Manifest) -> Iterator[Reject]:
@@ -228,8 +256,12 @@ REASONS: dict[str, str] = {
     "unsupported": "a variant of a known type of image or video that no decoder here handles",
 }
 """Reason code -> what it means. Codes are never renamed: programs count them."""
-NOT_SCANNED = "not_scanned"
+CRASHED, NOT_SCANNED = "crashed", "not_scanned"
 """Allowed by --skip-unreadable alone; --max-rejects and --strict apply to images that were found."""
+_PLACE = re.compile(r"(?:line|row|object) \d+")
+"""The key of a broken line of a listing: see `CellPosition.at`."""
+_NUMBER, _OF_RECORD = re.compile(r"\d{8,}"), "the record at byte "
+"""The key of a broken record of TFRecord files, and what its detail says."""
 _LONGEST = 300
 _COMPARED = 100_000
 """Enough to tell what is common; millions of details that all differ would take gigabytes."""
@@ -243,6 +275,14 @@ class Reject(msgspec.Struct, frozen=True):
     key: str
     reason: str
     detail: str
+
+    @property
+    def nameless(self) -> bool:
+        """Whether the key is only the place of a broken line or record, which has no key of its own: other sources have
+        such a place as well."""
+        if self.reason == "corrupt":
+            return _OF_RECORD in self.detail and _NUMBER.fullmatch(self.key) is not None
+        return self.reason == "bad_field" and _PLACE.fullmatch(self.key) is not None
 
     def __str__(self) -> str:
         """As an example in a message; `rejects.jsonl` has all of a long detail."""

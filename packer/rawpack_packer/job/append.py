@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field, Manifest
 from rawpack.disk.splits import read_splits
-from rawpack.errors import PackError, StoreError, UsageError
+from rawpack.errors import DecodeError, PackError, StoreError, UsageError
 from rawpack.store.store import Store
 from rawpack_packer.counts import label_counts
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination import journal
+from rawpack_packer.destination.journal import CRASHED, Reject
 from rawpack_packer.destination.lock import Lock
 from rawpack_packer.job import commit, splits
 from rawpack_packer.job.job import Before, Job, check_sizes, nothing_to_do
@@ -32,6 +33,7 @@ from rawpack_packer.job.options import RunOptions
 from rawpack_packer.job.saved_tables import SavedTables
 from rawpack_packer.job.summary import AppendSummary
 from rawpack_packer.options import opt
+from rawpack_packer.part.pieces import prepare_item
 from rawpack_packer.provenance import packing_runs
 from rawpack_packer.recipe import PILLOW, THEN, Recipe, libraries
 from rawpack_packer.recipe.fields import store_fields
@@ -40,7 +42,7 @@ from rawpack_packer.sources.base import differing_field, shown_field
 from rawpack_packer.sources.files import UNKNOWN, UNREADABLE
 from rawpack_packer.sources.table.columns import Numbers
 from rawpack_packer.sources.video import VIDEO, Numbering, videos_in
-from rawpack_packer.text import count, listed
+from rawpack_packer.text import count, listed, storable
 
 _SHARD = re.compile(r"shard-(\d{1,15})\.")
 
@@ -58,10 +60,10 @@ class Append:
         skip_existing: bool = False,
         other_libraries: bool = False,
     ) -> None:
-        """store: of `open_store`. saved: keeps the source for a run that resumes. skip_existing: leave out samples
-        whose keys the store has or has rejected; a rejected file that changed since is tried again. Otherwise a key
-        that the store has is an error. other_libraries: append even if the libraries that make pixels and files have
-        other versions now. run_options.restart: remove what an unfinished append left."""
+        """store: of `open_store`. saved: keeps the source for a run that resumes. skip_existing: leave out samples that
+        the store has, by their keys, or has rejected and would reject again. Otherwise a key that the store has is an
+        error. other_libraries: append even if the libraries that make pixels and files have other versions now.
+        run_options.restart: remove what an unfinished append left."""
         self.source, self.store, self.run_options = source, store, run_options or RunOptions()
         self._skip_existing, self._saved = skip_existing, saved
         for path in source.info.paths:
@@ -87,18 +89,20 @@ class Append:
             if is_of(begun, source, lambda: self.digest):
                 return _nothing(source, store, len(source), 0, began)
             begun = None
-        chosen = choose(store, source, begun, lambda: self.digest, skip_existing=self._skip_existing)
+        chosen = choose(store, source, self.recipe, begun, lambda: self.digest, skip_existing=self._skip_existing)
         if not len(chosen.source) and not self.run_options.restart:
             commit.tidy_finished(path)
-            return _nothing(source, store, chosen.existing, chosen.changed, began)
+            return _nothing(source, store, chosen.existing, chosen.changed, began, chosen.rejected)
         summary = self._job(chosen).do()
         if summary.already:
-            return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0)
+            return AppendSummary(summary, 0, 0, chosen.existing, chosen.changed, 0, rejected_before=chosen.rejected)
         summary = replace(summary, info=replace(source.info, empty_classes=()), unread=len(source.unread))
         was, now = store.manifest, summary.manifest
         added, rejected = now.samples - was.samples, now.rejects.count - was.rejects.count
         unreadable = now.rejects.reasons.get(UNREADABLE, 0) - was.rejects.reasons.get(UNREADABLE, 0)
-        return AppendSummary(summary, added, rejected, chosen.existing, chosen.changed, chosen.later, unreadable)
+        return AppendSummary(
+            summary, added, rejected, chosen.existing, chosen.changed, chosen.later, unreadable, chosen.rejected
+        )
 
     def _job(self, chosen: Chosen) -> Job:
         """The job that adds new shards to the store."""
@@ -193,12 +197,17 @@ def _takes(was: Field | None, now: Field | None) -> bool:
     return msgspec.structs.replace(now, shape=(None, None, *now.shape[2:])) == was
 
 
-def _nothing(source: Table, store: Store, existing: int, changed: int, began: float) -> AppendSummary:
+def _nothing(
+    source: Table, store: Store, existing: int, changed: int, began: float, rejected: int = 0
+) -> AppendSummary:
     """The result of an append that had nothing to do."""
     summary = nothing_to_do(store.path, store.manifest, store.digest, source, time.monotonic() - began)
-    return AppendSummary(summary, 0, 0, existing, changed, 0)
+    return AppendSummary(summary, 0, 0, existing, changed, 0, rejected_before=rejected)
 
 
+_OF_FILE = {"corrupt", "damaged", "empty", "no_video", "not_an_image", "truncated"}
+"""Reasons that hold as long as the file and the libraries are the same. (What is `unsupported` may be decoded where
+something else is installed, and a mask may be `too_large` by what its annotation says.)"""
 _SHOWN = 10
 _DIGITS = 15
 """A key with more is not a number that was counted."""
@@ -216,13 +225,21 @@ class Chosen:
     changed: int
     later: int
     """See `AppendSummary`."""
+    rejected: int
+    """See `AppendSummary.rejected_before`."""
 
 
 def choose(
-    store: Store, source: Table, begun: journal.AppendNote | None, digest: Callable[[], str], *, skip_existing: bool
+    store: Store,
+    source: Table,
+    recipe: Recipe,
+    begun: journal.AppendNote | None,
+    digest: Callable[[], str],
+    *,
+    skip_existing: bool,
 ) -> Chosen:
-    """Choose what to append. begun: the append to resume. digest: gives that of the source. Raises UsageError where the
-    store has some of the samples and they are not to be skipped."""
+    """Choose what to append. recipe: of `recipe_of`. begun: the append to resume. digest: gives that of the source.
+    Raises UsageError where the store has some of the samples and they are not to be skipped."""
     others, drawn = other_splits(store)
     # If splits were drawn from one source, no sample of one split may come into another.
     having, first = [store, *(others if drawn else ())], None
@@ -230,14 +247,14 @@ def choose(
         first = int(begun.keys[0]) if begun is not None else _free_number(having)
     numbered = source if first is None else source.numbered_from(first)
     classes = _classes(store, others, source, begun)
-    had = changed = np.zeros(len(source), bool)
+    had = changed = rejected = np.zeros(len(source), bool)
     if begun is not None and not skip_existing:
         new = ~had
     elif first is None and not skip_existing and digest() in journal.digests(store.path, store.manifest):
         # All samples were packed or appended together before, and nothing has changed since.
         had, new = ~had, had
     else:
-        had, changed = _known(having, numbered)
+        had, changed, rejected = _known(having, numbered, recipe, tries=skip_existing)
         wanted = set(begun.keys) if begun is not None else set()
         new = ~had if begun is None else np.array([source.key(i) in wanted for i in range(len(source))], bool)
         if had.any() and not skip_existing:
@@ -253,6 +270,7 @@ def choose(
         existing=len(new) - len(rows) - later,
         changed=int((had & changed & ~new).sum()),
         later=later,
+        rejected=int((had & rejected & ~new).sum()),
     )
 
 
@@ -265,19 +283,80 @@ def _free_number(stores: Sequence[Store]) -> int:
     return max(samples, max(numbers, default=-1) + 1)
 
 
-def _known(stores: Sequence[Store], source: Table) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n,) each: whether a store has a sample's key or has rejected the same file; whether the file changed since."""
-    numbers = {source.key(i): i for i in range(len(source))}
-    had, changed = np.zeros(len(source), bool), np.zeros(len(source), bool)
-    states = source.states()
-    aligned = len(states) >= len(source)  # then come those of a listing, or of further images
-    for key, state, rejected in itertools.chain.from_iterable(map(journal.entries, stores)):
-        i = numbers.get(key)
-        if i is not None:
+def _known(
+    stores: Sequence[Store], source: Table, recipe: Recipe, *, tries: bool
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """(n,) each: whether a store has a sample's key, or has rejected the sample for what is still so; whether the file
+    changed since; whether it was rejected.
+
+    tries: whether to try again what may be mended, though its file is the same. Else broken lines without keys are
+    new.
+    """
+    numbers, nameless, states = {source.key(i): i for i in range(len(source))}, _nameless(source), source.row_states
+    had, changed, rejected = (np.zeros(len(source), bool) for _ in range(3))
+    last = dict[int, tuple[Reject, bool]]()
+    for store in stores:
+        for key, state, reject in journal.entries(store):
+            i = numbers.get(key, -1)
+            if i < 0:
+                continue
+            if i in nameless or (reject is not None and reject.nameless):
+                if tries and reject is not None and nameless.get(i) == (reject.reason, reject.detail):
+                    # The same line of another listing is another one.
+                    had[i] |= journal.root_of(store, reject.sample) == source.info.root
+                    rejected[i] = had[i]
+                continue
             # If a sample was tried again, the last time counts.
-            changed[i] = aligned and state != UNKNOWN and state != tuple(states[i].tolist())
-            had[i] = not (rejected and changed[i])
-    return had, changed
+            own = UNKNOWN if states is None else tuple(states[i].tolist())
+            had[i] = True
+            if states is not None:
+                changed[i] = state != own and UNKNOWN not in (state, own)
+            last.pop(i, None)
+            if reject is not None:
+                is_same = state == own and (own != UNKNOWN or len(source.file_states) > 0)
+                last[i] = reject, is_same
+    for i in last:
+        had[i], rejected[i] = not changed[i], True
+    if tries:
+        besides_same = {*map(tuple, source.file_states.tolist())} <= journal.states_besides(stores[0])
+        left = {i: (reject, is_same and besides_same) for i, (reject, is_same) in last.items() if had[i]}
+        had[_mended(stores[0], source, recipe, left)] = False
+    return had, changed, rejected
+
+
+def _nameless(source: Table) -> dict[int, tuple[str, str]]:
+    """The samples that are broken lines or records without a key of their own -> reason and detail."""
+    nameless, columns = dict[int, tuple[str, str]](), (source.rows.images, *source.rows.columns.values())
+    if source.info.numbered:
+        return nameless
+    for i in {*itertools.chain.from_iterable(getattr(column, "faults", ()) for column in columns)}:
+        try:
+            source[i]
+        except DecodeError as error:
+            if journal.rejected(i, source.key(i), error).nameless:
+                nameless[i] = error.reason, storable(error.detail)
+    return nameless
+
+
+def _mended(store: Store, source: Table, recipe: Recipe, rejects: Mapping[int, tuple[Reject, bool]]) -> list[int]:
+    """The samples that are no longer rejected for the reason that they were: a line of a listing, a label, a file
+    beside the image, an option or a permission may be another one. rejects: sample -> its reject, and whether its file
+    is known to be the same."""
+    further = any(hasattr(column, "image_file") for column in source.rows.columns.values())
+    newer = recipe.libraries != Recipe.of_manifest(store.manifest.recipe).libraries
+    # What crashed could end this process: in another one, it is tried if the libraries are newer.
+    rows = [
+        i
+        for i, (reject, is_same) in sorted(rejects.items())
+        if reject.reason != CRASHED and (newer or further or not is_same or reject.reason not in _OF_FILE)
+    ]
+    part = source.rows.pick(np.array(rows, np.int64))
+    prepared = [prepare_item(part, k, recipe, store.fields).sample for k in range(len(part))]
+    mended = [i for i, (reject, _) in rejects.items() if reject.reason == CRASHED and newer]
+    for i, sample in zip(rows, prepared, strict=True):
+        if not isinstance(sample, DecodeError) or sample.reason != rejects[i][0].reason:
+            mended.append(i)
+    return mended
 
 
 def _mixes_videos(source: Table, had: NDArray[np.bool_]) -> bool:
@@ -372,6 +451,6 @@ def counts_of(manifest: Manifest, chosen: Chosen) -> dict[str, int]:
     """
     was = manifest.counts
     return {
-        name: max(was.get(name, 0), count) if chosen.existing and name != "unlabelled" else was.get(name, 0) + count
+        name: max(was.get(name, 0), count) if chosen.existing else was.get(name, 0) + count
         for name, count in chosen.source.info.counts.items()
     }

@@ -228,6 +228,8 @@ def _counts(job: Job, totals: Totals) -> dict[str, int]:
     was = old.counts if old else {}
     counts = {name: was.get(name, 0) + totals.counts[name] for name in {*was, *totals.counts}} | dict(job.counts)
     counts["identical_files"] = was.get("identical_files", 0) + totals.identical.count()
+    if labels and "unlabelled" in counts:
+        counts["unlabelled"] = labels[-1]  # the source counts images that were rejected, too
     counts["classes_of_one"] = sum(label >= 0 and count == 1 for label, count in labels.items())
     if old and "empty_classes" in counts:
         # Without labels, the classes belong to boxes.

@@ -101,8 +101,10 @@ def check_same(job: Job, before: JobNote | Manifest) -> None:
     elif not is_append and (field := differing_field(noted.fields, job.fields)) is not None:
         what = f"the fields differ: {field[0]}"
     else:
-        # An append adds nothing to as many samples, of which one was changed or which have another class.
-        addable = len(source) != noted.samples and source.info.kind != "store" and not job.shown_as
+        # An append adds nothing to as many samples, of which one was changed or which have another class, unless some
+        # were rejected and are mended.
+        mended = isinstance(before, Manifest) and before.rejects.count > 0
+        addable = (len(source) != noted.samples or mended) and source.info.kind != "store" and not job.shown_as
         addable = addable and (classes is None) == (names is None)
         if not is_append and classes != names:
             differing = _unlike(_numbers(classes), _numbers(names))

@@ -191,7 +191,7 @@ class Parts:
     def _cure(self, rejects: int, checked: int) -> str:
         """Which --max-rejects would do, if any."""
         left = len(self.job.source) - self.totals.samples - self.totals.rejects.total()
-        if not self.totals.samples:
+        if not self.totals.samples and not self.job.adds:
             which = f"of the first {checked:,}" if left else "of them"
             return f"None {which} could be packed, so a larger {opt.max_rejects} does not help"
         first = f"{left:,} are not tried yet: if they are like these, {again()}" if left else again().capitalize()

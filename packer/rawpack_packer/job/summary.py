@@ -14,6 +14,7 @@ from rawpack.remote.url import is_url
 from rawpack.transforms.displacements import may_be_flow
 from rawpack_packer import text
 from rawpack_packer.counts import count_of, depth_of
+from rawpack_packer.destination.journal import CRASHED
 from rawpack_packer.job.estimate import Estimate
 from rawpack_packer.job.holdout import TRAIN
 from rawpack_packer.options import opt
@@ -250,6 +251,8 @@ class AppendSummary(Shown):
     """Came to the source after an append began that this run finished: the next append adds them."""
     unreadable: int = 0
     """Those of the rejected ones that are files which could not be read."""
+    rejected_before: int = 0
+    """Those of the existing ones that were rejected, and would be again; what crashed is not tried again."""
 
     def __repr__(self) -> str:
         return f"AppendSummary({self.added:,} added, {self.rejected:,} rejected; {self.summary!r})"
@@ -257,7 +260,7 @@ class AppendSummary(Shown):
     @property
     def missing(self) -> tuple[str, ...]:
         """As of a summary; those of this run."""
-        cure = f"touch these files, and the same append with {opt.skip_existing} adds them"
+        cure = f"the same append with {opt.skip_existing} adds {'it' if self.unreadable == 1 else 'them'}"
         unread = _unreadable(self.summary, self.unreadable, cure)
         return *filter(None, [unread]), *self.summary.info.left_out
 
@@ -266,7 +269,7 @@ class AppendSummary(Shown):
         summary = self.summary.as_dict()
         summary["nothing_to_do"] = summary.pop("already_complete")
         own = {"added": self.added, "rejected": self.rejected, "existing": self.existing}
-        return summary | own | {"changed": self.changed, "later": self.later}
+        return summary | own | {"rejected_before": self.rejected_before, "changed": self.changed, "later": self.later}
 
     def in_words(self) -> Block:
         summary, manifest, path = self.summary, self.summary.manifest, _path(self.summary)
@@ -274,6 +277,11 @@ class AppendSummary(Shown):
         if self.existing:
             existing = text.count(self.existing, "sample")
             left_out.append(("existing", f"{existing} left out: they were packed, or rejected, before"))
+        if self.rejected_before:
+            what = f"{self.rejected_before:,} of these, listed in {path}/{manifest.rejects.file.name}"
+            if manifest.rejects.reasons.get(CRASHED):
+                what += "; what crashed is tried again once its file changes"
+            left_out.append(("still bad", what))
         if self.changed:
             changed = text.count(self.changed, "file")
             left_out.append(("changed", f"{changed} of these changed or copied since: the store keeps what it has"))

@@ -158,9 +158,10 @@ def join_path_fields(table: Table, text: str, named: Classes | None = None) -> T
     unread = set(table.unread.tolist())
     rows, paths, last = np.zeros(len(table), np.int64), list[tuple[int, str]](), None
     for i in range(len(table)):
-        if i in unread:
+        path = "" if i in unread else table.path(i)
+        if not path:  # or it is a broken line of a listing
+            unread.add(i)
             continue
-        path = table.path(i)
         if path != last:  # the frames of a video have one path
             paths.append((table.line(i), path))
             last = path

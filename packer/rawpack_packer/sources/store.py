@@ -41,7 +41,7 @@ from rawpack_packer.sources.compatible_stores import (
 from rawpack_packer.sources.fields import Boxes, Value
 from rawpack_packer.sources.files import SourceChangedError
 from rawpack_packer.sources.look.listing import Listing
-from rawpack_packer.sources.table.choose import empty_classes
+from rawpack_packer.sources.table.choose import UNLABELLED, empty_classes
 from rawpack_packer.sources.table.columns import rows_at
 from rawpack_packer.sources.table.table import Table, TablePart, positions, renumbered, renumbered_boxes
 from rawpack_packer.sources.video import Numbering, Videos, are_frames, videos_in
@@ -243,6 +243,7 @@ def open_stores(
         image=image_kind(stores),
         classes=classes,
         empty_classes=() if labels is None else empty_classes(classes or (), labels),
+        counts={} if labels is None or (labels >= 0).all() else {UNLABELLED: int((labels < 0).sum())},
     )
     if len(stores) > 1:
         check_keys(rows.all_keys(), total, rows.key)

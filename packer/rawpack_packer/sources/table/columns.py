@@ -261,6 +261,11 @@ class Repeated:
         key: str = self.column.key(int(self.at[i]))
         return key
 
+    @property
+    def faults(self) -> dict[int, Any]:
+        """As of the column, if that has some."""
+        return _picked(getattr(self.column, "faults", {}), self.at)
+
     def image_file(self, i: int, /) -> tuple[str, int, int] | None:
         return image_file_of(self.column, int(self.at[i]))
 
