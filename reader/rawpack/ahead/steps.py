@@ -82,8 +82,9 @@ class EpochStart:
 
     def state(self, position: int) -> dict[str, Any]:
         """What to resume from where `position` of this epoch was reached: epoch, position, and what its order adds."""
-        # Nothing may be left before the end: where last="keep" gives this rank no batch in the last step.
-        if self.split.count(position):
+        # It is over for all ranks or none, so that each may resume from the state of any: where last="keep" gives this
+        # one no batch in the last step, others have one.
+        if self.split.steps_left(position):
             return {"epoch": self.epoch, "position": position, **self.split.state(position)}
         return {"epoch": self.epoch + 1, "position": 0, **self.split.next_epoch.state(0)}
 

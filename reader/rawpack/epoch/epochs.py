@@ -52,8 +52,8 @@ class EpochPass:
     readahead: Readahead
     prefetch: Prefetch | None
     """The steps, where their files must be fetched first."""
-    handed_over: Callable[[Mapping[str, Any], int], None]
-    """To be called with each batch, and the position after it."""
+    handed_over: Callable[[Mapping[str, Any] | None, int], None]
+    """To be called with each batch, and the position after it; and with None at the end."""
     read_one: Callable[[], None] | None
     """See `RepeatWatch.begins`."""
 
@@ -170,7 +170,10 @@ class Epochs:
     def counted_from(place: Place, batches: Any) -> Place:
         """The place that is reached `batches` batches after the iterator of another place began; None: that place."""
         start, _ = place
-        return place if batches is None else (start, start.reached(whole_number("after", batches, 0, len(start))))
+        if batches is None:
+            return place
+        most = start.split.steps_left(start.position)
+        return start, start.reached(whole_number("after", batches, 0, most))
 
     def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
         """The state at a place."""

@@ -110,6 +110,9 @@ class BatchIterator(Iterator[Batch]):
                     taken.read_one()
                 return batch
             except StopIteration:
+                # Now the epoch is over here too, where other ranks had a batch in the last step and this one had none.
+                self._place = self._start, self._start.split.length
+                taken.handed_over(None, self._start.split.length)
                 if self._counts_itself:
                     self._read_one()
                 self._end()

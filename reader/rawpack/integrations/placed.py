@@ -87,9 +87,12 @@ class PlacedBatches(Adapter):
 
     def _handed_over(self, iterator: PlacedIterator, place: Place, batch: Any) -> None:
         """Called by an iterator that hands over a batch. place: after it."""
+        self._moved_to(iterator, place)
+        self._handed.note(arrays_of(batch), place)
+
+    def _moved_to(self, iterator: PlacedIterator, place: Place) -> None:
         if self._latest is not None and self._latest() is iterator:
             self._place = place
-        self._handed.note(arrays_of(batch), place)
 
     def _reached(self) -> Place:
         return self._place or self._feed.place()
@@ -107,6 +110,8 @@ class PlacedIterator(Iterator[Any]):
         self._handed = 0
         self._ended = False
         """Whether no more batches are begun."""
+        self._end: Place | None = None
+        """The end of the epoch, where that was reached."""
         self._failure: Exception | None = None
         """What to raise after the batches that are begun."""
 
@@ -121,6 +126,8 @@ class PlacedIterator(Iterator[Any]):
             self._begin()
         if not self._begun:
             failure, self._failure = self._failure, None
+            if self._end is not None:
+                self._owner._moved_to(self, self._end)
             raise StopIteration if failure is None else failure
         copying, batch, place = self._begun.popleft()
         batch |= self._copies.finish(copying)
@@ -146,7 +153,7 @@ class PlacedIterator(Iterator[Any]):
             arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray) or name in lists}
             copying = self._copies.begin(arrays)
         except StopIteration:
-            self._ended = True
+            self._ended, self._end = True, self._source._place
         except Exception as error:
             self._ended, self._failure = True, error
             self._source.close()

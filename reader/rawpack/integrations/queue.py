@@ -117,6 +117,7 @@ class _Shared:
         """What notes that the end was reached: as for the last batch that was taken."""
         self.ended = False  # nothing more is put in
         self.failure: BaseException | None = None  # raised after the batches that are there
+        self.last: Place | None = None  # the end of the last epoch, once it was reached
         self.taken = self.filled = 0
         """Batches that were taken; and how many were ready when each but the first was asked for."""
         self.waited_s = 0.0
@@ -133,11 +134,11 @@ class _Shared:
                 self.batches.append((batch, place, note))
                 self.changed.notify_all()
 
-    def end(self, failure: BaseException | None) -> None:
+    def end(self, failure: BaseException | None, last: Place | None = None) -> None:
         with self.changed:
             if not self.ended:
                 # With its traceback as it is, without the frames of those that raise it.
-                self.ended, self.failure = True, failure
+                self.ended, self.failure, self.last = True, failure, last
                 self._traceback = None if failure is None else failure.__traceback__
                 self.changed.notify_all()
 
@@ -159,6 +160,7 @@ class _Shared:
             if self.failure is not None:
                 raise self.failure.with_traceback(self._traceback)
             self.note()
+            self.place = self.last or self.place
             return None
 
 
@@ -181,6 +183,7 @@ def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
                 while shared.has_room() and (batch := next(iterator, None)) is not None:
                     shared.put(batch, _place_after(feed, batch), iterator._read_one)
                     del batch  # nobody holds it here while this thread waits
+                last = iterator._place
             if shared.ended:
                 return
             if epochs is None and not len(iterator._start) and not iterator._start.position:
@@ -188,7 +191,7 @@ def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
     except BaseException as error:
         shared.end(error)
     else:
-        shared.end(None)
+        shared.end(None, last)
 
 
 def _place_after(feed: Feed, batch: Batch) -> Place:
