@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.ahead.steps import EpochStep
-from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import RawpackError
 from rawpack.order.launcher import ranks_here
+from rawpack.order.steps import EpochStep
+from rawpack.samples.field_rows import OWN_ROWS, FieldRows
 from rawpack.store.stores import Stores
 from rawpack.system import machine
 from rawpack.workers.fill import major_faults

@@ -15,7 +15,6 @@ import numpy as np
 from rawpack.choose.buckets import FoundBuckets, asked_sizes
 from rawpack.choose.fields import check_ragged, choose_fields, choose_form, extras_of, first_crop
 from rawpack.choose.options import Backend, Options, Workers
-from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import main_image
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
@@ -25,6 +24,7 @@ from rawpack.order.launcher import Ranks, ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import Blocks, BlockShuffled, Sequential, Shuffled
+from rawpack.samples.sample_set import SampleSet
 from rawpack.store.stores import Stores
 from rawpack.system import machine
 from rawpack.system.user import count, warn

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rawpack.ahead.steps import EpochStart
 from rawpack.errors import UsageError
-from rawpack.store.stores import INDEX
+from rawpack.order.steps import EpochStart
+from rawpack.words import INDEX
 
 Place = tuple[EpochStart, int]
 """Where an iterator began, and a position in its epoch."""

@@ -14,9 +14,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from rawpack.ahead.readahead import Readahead
-from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
+from rawpack.checks import whole_number
 from rawpack.choose.settings import Settings
-from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making, PoolCache, WorkerSet
@@ -24,9 +23,10 @@ from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
 from rawpack.order.agreement import Agreement
 from rawpack.order.base import Order
-from rawpack.order.keys import whole_number
 from rawpack.order.launcher import check_alone, resolve_rank
 from rawpack.order.ranks import RankSplit
+from rawpack.order.steps import EpochStart, EpochStep, EpochSteps
+from rawpack.samples.sample_set import SampleSet, Scope
 from rawpack.system.user import warn
 
 if TYPE_CHECKING:

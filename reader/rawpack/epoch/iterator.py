@@ -12,12 +12,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rawpack.ahead.readahead import Readahead
-from rawpack.ahead.steps import EpochStart, EpochStep, samples, write
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import EpochPass, Epochs
 from rawpack.epoch.making import Begun
 from rawpack.errors import RawpackError, UsageError, WorkerError
-from rawpack.store.stores import ROWS
+from rawpack.order.steps import EpochStart, EpochStep, samples, write
+from rawpack.words import ROWS
 from rawpack.workers.fill import blame, major_faults, most_copied_slices, most_slices
 
 if TYPE_CHECKING:

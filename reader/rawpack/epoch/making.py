@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from rawpack import native
 from rawpack.ahead.readahead import OwnReads
-from rawpack.ahead.steps import EpochStart, EpochStep
 from rawpack.choose.settings import Settings, copied, packed, sides
-from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX, LENGTH, ROWS, STORE_ROW, VALID
+from rawpack.order.steps import EpochStart, EpochStep
+from rawpack.samples.sample_set import SampleSet
 from rawpack.system.memory import free_large_block
-from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
+from rawpack.words import BOXES, CLIP, INDEX, LENGTH, ROWS, STORE_ROW, VALID
+from rawpack.workers.besides import EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.choose.options import names
+from rawpack.checks import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
 from rawpack.epoch.dataloader import not_indexed
 from rawpack.epoch.feed import Feed, Loader

@@ -15,7 +15,7 @@ from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Adapter, check_fields
-from rawpack.store.stores import INDEX
+from rawpack.words import INDEX
 
 Names = str | Mapping[str, str] | None
 

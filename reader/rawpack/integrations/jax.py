@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.ahead.steps import EpochStart
+from rawpack.checks import whole_number
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Form, flat, imported, tuples
 from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
-from rawpack.order.keys import whole_number
+from rawpack.order.steps import EpochStart
 
 _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
 

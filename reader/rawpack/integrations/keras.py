@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rawpack.ahead.steps import EpochStart
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import BatchIterator
@@ -20,6 +19,7 @@ from rawpack.integrations.adapter import Adapter, Chosen, Form, imported, inputs
 from rawpack.integrations.jax import NarrowedFields
 from rawpack.integrations.keras_checkpoint import KerasCheckpoint, keras_checkpoint
 from rawpack.integrations.keras_resume import begin_as_fit_does
+from rawpack.order.steps import EpochStart
 
 _HELD = 3
 """Keras sends two batches to a device in advance under JAX, and trains on one."""

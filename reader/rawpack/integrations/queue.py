@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, closing
 from itertools import count
 from typing import Any, NoReturn
 
+from rawpack.checks import whole_number
 from rawpack.epoch.bookmark import Place, is_count
 from rawpack.epoch.feed import Feed
 from rawpack.epoch.iterator import Batch
 from rawpack.errors import RawpackError, UsageError
-from rawpack.order.keys import whole_number
 
 _CLOSE_S = 10  # for the batch in the making
 

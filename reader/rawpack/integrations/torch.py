@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.choose.options import one_of
+from rawpack.checks import one_of, whole_number
 from rawpack.epoch.dataloader import Unprepared
 from rawpack.epoch.feed import Feed
 from rawpack.errors import UsageError
@@ -16,10 +16,9 @@ from rawpack.integrations.adapter import Form, flat, imported, tuples
 from rawpack.integrations.cuda import CudaCopies, Tensors, TorchRuntime
 from rawpack.integrations.lightning import load_what_was_not_loaded
 from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
-from rawpack.order.keys import whole_number
-from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
+from rawpack.words import INDEX
 from rawpack.workers.besides import EncodedFiles
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -12,9 +12,10 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
-from rawpack.order.keys import GAMMA, WORD, derive_key, whole_number
+from rawpack.order.keys import GAMMA, WORD, derive_key
 from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW, Shuffled

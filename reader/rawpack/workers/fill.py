@@ -13,13 +13,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
+from rawpack.samples.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.store.shard_files import ShardFiles
-from rawpack.store.stores import CLIP, INDEX, ROWS, Stores
+from rawpack.store.stores import Stores
 from rawpack.system.times import Times
+from rawpack.words import CLIP, INDEX, ROWS
 from rawpack.workers.slots import SlotLayout
 
 if TYPE_CHECKING:

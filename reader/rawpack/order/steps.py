@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.order.ranks import RankSplit, Span
-from rawpack.store.stores import CLIP, INDEX, ROWS
+from rawpack.words import CLIP, INDEX, ROWS
 
 
 @dataclass(slots=True)
