@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS = {
     "rawpack": (
-        "__main__", "targets", "reader", "batches", "former", "integrations", "epoch", "choose", "ahead", "workers",
+        "__main__", "targets", "reader", "batches", "former", "integrations", "epoch", "choose", "workers", "ahead",
         "transforms", "samples", "store", "remote", "formats", "disk", "jpeg", "pixels", "native", "order",
         "checks", "system", "words", "errors",
     ),

@@ -17,7 +17,7 @@ from rawpack.choose.options import DecodeOption, Options, Sampler, Workers
 from rawpack.choose.settings import choose, sides, warn_of_workers
 from rawpack.disk.manifest import CURATED, Field
 from rawpack.epoch.dataloader import attribute_of_reader
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, clips_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
@@ -462,7 +462,7 @@ class Reader:
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self, self._samples, *choose(self._samples, options))
+        feed = Epochs(self, self._samples, *choose(self._samples, options))
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 

@@ -713,8 +713,8 @@ def test_a_worker_that_dies_is_replaced(reader: Reader, gone: bool) -> None:
         iterator = iter(clips.batches(2, **WAYS["processes"], **options))
         found = [next(iterator)]
         wait_for_workers(iterator)
-        assert iterator._pool is not None
-        worker = iterator._pool.handles[0].worker
+        assert iterator._pass.source.pool is not None
+        worker = iterator._pass.source.pool.handles[0].worker
         end = worker.kill
         worker.kill = lambda grace=0.0: end(grace) and gone  # type: ignore[method-assign]
         os.kill(workers_of(iterator)[0], signal.SIGKILL)

@@ -87,16 +87,20 @@ def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
 # ---------------------------------------------------------------------------------------------- processes, descriptors
 
 
+def pool_of(iterator: BatchIterator) -> Any:
+    """An iterator's workers."""
+    assert iterator._pass is not None
+    return iterator._pass.source.pool
+
+
 def workers_of(iterator: BatchIterator) -> list[int]:
     """The process ids of an iterator's workers."""
-    assert iterator._pool is not None
-    return [handle.worker.process.pid for handle in iterator._pool.handles]  # type: ignore[attr-defined]
+    return [handle.worker.process.pid for handle in pool_of(iterator).handles]
 
 
 def wait_for_workers(iterator: BatchIterator) -> None:
     """Wait until each worker of an iterator has begun its first task."""
-    assert iterator._pool is not None
-    notes = [handle.worker.heartbeat for handle in iterator._pool.handles]
+    notes = [handle.worker.heartbeat for handle in pool_of(iterator).handles]
     wait_until(lambda: all(one.read()[2] for one in notes), "all workers have begun")
 
 

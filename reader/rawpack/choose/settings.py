@@ -86,7 +86,7 @@ class Settings:
 
 
 def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankSplit]:
-    """What `Feed` needs besides the samples."""
+    """What `Epochs` needs besides the samples."""
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
@@ -295,19 +295,6 @@ def _fits(resized: Mapping[tuple[str, ...] | None, tuple[int, int]]) -> list[Ste
 def sides(shape: Sequence[int | None]) -> str:
     """A shape to be shown: "48x48x3", "?x5", "scalar"."""
     return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
-
-
-def packed(pipelines: Sequence[Pipeline | None]) -> bytes:
-    """A transform as it is sent to worker processes. Raises UsageError where it cannot be."""
-    import cloudpickle
-
-    try:
-        return cloudpickle.dumps(tuple(pipelines))  # type: ignore[no-any-return]
-    except Exception as error:
-        raise UsageError(
-            f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
-            'hold open files, locks and the like; or pass workers=Workers(backend="thread") or workers=0'
-        ) from error
 
 
 def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> bool:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from rawpack.epoch.bookmark import Place
-from rawpack.epoch.feed import Feed
-from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.integrations.adapter import Adapter, Form, arrays_of
+from rawpack.workers.source import Batch
 
 
 class Copies(ABC):
@@ -46,7 +47,7 @@ class PlacedBatches(Adapter):
     An iterator takes its epoch, and starts workers, at its first `next()`. It is used by one thread at a time.
     """
 
-    def __init__(self, feed: Feed, copies: Copies, depth: int, form: Form | None, title: str) -> None:
+    def __init__(self, feed: Epochs, copies: Copies, depth: int, form: Form | None, title: str) -> None:
         """Made by a method of `Batches`. depth: how many batches are begun in advance. form: of a batch; None for a
         dict. title: the device and what else there is to be shown."""
         super().__init__(feed, title)
@@ -101,7 +102,7 @@ class PlacedBatches(Adapter):
 class PlacedIterator(Iterator[Any]):
     """One pass over one epoch."""
 
-    def __init__(self, owner: PlacedBatches, feed: Feed, copies: Copies, depth: int, form: Form | None) -> None:
+    def __init__(self, owner: PlacedBatches, feed: Epochs, copies: Copies, depth: int, form: Form | None) -> None:
         self._owner, self._feed, self._copies, self._depth, self._form = owner, feed, copies, depth, form
         self._source: BatchIterator | None = None
         self._begun: deque[tuple[Any, Batch, Place]] = deque()

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 from rawpack.checks import whole_number
 from rawpack.epoch.bookmark import Place, is_count
-from rawpack.epoch.feed import Feed
-from rawpack.epoch.iterator import Batch
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import RawpackError, UsageError
+from rawpack.workers.source import Batch
 
 _CLOSE_S = 10  # for the batch in the making
 
@@ -28,7 +28,7 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
     ends without a word holds nothing up but the batch that it had.
     """
 
-    def __init__(self, feed: Feed, depth: int, epochs: int | None) -> None:
+    def __init__(self, feed: Epochs, depth: int, epochs: int | None) -> None:
         """Made by `Batches.queue`, with its arguments."""
         depth = whole_number("depth", depth, 1)
         epochs = None if epochs is None else whole_number("epochs", epochs, 1)
@@ -174,7 +174,7 @@ def _close(reference: weakref.ref[_Shared]) -> None:
             shared.changed.notify_all()
 
 
-def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
+def _fill(shared: _Shared, feed: Epochs, epochs: int | None) -> None:
     """What the queue's thread does."""
     try:
         for _ in count() if epochs is None else range(epochs):
@@ -183,10 +183,10 @@ def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
                 while shared.has_room() and (batch := next(iterator, None)) is not None:
                     shared.put(batch, _place_after(feed, batch), iterator._read_one)
                     del batch  # nobody holds it here while this thread waits
-                last = iterator._place
             if shared.ended:
                 return
-            if epochs is None and not len(iterator._start) and not iterator._start.position:
+            last = iterator._place
+            if epochs is None and not len(last[0]) and not last[0].position:
                 raise UsageError("an epoch has no batches: a queue without epochs= would be filled forever")
     except BaseException as error:
         shared.end(error)
@@ -194,7 +194,7 @@ def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
         shared.end(None, last)
 
 
-def _place_after(feed: Feed, batch: Batch) -> Place:
+def _place_after(feed: Epochs, batch: Batch) -> Place:
     try:
         return feed.place(batch)
     except UsageError as error:

@@ -19,6 +19,7 @@ from rawpack.errors import RawpackError, WorkerError
 from rawpack.samples.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.store.shard_files import ShardFiles
 from rawpack.store.stores import Stores
+from rawpack.system.memory import major_faults
 from rawpack.system.times import Times
 from rawpack.words import CLIP, INDEX, ROWS
 from rawpack.workers.slots import SlotLayout
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
     from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.sample_plan import SamplePlan
     from rawpack.workers.besides import RaggedFields
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int, int]
@@ -285,11 +281,6 @@ def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> R
         what = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
         # A message to the parent is UTF-8, and names of files in an error need not be.
         return SliceFailed(task.number, what.encode(errors="backslashreplace").decode())
-
-
-def major_faults() -> int:
-    """How often this thread has waited for a page from the disk; 0 where the system does not say."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
 
 
 def first_row(views: Views, position: int) -> int:
