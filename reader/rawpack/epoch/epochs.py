@@ -218,18 +218,12 @@ class Epochs(Iterable[Batch]):
         return iter(())
 
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch = self._order, start.epoch
         selection, clips = self._samples.selection, self._samples.clips
-        for span, after in start.spans():
-            index = span.samples(order, epoch)
-            samples = index if selection is None else selection[index]
-            # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
-            first = span.start + (span.bucket << 48) if order.repeats else -1
-            if clips is None:
-                yield EpochStep(samples, index, after, None, span.bucket, first, span.repeated)
-            else:
-                rows = clips.rows(samples, self.seed, epoch, first)
-                yield EpochStep(rows, index, after, samples, span.bucket, first, span.repeated)
+        if clips is None:
+            return start.steps(self._order, selection)
+        return start.steps(
+            self._order, selection, lambda numbers, first: clips.rows(numbers, self.seed, start.epoch, first)
+        )
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache. Those of the first are being fetched then."""

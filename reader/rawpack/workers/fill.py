@@ -137,6 +137,7 @@ class BatchFiller:
         self._library, self._verify = library, spec.verify
         self._pipelines, self._pipeline = spec.pipelines, spec.pipelines[0]
         self._planes, self._field_rows = spec.planes, spec.field_rows
+        self._own_rows = type(spec.field_rows) is FieldRows
         self._of_clips = isinstance(spec.field_rows, ClipRows)
         names = [field.name for field in spec.layout.fields if field.name in library.fields]
         self._fields = [(name, library.fields[name]) for name in names]
@@ -183,7 +184,9 @@ class BatchFiller:
             name = way.name
             if name in plans:
                 continue
-            rows, out = self._field_rows.of(name, samples), self._each(name, views[name][start:stop])
+            rows, out = samples, views[name][start:stop]
+            if not self._own_rows:
+                rows, out = self._field_rows.of(name, rows), self._each(name, out)
             read = self._library.read_planes if way.planes else self._library.read_into
             began, step = time.perf_counter(), 1 if way.one_by_one else max(1, len(rows))
             for i in range(0, len(rows), step):
