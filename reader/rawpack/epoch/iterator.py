@@ -78,7 +78,9 @@ class BatchIterator(Iterator[Batch]):
                 raise RawpackError("this iterator is used from within its own next(); give each loop its own iter()")
             began, self._inside = time.perf_counter(), True
             try:
-                taken = self._pass or self._begin()
+                if self._pass is None:
+                    self._pass = self._epochs.begin(copies_small=self._copies_small)
+                taken = self._pass
                 # Not where the steps are computed: that is long before their samples are read.
                 self._epochs.look_at_files()
                 step, batch = taken.source.take()
@@ -105,7 +107,7 @@ class BatchIterator(Iterator[Batch]):
             finally:
                 self._inside = False
                 if self._unwanted:
-                    self._leave()
+                    self._end()
 
     def close(self) -> None:
         """End the iteration early, without waiting for workers: they finish their slices and serve the next epoch. A
@@ -114,17 +116,12 @@ class BatchIterator(Iterator[Batch]):
             with self._lock:
                 self._unwanted = True
                 if not self._inside:
-                    self._leave()
+                    self._end()
 
     def __del__(self) -> None:
         # Without the lock: nobody else has the iterator anymore.
         if hasattr(self, "_last"):
-            self._leave()
-
-    def _begin(self) -> EpochPass:
-        """Take an epoch, and what makes its batches."""
-        self._pass = taken = self._epochs.begin(copies_small=self._copies_small)
-        return taken
+            self._end()
 
     def _read_one(self) -> None:
         """A batch was read, or the end was reached."""
@@ -152,13 +149,10 @@ class BatchIterator(Iterator[Batch]):
             stats.first_batch_s = now - began
         self._last = now
 
-    def _leave(self) -> None:
-        """End, with batches in the making."""
-        if not self._ended and os.getpid() == self._process:
-            self._end()
-
     def _end(self, *, failed: bool = False) -> None:
-        """failed: nobody may use the workers again."""
+        """End, once and in its own process. failed: nobody may use the workers again."""
+        if self._ended or os.getpid() != self._process:
+            return
         self._ended = True
         if self._pass is not None:
             pool_cache = self._epochs.pool_cache

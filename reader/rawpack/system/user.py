@@ -16,6 +16,8 @@ from rawpack.errors import UsageError
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
 _PACKAGE = __name__.partition(".")[0]
+warned = set[str]()
+"""What this process was warned of by `warn_once`."""
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
 Call = TypeVar("Call", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=type[Any])
@@ -116,6 +118,13 @@ def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in packages:
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{_PACKAGE}: {message}", category, stacklevel=level)
+
+
+def warn_once(what: str, message: str) -> None:
+    """Issue a warning, of what the user wrote, the first time in this process that it is about `what`."""
+    if what not in warned:
+        warned.add(what)
+        warn(message, UserWarning)
 
 
 def progress_bar(**settings: Any) -> Any:
