@@ -22,7 +22,7 @@ class PoolCache:
         weakref.finalize(self, _close, self._idle, self._process)
         # Where an iterator is garbage together with this object, its `__del__` may come too late to close them. Not at
         # exit, when another thread may still wait for a batch.
-        weakref.finalize(self, _close_taken, self._taken, self._process).atexit = False
+        weakref.finalize(self, _close, self._taken, self._process).atexit = False
 
     def acquire(
         self, start: EpochStart, make: Callable[[], BatchSource], outdated: Callable[[BatchSource], bool]
@@ -72,15 +72,11 @@ class PoolCache:
         _close([source], self._process)
 
 
-def _close(sources: list[BatchSource], process: int) -> None:
+def _close(sources: list[BatchSource] | set[BatchSource], process: int) -> None:
     """In the process that started them. Several threads may do so at once: each source is closed by one of them."""
     while os.getpid() == process and sources:
         try:
             source = sources.pop()
-        except IndexError:
+        except (IndexError, KeyError):
             return  # another thread took the last one
         source.close()
-
-
-def _close_taken(taken: set[BatchSource], process: int) -> None:
-    _close(list(taken), process)
