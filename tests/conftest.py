@@ -150,6 +150,12 @@ def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(repeats, "_read", OrderedDict())
 
 
+@pytest.fixture(autouse=True)
+def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor has it warned of anything once."""
+    monkeypatch.setattr("rawpack.system.user.warned", set())
+
+
 # ---------------------------------------------------------------------------------------------- the command
 
 

@@ -12,27 +12,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, flag, names
+from rawpack.checks import flag, names
+from rawpack.choose.options import DecodeOption, Options, Sampler, Workers
 from rawpack.choose.settings import choose, sides, warn_of_workers
-from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import CURATED, Field
 from rawpack.epoch.dataloader import attribute_of_reader
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, clips_now, mix_now, reader_now
 from rawpack.order import Blocks, Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.remote.url import shown
+from rawpack.samples.sample_set import SampleSet, Scope
+from rawpack.samples.selection import positions_at, positions_of
+from rawpack.samples.where import Where
 from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_of, pairs_of, paths_of, selection_of
-from rawpack.store.selection import positions_at, positions_of
-from rawpack.store.stores import INDEX, Stores
-from rawpack.store.where import Where
+from rawpack.store.stores import Stores
 from rawpack.system.user import count, suggests
+from rawpack.words import INDEX
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
-    from rawpack.clips.table import Short
-    from rawpack.store.looking import Place, StoreInfo
+    from rawpack.samples.looking import Place, StoreInfo
+    from rawpack.samples.table import Short
     from rawpack.transforms.plan import Transform
 
 
@@ -170,7 +172,7 @@ class Reader:
     def stores(self) -> tuple[StoreInfo, ...]:
         """The stores that are read, in order: `path`, `format`, `samples`, `bytes`, `digest`, `rejects` (how many) and
         `fields` of each, as they were packed, whatever this reader has of them."""
-        from rawpack.store.looking import StoreInfo
+        from rawpack.samples.looking import StoreInfo
 
         return tuple(map(StoreInfo.of, self._library.stores))
 
@@ -246,7 +248,7 @@ class Reader:
     def rejects(self) -> list[dict[str, Any]]:
         """The samples that could not be packed, of the whole store: dicts with `key`, `reason` and `detail`. Their list
         is read anew each time."""
-        from rawpack.store.looking import rejects_of
+        from rawpack.samples.looking import rejects_of
 
         self._samples.check_open()
         return list(rejects_of(self._library))
@@ -270,14 +272,14 @@ class Reader:
     def where_is(self, index: SupportsIndex) -> dict[str, Place]:
         """Where the bytes of one sample are: image or mask -> the file of the shard, the offset in it, and how many
         bytes; in a compressed HDF5 file, those of the chunk that holds the sample. Of a clip, its first frame."""
-        from rawpack.store.looking import places_of
+        from rawpack.samples.looking import places_of
 
         return places_of(self._library, self._row(index))
 
     def damaged(self, index: SupportsIndex) -> list[str]:
         """The images and masks of one sample whose stored bytes do not fit the checksums with which they were packed;
         of a clip, those of its first frame."""
-        from rawpack.store.looking import damaged_in
+        from rawpack.samples.looking import damaged_in
 
         return damaged_in(self._library, self._row(index))
 
@@ -296,7 +298,7 @@ class Reader:
         where: as of `select`. key: a part of the key, whatever the case of ASCII letters. Of clips, the fields of their
         first frame.
         """
-        from rawpack.store.looking import rows_with_key
+        from rawpack.samples.looking import rows_with_key
 
         try:
             found = np.arange(len(self)) if where is None else self._positions_where(where)
@@ -380,8 +382,8 @@ class Reader:
         Raises UsageError where the store does not say which video its samples are from, or with `offsets` at what time
         they were; and where no clip is left.
         """
-        from rawpack.clips.offsets import find_offsets
-        from rawpack.clips.table import ClipShape, find_clips
+        from rawpack.samples.offsets import find_offsets
+        from rawpack.samples.table import ClipShape, find_clips
 
         samples = self._samples
         if samples.framing is not None:
@@ -460,7 +462,7 @@ class Reader:
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self, self._samples, *choose(self._samples, options))
+        feed = Epochs(self, self._samples, *choose(self._samples, options))
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 

@@ -31,10 +31,10 @@ import rawpack.transforms
 from rawpack import errors
 from rawpack.choose import settings
 from rawpack.epoch import making
-from rawpack.epoch.feed import Loader
 from rawpack.epoch.iterator import BatchIterator
+from rawpack.epoch.loader import Loader
 from rawpack.integrations.accelerate import AcceleratedBatches
-from rawpack.integrations.adapter import Face
+from rawpack.integrations.adapter import Adapter
 from rawpack.integrations.data_iter import DataIter
 from rawpack.integrations.jax import JaxBatches
 from rawpack.integrations.keras import KerasBatches
@@ -307,7 +307,7 @@ def test_every_public_name_is_documented() -> None:
         rawpack.Reader,
         rawpack.Batches,
         Loader,
-        Face,
+        Adapter,
         PlacedBatches,
         TorchBatches,
         JaxBatches,

@@ -94,7 +94,6 @@ def test_prepare_of_accelerate_is_refused(few: Reader) -> None:
 
 def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer may start its other processes after batches(): the warning comes when the epoch begins."""
-    monkeypatch.setattr(launcher, "_warned", False)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
         monkeypatch.delenv(name, raising=False)
     batches, quiet = few.batches(BATCH, workers=0), few.batches(BATCH, workers=0, ranks=(0, 1))

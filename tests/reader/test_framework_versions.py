@@ -24,7 +24,6 @@ def test_another_version_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, foun
     """A version that was not tested gives one warning in a process, which names those that were; patch releases of
     these give none."""
     monkeypatch.setattr(versions, "version", lambda name: found)
-    monkeypatch.setattr(versions, "_told", set())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):

@@ -671,7 +671,6 @@ def test_a_rank_without_a_world_is_refused(
     """A world size alone would have all processes read the same part of a store, a selection, a mix, and clips."""
     for name, text in environ.items():
         monkeypatch.setenv(name, text)
-    monkeypatch.setattr(launcher, "_warned", False)
     reader = Reader(packed("memmap", "--size", 48))
     frames = [{"image": np.zeros((4, 4, 3), np.uint8), "video": 0, "frame": frame} for frame in range(8)]
     rawpack_packer.pack(frames, tmp_path / "film", workers=0)
@@ -691,7 +690,6 @@ def alone(packed: Packed, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
     reader = Reader(packed("memmap", "--size", 48))
     for name in itertools.chain(*launcher.LAUNCHERS.values(), ["NODE_RANK"]):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(launcher, "_warned", False)
 
     def read(environ: Mapping[str, str], **options: Any) -> int:
         with monkeypatch.context() as here:

@@ -262,7 +262,7 @@ def test_an_optimizer_that_has_made_steps_meets_fresh_batches(store: Path, monke
     """Weights that were loaded by hand may mean a run that resumes: one warning says how, and how to say that it is
     another training. Nothing is said of the same batches in another `fit`, of evaluations, and where a place was
     named."""
-    monkeypatch.setattr("rawpack.integrations.keras_resume._told", set())
+    monkeypatch.setattr("rawpack.system.user.warned", set())
     model, data = make_model(), make_data(store)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)

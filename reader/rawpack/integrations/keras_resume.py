@@ -6,14 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from rawpack.errors import UsageError
-from rawpack.system.user import warn
+from rawpack.system.user import warn_once
 
 if TYPE_CHECKING:
     from rawpack.integrations.keras import KerasBatches
 
 _LINE = "pass callbacks=[checkpoint] with checkpoint = batches.checkpoint(folder), which saves model and position"
-_told = set[str]()
-"""What this process was warned of."""
 
 
 def begin_as_fit_does(data: KerasBatches) -> None:
@@ -43,15 +41,17 @@ def begin_as_fit_does(data: KerasBatches) -> None:
             "fit() if the epoch should begin again"
         )
     elif backup is not None:
-        _warn_once(
+        warn_once(
+            "BackupAndRestore",
             f"BackupAndRestore(save_freq={backup.save_freq!r}) does not save the position within an epoch, so a run "
-            f"that it resumes is refused. Instead of it, {_LINE}"
+            f"that it resumes is refused. Instead of it, {_LINE}",
         )
     elif steps:
-        _warn_once(
+        warn_once(
+            f"fit of a model after {steps} steps",
             f"the optimizer of this model has made {steps} steps, and these batches begin with epoch 0. "
             f"To resume exactly, {_LINE}; or call batches.load_state_dict(state) or batches.set_epoch(n) before fit(), "
-            "with n = 0 if this is another training"
+            "with n = 0 if this is another training",
         )
 
 
@@ -81,9 +81,3 @@ def _steps(model: Any) -> int:
 
 def _is_backup(callback: Any) -> bool:
     return any(kind.__name__ == "BackupAndRestore" for kind in type(callback).__mro__)
-
-
-def _warn_once(message: str) -> None:
-    if message not in _told:
-        _told.add(message)
-        warn(message, UserWarning)

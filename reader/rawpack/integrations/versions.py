@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 from rawpack.errors import MissingExtraError
-from rawpack.system.user import warn
+from rawpack.system.user import warn_once
 
 TESTED = {
     "accelerate": ("1.15.0",),
@@ -17,21 +17,18 @@ TESTED = {
     "ultralytics": ("8.4.190",),
 }
 """By the name of the distribution."""
-_told = set[str]()
-"""Those that this process was warned of."""
 
 
 def warn_if_untested(name: str) -> None:
     """Warn, once in a process, where another version of a framework is installed than those that were tested. Patch
     releases count as the same."""
     found = version(name)
-    if name in _told or any(_minor(found) == _minor(one) for one in TESTED[name]):
+    if any(_minor(found) == _minor(one) for one in TESTED[name]):
         return
-    _told.add(name)
-    warn(
+    warn_once(
+        name,
         f"{name} {found} has not been tested with rawpack, only {', '.join(TESTED[name])}: if training goes wrong, "
         f"install that: pip install {name}=={TESTED[name][-1]}",
-        UserWarning,
     )
 
 

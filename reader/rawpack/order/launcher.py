@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.order.ranks import Last
-from rawpack.system.user import suggesting, warn
+from rawpack.system.user import suggesting, warn_once
 
 LAUNCHERS = {
     "torchrun": ("RANK", "WORLD_SIZE"),
@@ -28,8 +28,6 @@ CURE = (
     "start the processes by torchrun, mpirun or srun, call batches() when torch.distributed is initialized, as in "
     "Lightning's train_dataloader(), or give ranks=(rank, world_size)"
 )
-_warned = False
-"""Whether this process was warned that all ranks read everything."""
 
 
 @suggesting
@@ -114,7 +112,6 @@ def ranks_here(world_size: int, environ: Mapping[str, str] | None = None) -> int
 def check_alone(environ: Mapping[str, str] | None = None) -> None:
     """Called where an epoch begins and `ranks=` was left out. Raises UsageError where a framework is initialized for
     several processes; warns, once in a process, where only a launcher's variables in `environ` (os.environ) say so."""
-    global _warned
     initialized = _initialized()
     if initialized is not None and (processes := initialized[1]) > 1:
         share = {2: "half", 3: "a third", 4: "a quarter"}.get(processes, f"1/{processes}")
@@ -122,15 +119,14 @@ def check_alone(environ: Mapping[str, str] | None = None) -> None:
             f'{processes} processes: ranks="auto" (each reads {share}) or ranks=(0, 1) (each reads everything)'
         )
     try:
-        world_size = 1 if _warned else _read(os.environ if environ is None else environ)[1]
+        world_size = _read(os.environ if environ is None else environ)[1]
     except UsageError:
         return
     if world_size > 1:
-        _warned = True
-        warn(
+        warn_once(
+            "ranks",
             f'this process is one of {world_size}, and each of them reads all samples: pass ranks="auto" to share '
             "each epoch between them, or ranks=(0, 1) if all of them should read everything",
-            UserWarning,
         )
 
 

@@ -8,7 +8,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,9 +15,9 @@ from rawpack.errors import UsageError
 
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
-_MOST_S = 1 << 20
-"""Twelve days. The system waits for messages for 24 days at most, and for locks not for ever either."""
 _PACKAGE = __name__.partition(".")[0]
+warned = set[str]()
+"""What this process was warned of by `warn_once`."""
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
 Call = TypeVar("Call", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=type[Any])
@@ -38,13 +37,6 @@ def byte_count(value: object) -> int | None:
 def count(number: int, noun: str, plural: str = "") -> str:
     """ "1 image", "1,234 images"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def seconds(name: str, value: object) -> float:
-    """`value` as a positive number of seconds, at most `_MOST_S`, as infinity too; UsageError where it is none."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
-        raise UsageError(f"{name}={value!r} must be more than 0 seconds")
-    return min(float(value), float(_MOST_S))
 
 
 def expanded(path: AnyPath) -> AnyPath:
@@ -126,6 +118,13 @@ def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in packages:
         level, frame = level + 1, frame.f_back
     warnings.warn(f"{_PACKAGE}: {message}", category, stacklevel=level)
+
+
+def warn_once(what: str, message: str) -> None:
+    """Issue a warning, of what the user wrote, the first time in this process that it is about `what`."""
+    if what not in warned:
+        warned.add(what)
+        warn(message, UserWarning)
 
 
 def progress_bar(**settings: Any) -> Any:
