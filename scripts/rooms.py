@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS = {
     "rawpack": (
-        "__main__", "targets", "reader", "batches", "former", "integrations", "epoch", "choose", "ahead", "workers",
-        "transforms", "clips", "store", "remote", "formats", "disk", "jpeg", "pixels", "native", "order",
+        "__main__", "targets", "inspection", "reader", "batches", "former", "integrations", "epoch", "choose", "ahead",
+        "workers", "transforms", "clips", "store", "remote", "formats", "disk", "jpeg", "pixels", "native", "order",
         "system", "errors",
     ),
     "rawpack_packer": (

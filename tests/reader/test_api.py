@@ -14,8 +14,7 @@ import pytest
 from conftest import Packed
 from reading import WAYS, children, rows_of, wait_until, workers_in
 
-from rawpack import Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Workers
-from rawpack.order import Balanced, Weighted
+from rawpack import Balanced, Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Weighted, Workers
 from rawpack.transforms import RandomCrop
 
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
@@ -70,7 +69,7 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
         ({"rank": "auto"}, "rank='auto' is now ranks='auto'"),
         ({"rank": "auto", "uneven": "keep"}, "are now ranks=Ranks('auto', last='keep')"),
         ({"shuffle": "block", "block": 8, "window": 2}, "are now shuffle=Blocks(block=8, window=2)"),
-        ({"max_slots": 4, "timeout": 9}, "are now workers=Workers(timeout=9, max_held=4)"),
+        ({"backend": "thread", "timeout": 9}, "are now workers=Workers(backend='thread', timeout=9)"),
         ({"buckets": "auto", "image_size": 224}, "buckets='auto' is now image_size=Buckets('auto', area=224)"),
         ({"color": "yuv420"}, "color='yuv420' is now decode=\"planes\""),
         ({"encoded": False}, "leave out encoded=False"),
@@ -87,7 +86,6 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
             {"distributed": False, "os_cache": True},
             "leave out distributed=False; leave out os_cache=True: batches are made in advance",
         ),
-        ({"max_held": 4}, "max_held=4 is now workers=Workers(max_held=4)"),
         ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),
         ({"encoded": ["image"]}, "encoded=['image'] is now decode=False, or by field: decode={'image': False}"),
         ({"progress": True}, "`for batch in tqdm(batches)`"),
@@ -111,7 +109,7 @@ def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "known"),
     [
-        (Workers, "max_hold", "max_held"),
+        (Workers, "back_end", "backend"),
         (Blocks, "blocks", "block"),
         (Buckets, "size", "sizes"),
         (Ranks, "worldsize", "world_size"),
@@ -133,8 +131,8 @@ def test_values_made_with_a_wrong_keyword_name_the_right_one(
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: Workers(0, backend="thread"), "backend='thread' is for workers, and there are none"),
-        (lambda: Workers(0, timeout=5), "timeout=5.0 is for workers"),
+        (lambda: Workers(0, backend="thread"), "backend='thread' has no effect with 0 workers"),
+        (lambda: Workers(0, timeout=5), "timeout=5.0 has no effect with 0 workers"),
         (lambda: Workers(-1), "workers=-1 must be"),
         (lambda: Workers("auto"), "workers='auto' must be a number, None"),  # type: ignore[arg-type]
         (lambda: Cache(3), r"Cache\(3\): the cache is a folder"),  # type: ignore[arg-type]

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import rawpack_packer
-from rawpack import Cache, Reader, UsageError
+from rawpack import Balanced, Cache, Reader, UsageError, Weighted, look
 from rawpack.epoch import dataloader
-from rawpack.order import Balanced, Weighted
 from rawpack.system import user
 from rawpack.transforms import BatchLambda, Lambda, MixUp, Normalize, OneText, RandomHorizontalFlip, Resize, Views
 
@@ -37,7 +36,7 @@ DOORS: dict[str, tuple[str, Callable[[Reader], Any]]] = {
     "fields": ("image", lambda reader: reader.batches(4, fields=["img"])),
     "column": ("label", lambda reader: reader.column("lable")),
     "where": ("label", lambda reader: reader.select(where="lable == 1")),
-    "find": ("label", lambda reader: reader.find("lable == 1")),
+    "find": ("label", lambda reader: look(reader).find("lable == 1")),
     "class in where": ("dog", lambda reader: reader.select(where="label == 'dgo'")),
     "class": ("dog", lambda reader: reader.select(classes=["dgo"])),
     "offsets": ("image", lambda reader: reader.clips(offsets={"imge": [0.0]})),
@@ -165,14 +164,14 @@ def test_keywords_of_datasets_and_samplers(reader: Reader, keywords: dict[str, A
 @pytest.mark.parametrize("index", ["a/1.jpg", 1.0, None, {1}, (0, 1)])
 def test_what_is_no_number_of_a_sample(reader: Reader, index: Any) -> None:
     """Each says how to find a field, and a key."""
-    with pytest.raises(TypeError, match=r"reader.column\(name\).*reader.find\(key=...\)"):
+    with pytest.raises(TypeError, match=r"reader.column\(name\).*look\(reader\).find\(key=...\)"):
         reader[index]
 
 
 @pytest.mark.parametrize("text", ["cat/1.jpg", "cat", "a b"])
 def test_a_key_in_place_of_a_condition(reader: Reader, text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"to find a text in keys: find(key={text!r})")):
-        reader.find(text)
+        look(reader).find(text)
 
 
 class Sequential:

@@ -224,9 +224,9 @@ class BatchIterator(Iterator[Batch]):
         self._steps, self._following, self._together = chain(*mine, self._steps), None, 1
 
     def _submit(self, pool: WorkerPool) -> None:
-        """Have `in_flight` slots in the making besides the next one, as far as `max_held` allows."""
+        """Have `in_flight` slots in the making besides the next one."""
         while len(self._pending) <= self._in_flight:
-            if self._pending and (self._slot_pool.full or (self._prefetch is not None and not self._prefetch.ready())):
+            if self._pending and self._prefetch is not None and not self._prefetch.ready():
                 return
             if not self._submit_next(pool, self._steps, self._start.epoch):
                 self._submit_beyond(pool)
