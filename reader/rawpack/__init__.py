@@ -116,7 +116,7 @@ if not TYPE_CHECKING:  # type checkers know all names
         if name in _MODULES:
             return import_module(f"rawpack.{name}")
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise _unknown(name)
         if name in _READING:
             value = globals()[name] = getattr(import_module(_READING[name]), name)
             return value
@@ -128,6 +128,16 @@ if not TYPE_CHECKING:  # type checkers know all names
                 "`pip install rawpack` installs it with everything that it needs"
             ) from error
         return getattr(api, name)
+
+    def _unknown(name: str) -> Exception:
+        """The error for a name that is not here. Of a step it is no AttributeError, of which `from rawpack import ...`
+        would show nothing."""
+        from rawpack.system.user import did_you_mean
+
+        if name[:1].isupper() and name in import_module("rawpack.transforms").__all__:
+            return UsageError(f"rawpack has no {name}: write rawpack.transforms.{name}")
+        hint = did_you_mean(name, __all__) if name[:1].isalpha() else ""
+        return AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
     def __dir__() -> list[str]:
         return [*__all__, *_MODULES, "__version__"]

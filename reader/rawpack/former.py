@@ -56,6 +56,9 @@ _FFCV = {
 _DATASET = {
     **dict.fromkeys(("transforms", "augment"), "transform=[...]"),
     "target_transform": "transform=[..., Lambda(function, field='label')]",
+    "columns": "fields={columns}",
+    "size": "image_size={size}",
+    "resize": "image_size={resize}",
     "num_replicas": _RANKS,
     "as_tuple": "batches(...).torch(as_tuple={as_tuple})",
 }

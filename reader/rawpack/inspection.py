@@ -50,7 +50,7 @@ class Inspection:
         of their first frame.
         """
         try:
-            positions = np.arange(len(self._reader)) if where is None else self._positions_where(where)
+            positions = np.arange(len(self._samples)) if where is None else self._positions_where(where)
         except UsageError as error:
             if not isinstance(where, str) or {*where} & {*"<=>!&|"}:
                 raise

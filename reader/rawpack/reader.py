@@ -341,7 +341,8 @@ class Reader:
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
             are such orders. All ranks share it, so a DistributedSampler of torch is refused.
-        seed: a whole number of 64 bits, the same on all ranks.
+        seed: a whole number of 64 bits, the same on all ranks: for another order, pass another one, as the seeds of
+            torch and numpy have no effect here.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
             list of str, lists of texts as a list of lists. `index` is always included: the sample's position in this

@@ -14,6 +14,7 @@ import pytest
 from conftest import Packed
 from reading import WAYS, children, rows_of, wait_until, workers_in
 
+import rawpack
 from rawpack import Balanced, Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Weighted, Workers
 from rawpack.transforms import RandomCrop
 
@@ -81,6 +82,9 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
             {"num_workers": 2, "prefetch_factor": 4},
             "DataLoader's num_workers=2 is workers=2 here; leave out prefetch_factor=4",
         ),
+        ({"size": 8}, "size=8 is image_size=8 here"),
+        ({"resize": (8, 9)}, "resize=(8, 9) is image_size=(8, 9) here"),
+        ({"columns": ["image"]}, "columns=['image'] is fields=['image'] here"),
         ({"distributed": True}, 'FFCV\'s distributed=True is ranks="auto" here'),
         (
             {"distributed": False, "os_cache": True},
@@ -317,3 +321,38 @@ def test_a_queue_loads_a_state(store: Path) -> None:
         assert state == queue.state_dict(2) != queue.state_dict()
         queue.load_state_dict(state)
         assert [batch["index"].tolist() for batch in queue] == whole[2:]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Normalize", "write rawpack.transforms.Normalize"),
+        ("Balance", "no attribute 'Balance'. Did you mean 'Balanced'?"),
+        ("no_such_thing", "module 'rawpack' has no attribute 'no_such_thing'"),
+    ],
+)
+def test_a_name_that_rawpack_does_not_have(name: str, line: str) -> None:
+    """A step says where it is, in an import too; a misspelled name which one is near."""
+    with pytest.raises((UsageError, AttributeError), match=re.escape(line)):
+        getattr(rawpack, name)
+    assert name == "Normalize" or not hasattr(rawpack, name)
+    with pytest.raises((UsageError, ImportError), match=name):
+        exec(f"from rawpack import {name}")
+
+
+def test_look_takes_a_reader(store: Path) -> None:
+    """A path says what to write."""
+    with pytest.raises(UsageError, match=re.escape("rawpack.look(rawpack.Reader(path))")):
+        rawpack.look(store)  # type: ignore[arg-type]
+    assert repr(rawpack.look(Reader(store))).startswith("rawpack.look(Reader(")
+
+
+def test_a_closed_reader_shows_nothing(store: Path) -> None:
+    """As it reads nothing."""
+    reader = Reader(store)
+    look = rawpack.look(reader)
+    reader.close()
+    shown: list[Callable[[], object]] = [look.find, partial(look.shapes, "image"), partial(look.where_is, 0)]
+    for ask in [*shown, partial(look.damaged, 0), lambda: look.left_out, partial(look.find, key="0")]:
+        with pytest.raises(UsageError, match="closed"):
+            ask()

@@ -7,6 +7,7 @@ import copy
 import pickle
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import rawpack_packer
-from rawpack import Balanced, Cache, Reader, UsageError, Weighted, look
+from rawpack import Balanced, Cache, Reader, UsageError, Weighted, WorkerError, look
 from rawpack.epoch import dataloader
 from rawpack.system import user
 from rawpack.transforms import BatchLambda, Lambda, MixUp, Normalize, OneText, RandomHorizontalFlip, Resize, Views
@@ -70,6 +71,9 @@ def test_the_nearest_name_is_named(reader: Reader, door: str) -> None:
         ("frame > 3 || frame < 5", "write and, or, not"),
         ("frame > 3 AND frame < 5", "write and, or, not"),
         ("!frame", "write and, or, not"),
+        ("key like 'a%'", "write 'dog' in key"),
+        ("key CONTAINS 'a'", "write 'dog' in key"),
+        ("frame between 1 and 3", "or 1 <= score <= 2"),
     ],
 )
 def test_and_or_and_not_are_words(reader: Reader, where: str, cure: str) -> None:
@@ -223,3 +227,25 @@ def test_what_no_shell_replaced(name: str, tmp_path: Path, monkeypatch: pytest.M
     assert user.expanded(f"./{name}") == f"./{name}"
     (tmp_path / first).mkdir()
     assert user.expanded(name) == name
+
+
+def _of_a_sample(sample: Any, generator: Any) -> Any:
+    return sample
+
+
+def test_functions_of_a_sample_in_place_of_one_of_an_array(reader: Reader) -> None:
+    """What takes a dict, or random numbers too, is a SampleLambda; other errors of a function stay as they are."""
+    with pytest.raises(UsageError, match=r"_of_a_sample\(sample, generator\) .*write SampleLambda\(_of_a_sample\)"):
+        reader.batches(4, transform=[_of_a_sample])
+    for function, noted in ((lambda sample: sample["image"], True), (lambda image: image[99], False)):
+        with pytest.raises(WorkerError) as failed:
+            next(iter(reader.batches(4, workers=0, transform=[function])))
+        notes = getattr(failed.value.__cause__, "__notes__", [])
+        assert any("write SampleLambda(...)" in note for note in notes) is noted
+    assert len(next(iter(reader.batches(4, workers=0, transform=[partial(np.clip, a_min=1, a_max=9)])))["image"]) == 4
+
+
+def test_weights_of_classes(reader: Reader) -> None:
+    """One value for each class in place of each sample: the error has the line."""
+    with pytest.raises(UsageError, match=re.escape('values by class: values[reader.column("label")]')):
+        reader.batches(4, sampler=Weighted([1.0, 2.0]))
