@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from numpy.typing import NDArray
 
 from rawpack.epoch import dataloader
-from rawpack.epoch.feed import Feed, Loader
-from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.iterator import BatchIterator
+from rawpack.epoch.loader import Loader
 from rawpack.former import state_now
 from rawpack.system.user import suggests
+from rawpack.workers.source import Batch
 
 if TYPE_CHECKING:
     from rawpack.choose.buckets import FoundBuckets
@@ -34,7 +36,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
     epoch and end with this object.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Epochs) -> None:
         """Made by `Reader.batches`."""
         self._feed = feed
         dataloader.register(Batches)

@@ -8,14 +8,14 @@ from typing import Any, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import CURATED
 from rawpack.errors import UsageError
 from rawpack.reader import Reader
-from rawpack.store.looking import Place, damaged_in, places_of, rows_with_key
-from rawpack.store.selection import positions_at, positions_of
+from rawpack.samples.looking import Place, damaged_in, places_of, rows_with_key
+from rawpack.samples.sample_set import SampleSet
+from rawpack.samples.selection import positions_at, positions_of
+from rawpack.samples.where import Where
 from rawpack.store.stores import Stores
-from rawpack.store.where import Where
 from rawpack.system.user import suggests
 
 

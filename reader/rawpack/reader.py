@@ -12,28 +12,30 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.batches import Batches
-from rawpack.choose.options import DecodeOption, Options, Sampler, Workers, flag, names
+from rawpack.checks import flag, names
+from rawpack.choose.options import DecodeOption, Options, Sampler, Workers
 from rawpack.choose.settings import choose, sides, warn_of_workers
-from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.disk.manifest import Field
 from rawpack.epoch.dataloader import attribute_of_reader
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, clips_now, mix_now, reader_now
 from rawpack.order.launcher import Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.order.shuffled import Blocks
 from rawpack.remote.url import shown
+from rawpack.samples.sample_set import SampleSet, Scope
+from rawpack.samples.selection import positions_at, positions_of
+from rawpack.samples.where import Where
 from rawpack.store.opening import Cache, Opening, StorePath, cache_of, opening_of, pairs_of, paths_of, selection_of
-from rawpack.store.selection import positions_at, positions_of
-from rawpack.store.stores import INDEX, Stores
-from rawpack.store.where import Where
+from rawpack.store.stores import Stores
 from rawpack.system.user import count, suggests
+from rawpack.words import INDEX
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
-    from rawpack.clips.table import Short
-    from rawpack.store.looking import StoreInfo
+    from rawpack.samples.looking import StoreInfo
+    from rawpack.samples.table import Short
     from rawpack.transforms.plan import Transform
 
 
@@ -171,7 +173,7 @@ class Reader:
     def stores(self) -> tuple[StoreInfo, ...]:
         """The stores that are read, in order: `path`, `format`, `samples`, `bytes`, `digest`, `rejects` (how many) and
         `fields` of each, as they were packed, whatever this reader has of them."""
-        from rawpack.store.looking import StoreInfo
+        from rawpack.samples.looking import StoreInfo
 
         return tuple(map(StoreInfo.of, self._library.stores))
 
@@ -232,7 +234,7 @@ class Reader:
     def rejects(self) -> list[dict[str, Any]]:
         """The samples that could not be packed, of the whole store: dicts with `key`, `reason` and `detail`. Read from
         disk at every access."""
-        from rawpack.store.looking import rejects_of
+        from rawpack.samples.looking import rejects_of
 
         self._samples.check_open()
         return list(rejects_of(self._library))
@@ -300,8 +302,8 @@ class Reader:
         Raises UsageError where the store does not say which video its samples are from, or with `offsets` at what time
         they were; and where no clip is left.
         """
-        from rawpack.clips.offsets import find_offsets
-        from rawpack.clips.table import ClipShape, find_clips
+        from rawpack.samples.offsets import find_offsets
+        from rawpack.samples.table import ClipShape, find_clips
 
         samples = self._samples
         if samples.framing is not None:
@@ -380,7 +382,7 @@ class Reader:
             batch_size, shuffle, sampler, seed, drop_last, fields, image_size, transform, decode, workers, ranks,
             ragged,
         )  # fmt: skip
-        feed = Feed(self, self._samples, *choose(self._samples, options))
+        feed = Epochs(self, self._samples, *choose(self._samples, options))
         warn_of_workers(options, feed.settings)
         return Batches(feed)
 

@@ -31,8 +31,8 @@ import rawpack.transforms
 from rawpack import errors
 from rawpack.choose import settings
 from rawpack.epoch import making
-from rawpack.epoch.feed import Loader
 from rawpack.epoch.iterator import BatchIterator
+from rawpack.epoch.loader import Loader
 from rawpack.inspection import Inspection
 from rawpack.integrations.accelerate import AcceleratedBatches
 from rawpack.integrations.adapter import Adapter

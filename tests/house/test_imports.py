@@ -55,7 +55,7 @@ def test_import_rawpack_is_light() -> None:
     assert loaded.isdisjoint(HEAVY)
     # Each of these costs several percent of the time of the import, which is mostly numpy's.
     assert loaded.isdisjoint(
-        {"importlib.metadata", "tempfile", "subprocess", "rawpack.workers.pool", "rawpack.clips.table"}
+        {"importlib.metadata", "tempfile", "subprocess", "rawpack.workers.pool", "rawpack.samples.table"}
     )
 
 

@@ -97,7 +97,7 @@ def test_such_a_word_would_be_found(text: str, word: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Hugging\nFace", "a progress\nbar", "a bar chart", "`rawpack.clips`", "[x](faces/a.md)", "goes on to B"],
+    ["Hugging\nFace", "a progress\nbar", "a bar chart", "`rawpack.samples`", "[x](faces/a.md)", "goes on to B"],
 )
 def test_a_usual_word_is_not(text: str) -> None:
     """Names, code, addresses and usual words."""

@@ -289,6 +289,15 @@ def test_states_and_samplers(labeled: Reader) -> None:
             labeled.batches(4, sampler=other).load_state_dict(state)
 
 
+@pytest.mark.parametrize("sampler", [Balanced("label"), Weighted("label"), Weighted([1.0, 2.0], length=5)])
+def test_before_it_has_samples(reader: Reader, sampler: Any) -> None:
+    """A sampler is true, as `sampler or ...` asks; its length is an error that says where it comes from."""
+    assert sampler
+    for ask in (len, lambda order: order.length(0), lambda order: order.samples(0, 0, 1)):
+        with pytest.raises(UsageError, match=r"has no samples, and so no length, before .* batches\(sampler=\.\.\.\)"):
+            ask(sampler)
+
+
 def test_labels_may_be_texts() -> None:
     """A field `label` of texts is balanced as any other field of texts is."""
     names = ["cat", "dog", "cat", "cat"]

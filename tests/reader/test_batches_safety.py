@@ -386,9 +386,10 @@ def test_close_in_several_threads_at_once(store: Path, monkeypatch: pytest.Monke
     batches.close()
     assert len(closed) == 1
 
-    class Taken(dict[Any, Any]):
-        def pop(self, *args: Any) -> Any:
-            acquired.append(super().pop(*args).pool)
+    class Taken(set[Any]):
+        def discard(self, source: Any) -> None:
+            super().discard(source)
+            acquired.append(source.pool)
             elsewhere()
 
     closed.append(closed[0])

@@ -18,7 +18,6 @@ from running import Packed
 
 from rawpack import Reader, UsageError, Workers
 from rawpack.batches import Batches
-from rawpack.epoch.sent import SentSteps
 from rawpack.transforms import (
     BatchLambda,
     CenterCrop,
@@ -33,6 +32,7 @@ from rawpack.transforms import (
     ToCHW,
     Views,
 )
+from rawpack.workers.sent import SentSteps
 
 BATCH = 6
 

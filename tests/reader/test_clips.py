@@ -190,7 +190,7 @@ def test_clips_of_several_stores(reader: Reader, stored: Callable[[str], Reader]
 @pytest.mark.parametrize("block", [1, 7, 40])
 def test_videos_longer_than_a_block(reader: Reader, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are read a block at a time: wherever blocks end, and however long a video is, the clips are the same."""
-    monkeypatch.setattr("rawpack.clips.runs._BLOCK", block)
+    monkeypatch.setattr("rawpack.samples.runs._BLOCK", block)
     left = [row for row in range(len(reader)) if row % 29]
     runs = [run for video in runs_of(LENGTHS) for run in pieces_of(video, 29)]
     for chosen, expected in ((reader, runs_of(LENGTHS)), (reader.select(left), runs)):
@@ -713,8 +713,8 @@ def test_a_worker_that_dies_is_replaced(reader: Reader, gone: bool) -> None:
         iterator = iter(clips.batches(2, **WAYS["processes"], **options))
         found = [next(iterator)]
         wait_for_workers(iterator)
-        assert iterator._pool is not None
-        worker = iterator._pool.handles[0].worker
+        assert iterator._pass.source.pool is not None
+        worker = iterator._pass.source.pool.handles[0].worker
         end = worker.kill
         worker.kill = lambda grace=0.0: end(grace) and gone  # type: ignore[method-assign]
         os.kill(workers_of(iterator)[0], signal.SIGKILL)

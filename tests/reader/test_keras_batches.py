@@ -89,7 +89,7 @@ def test_what_is_asked_for_is_made_in_advance(store: Path) -> None:
         data.on_epoch_end()
     assert batches.stats()["batches"] == 2 * len(data)
     [idle] = batches._feed.pool_cache._idle
-    assert len(idle.begun) == 3
+    assert len(idle._begun) == 3
 
 
 def test_an_epoch_is_over_when_all_of_it_was_asked_for(store: Path) -> None:

@@ -14,9 +14,9 @@ from reading import WAYS, Truth, nothing_left, wait_until
 import rawpack_packer
 from rawpack import Blocks, RawpackError, Reader
 from rawpack.ahead.readahead import Readahead, RegionSteps
-from rawpack.ahead.steps import EpochStep
 from rawpack.order.base import Order
 from rawpack.order.shuffled import BlockShuffled, Shuffled
+from rawpack.order.steps import EpochStep
 from rawpack.store.stores import Stores
 from rawpack_packer.tune.system import drop
 

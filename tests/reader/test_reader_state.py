@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tqdm.std
-from reading import WAYS, Truth, rows_of
+from reading import WAYS, Truth, placed, rows_of
 from running import FORMATS, Packed
 
 import rawpack_packer
-from rawpack import Balanced, Blocks, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
+from rawpack import Balanced, Blocks, Buckets, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.store.stores import Stores
@@ -141,6 +141,55 @@ def test_resume_with_another_world_size(reader: Reader, before: int, after: int)
         batches.load_state_dict(states[0])
         left += rows_of(batches)
     assert sorted(left) == sorted(expected[2 * 4 * before :])
+
+
+UNEVEN: dict[str, Any] = {
+    "one sample more for some": lambda reader: (reader.select(range(14)), {"batch_size": 3}),
+    "no batch for some": lambda reader: (reader.select(range(13)), {"batch_size": 3}),
+    "no batch at all": lambda reader: (reader.select(range(2)), {"batch_size": 3}),
+    "a mix": lambda reader: (Reader.mix([(reader.select(range(9)), 1), (reader, 2)]), {"batch_size": 3}),
+    "buckets": lambda reader: (
+        reader.select(range(25)),
+        {"batch_size": 2, "image_size": Buckets([(40, 56), 48])},
+    ),
+}
+"""What parts three ranks with last="keep" -> of a reader, the samples and the options."""
+
+
+@pytest.mark.parametrize("kind", ["numpy", "placed", "queue"])
+@pytest.mark.parametrize("uneven", UNEVEN)
+def test_a_state_of_any_rank_resumes_all(packed: Packed, reader: Reader, uneven: str, kind: str) -> None:
+    """Ranks that step together say the same, also where some have no batch in the last step, or none in any; it is the
+    state of what is left, for any number of ranks, and saving and loading again adds nothing."""
+    some = Reader(packed("memmap", "--size", "keep")) if uneven == "buckets" else reader
+    few, options = UNEVEN[uneven](some)
+    world = 3
+
+    def made(rank: int, world_size: int = world) -> Any:
+        batches = few.batches(workers=0, shuffle=True, ranks=Ranks(rank, world_size, last="keep"), **options)
+        return placed(batches, depth=2) if kind == "placed" else batches
+
+    alone, ranks = made(0, 1), [made(rank) for rank in range(world)]
+    epochs = [sorted(rows_of(alone)) for _ in range(2)]
+    loops = [batches.queue(epochs=1) if kind == "queue" else iter(batches) for batches in ranks]
+    owners = loops if kind == "queue" else ranks
+    steps, read = max(map(len, (made(rank) for rank in range(world)))), list[int]()
+    for step in range(steps + 1):
+        states = [owner.state_dict() for owner in owners]
+        assert states == [owner.state_dict(after=step) for owner in owners] == states[:1] * world
+        assert states[0]["epoch"] == (step == steps)
+        for world_size in (1, world):
+            left = list[int]()
+            for rank in range(world_size):
+                batches = made(rank, world_size)
+                for _ in range(2):
+                    batches.load_state_dict(states[0])
+                    assert batches.state_dict() == states[0]
+                left += rows_of(batches)
+            assert sorted(left if step == steps else left + read) == epochs[step == steps]
+        for loop in loops:
+            batch = next(loop, None)
+            read += [] if batch is None else batch["index"].tolist()
 
 
 @pytest.mark.parametrize("drop_last", [False, True])

@@ -17,13 +17,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from clip_frames import Frames, pack_frames
-from reading import WAYS, rows_of, wait_until
+from reading import WAYS, placed, rows_of, wait_until
 from running import Packed, environment
 from trained import numbered_store
 
@@ -31,7 +30,6 @@ from rawpack import Balanced, Batches, Buckets, Reader, Weighted
 from rawpack.epoch import repeats
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
-from rawpack.integrations.placed import PlacedBatches
 from rawpack.transforms import (
     BatchLambda,
     BatchStep,
@@ -128,12 +126,6 @@ REPEATING: dict[str, Loop] = {
     "keras": lambda reader, epoch: keras(reader.batches(BATCH, **SHUFFLED)),
     "counted": lambda reader, epoch: counted(reader.batches(BATCH, **SHUFFLED)),
 }
-
-
-def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
-    """What `torch` and `jax` return, where nothing is copied."""
-    copies = SimpleNamespace(counts={}, begin=dict, finish=dict, close=lambda: None, shares_memory=True, lists=())
-    return PlacedBatches(batches._feed, copies, depth, None, "here")
 
 
 def keras(batches: Batches) -> Iterator[Any]:

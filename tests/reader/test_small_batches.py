@@ -188,7 +188,7 @@ def test_the_worker_that_has_waited_longest_is_next(reader: Reader) -> None:
     batches = reader.batches(BATCH, **WAYS["threads"])
     iterator = iter(batches)
     next(iterator)
-    pool = iterator._pool
+    pool = iterator._pass.source.pool
     assert pool is not None
     assert pool.drain()
     given: list[Any] = []

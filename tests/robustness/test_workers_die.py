@@ -396,7 +396,7 @@ def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: p
     iterator = iter(batches)
     held = [next(iterator)]
     wait_for_workers(iterator)
-    stuck, pool = workers_of(iterator)[0], iterator._pool
+    stuck, pool = workers_of(iterator)[0], iterator._pass.source.pool
     assert pool is not None
     worker, given_up = pool.handles[0].worker, set[int]()
     end = worker.kill
@@ -662,14 +662,14 @@ from rawpack import Reader, Workers
 batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=Workers(2, backend="process", timeout=600))
 iterator = iter(batches)
 next(iterator)
-print("workers", *(handle.worker.process.pid for handle in iterator._pool.handles), flush=True)
+print("workers", *(handle.worker.process.pid for handle in iterator._pass.source.pool.handles), flush=True)
 if sys.argv[2] == "busy":
     while True:
         for batch in batches:
             pass
 if sys.argv[2] == "waiting":
     import signal
-    for handle in iterator._pool.handles:
+    for handle in iterator._pass.source.pool.handles:
         os.kill(handle.worker.process.pid, signal.SIGSTOP)
     print("stopped", flush=True)
     for batch in iterator:
@@ -820,7 +820,7 @@ def test_closing_while_another_thread_waits(store: Path, truth: Truth, monkeypat
     batches = Reader(store).batches(BATCH, **PROCESSES)
     iterator = iter(batches)
     seen = [next(iterator)]
-    pool, waits, go_on = iterator._pool, threading.Event(), threading.Event()
+    pool, waits, go_on = iterator._pass.source.pool, threading.Event(), threading.Event()
     assert pool is not None
     wait = pool.wait
 
@@ -1093,7 +1093,7 @@ held, most = [], []
 for epoch in range(3):
     iterator = iter(batches)
     for batch in iterator:
-        workers = [handle.worker.process.pid for handle in iterator._pool.handles]
+        workers = [handle.worker.process.pid for handle in iterator._pass.source.pool.handles]
         held = [*held[-1:], batch]
         child = os.fork()
         if not child:

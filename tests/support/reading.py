@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,8 +19,9 @@ import psutil  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from running import Ran, environment, process
 
-from rawpack import Workers, native
+from rawpack import Batches, Workers, native
 from rawpack.epoch.iterator import BatchIterator
+from rawpack.integrations.placed import PlacedBatches
 from rawpack.native import calls
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -69,19 +71,29 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = 120) -> Non
         time.sleep(0.01)
 
 
+def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
+    """What `torch` and `jax` return, where nothing is copied."""
+    copies = SimpleNamespace(counts={}, begin=dict, finish=dict, close=lambda: None, shares_memory=True, lists=())
+    return PlacedBatches(batches._feed, copies, depth, None, "here")
+
+
 # ---------------------------------------------------------------------------------------------- processes, descriptors
+
+
+def pool_of(iterator: BatchIterator) -> Any:
+    """An iterator's workers."""
+    assert iterator._pass is not None
+    return iterator._pass.source.pool
 
 
 def workers_of(iterator: BatchIterator) -> list[int]:
     """The process ids of an iterator's workers."""
-    assert iterator._pool is not None
-    return [handle.worker.process.pid for handle in iterator._pool.handles]  # type: ignore[attr-defined]
+    return [handle.worker.process.pid for handle in pool_of(iterator).handles]
 
 
 def wait_for_workers(iterator: BatchIterator) -> None:
     """Wait until each worker of an iterator has begun its first task."""
-    assert iterator._pool is not None
-    notes = [handle.worker.heartbeat for handle in iterator._pool.handles]
+    notes = [handle.worker.heartbeat for handle in pool_of(iterator).handles]
     wait_until(lambda: all(one.read()[2] for one in notes), "all workers have begun")
 
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.order.shuffled import Shuffled
-from rawpack.store.selection import positions_where
+from rawpack.samples.selection import positions_where
+from rawpack.samples.where import Where
 from rawpack.store.stores import Stores
-from rawpack.store.where import Where
 from rawpack_packer.job.opening import as_stored, recipe_for
 from rawpack_packer.options import RECIPE, opt
 from rawpack_packer.recipe import Recipe, in_these_words

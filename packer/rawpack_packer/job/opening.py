@@ -14,8 +14,8 @@ import cloudpickle
 import msgspec
 import numpy as np
 
+from rawpack.checks import whole_number
 from rawpack.errors import PackError, RawpackError, UsageError
-from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url
 from rawpack.system import writing
 from rawpack.system.user import warn

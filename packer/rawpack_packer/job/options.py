@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer.engines import Engine, as_engine
 from rawpack_packer.options import opt

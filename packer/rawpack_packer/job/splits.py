@@ -11,12 +11,12 @@ from typing import Any, Unpack
 
 import msgspec
 
+from rawpack.checks import whole_number
 from rawpack.disk import manifest as manifests
 from rawpack.disk.manifest import Manifest
 from rawpack.disk.splits import NAME as SPLITS
 from rawpack.disk.splits import SplitSet, is_split_name, read_splits
 from rawpack.errors import StoreError, UsageError
-from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, join
 from rawpack.remote.url import shown as shown_url
 from rawpack.system import writing

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.remote.url import is_url, shown
 from rawpack_packer.errors import reason_of
 from rawpack_packer.options import opt

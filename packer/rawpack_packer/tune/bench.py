@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import rawpack
-from rawpack.choose.options import flag
+from rawpack.checks import flag, seconds, whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.system import machine
-from rawpack.system.user import seconds
 from rawpack_packer import text
 from rawpack_packer.options import opt
 from rawpack_packer.tune import measure as words

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from rawpack import transforms
-from rawpack.choose.options import size_of
+from rawpack.checks import size_of
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.formats.codecs import zstd

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import rawpack
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.system import machine
 from rawpack_packer import text
 from rawpack_packer.destination.folder import free_bytes

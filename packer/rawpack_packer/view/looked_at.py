@@ -21,7 +21,7 @@ from rawpack import Reader, look
 from rawpack.disk.manifest import NAME as MANIFEST
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
-from rawpack.store.looking import StoreInfo
+from rawpack.samples.looking import StoreInfo
 from rawpack_packer.inspect.contact_sheet import class_name
 from rawpack_packer.inspect.curation import Curation, curation_of
 from rawpack_packer.text import plain

@@ -1,1 +1,1 @@
-"""The steps of an epoch before they are made: their samples, and the files that they wait for."""
+"""What the steps of an epoch wait for before they are made: files of remote stores, and the disk."""

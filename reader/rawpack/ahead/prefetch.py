@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import UsageError
 from rawpack.remote.fetch import Ticket
+from rawpack.samples.field_rows import OWN_ROWS, FieldRows
 from rawpack.system.user import count, warn
 
 if TYPE_CHECKING:
-    from rawpack.ahead.steps import EpochStep
+    from rawpack.order.steps import EpochStep
     from rawpack.remote.cache import CacheFolder, Key
     from rawpack.remote.download import RemoteFile
     from rawpack.store.stores import Stores

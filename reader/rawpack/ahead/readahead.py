@@ -17,21 +17,18 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.ahead.steps import EpochStep
-from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import RawpackError
 from rawpack.order.launcher import ranks_here
+from rawpack.order.steps import EpochStep
+from rawpack.samples.field_rows import OWN_ROWS, FieldRows
 from rawpack.store.stores import Stores
 from rawpack.system import machine
-from rawpack.workers.fill import major_faults
-
-if TYPE_CHECKING:
-    from rawpack.workers.pool import WorkerPool
+from rawpack.system.memory import major_faults
 
 THREAD = "rawpack disk"
 """The name of the threads that ask."""
@@ -50,9 +47,14 @@ _PIECE = 64
 """Samples that are asked for at once; then it is checked whether the rest are still wanted."""
 
 
+class Readers(Protocol):
+    """Workers, as a `WorkerPool` counts what they read."""
+
+    tasks_since_disk_wait: int
+
+
 class OwnReads:
-    """What this process reads itself: all fields if there are no workers. A `WorkerPool` counts the same of its
-    workers."""
+    """What this process reads itself: all fields if there are no workers."""
 
     def __init__(self, library: Stores, workers: int) -> None:
         # Where it cannot be checked whether samples are cached, the first batches are taken for cold.
@@ -71,7 +73,7 @@ class Readahead:
         self,
         library: Stores,
         names: Sequence[str],
-        pool: WorkerPool | None,
+        pool: Readers | None,
         own_reads: OwnReads,
         field_rows: FieldRows = OWN_ROWS,
     ) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.choose.options import Buckets, Options, by_field, size_of
-from rawpack.clips.sample_set import SampleSet
+from rawpack.checks import size_of
+from rawpack.choose.options import Buckets, Options, by_field
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.pixels.aspects import Size, Sizes, best_sizes, choose_sizes
+from rawpack.samples.sample_set import SampleSet
 from rawpack.system.user import count
 
 _MOST_PIXELS = 1 << 28
@@ -125,9 +126,9 @@ def asked_sizes(samples: SampleSet, options: Options, main: str) -> Asked:
         asked = named.pop(main, None)
         if wrong := [name for name, one in named.items() if isinstance(one, Buckets)]:
             raise UsageError(f"image_size= has Buckets for {wrong[0]!r}: they are for {main!r}, pass a size for others")
-        others = {name: size_of(one) for name, one in named.items()} if len(images) > 1 else None
+        others = {name: size_of(one, "image_size") for name, one in named.items()} if len(images) > 1 else None
     if not isinstance(asked, Buckets):
-        return Asked(None if asked is None else size_of(asked), None, others)
+        return Asked(None if asked is None else size_of(asked, "image_size"), None, others)
     if len(samples.lengths) > 1:
         raise UsageError("Buckets are for clips of one length: leave them out, or call clips() with one number")
     return Asked(None, _find_buckets(samples, main, asked), others)

@@ -11,10 +11,10 @@ from rawpack.choose.options import Options, by_field, is_word
 from rawpack.errors import UsageError
 from rawpack.order.launcher import Ranks
 from rawpack.pixels.geometry import RESIZABLE
-from rawpack.store.common import STORE
-from rawpack.store.stores import INDEX, STORE_ROW, VALID, Stores
+from rawpack.store.stores import Stores
 from rawpack.system.user import did_you_mean
-from rawpack.workers.besides import BOXES, Ragged
+from rawpack.words import BOXES, INDEX, STORE, STORE_ROW, VALID
+from rawpack.workers.besides import Ragged
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from rawpack.checks import flag, names, one_of, seconds, size_of, whole_number
 from rawpack.errors import UsageError
 from rawpack.order.from_column import FromColumn
-from rawpack.order.keys import whole_number
 from rawpack.order.launcher import Ranks, ranks_of
 from rawpack.order.sampled import Indices
 from rawpack.order.shuffled import Blocks
 from rawpack.pixels.aspects import Size
-from rawpack.system.user import did_you_mean, seconds, suggesting
+from rawpack.system.user import did_you_mean, suggesting
 
 if TYPE_CHECKING:
     from rawpack.transforms.plan import Transform
@@ -147,31 +146,8 @@ def _check_undivided(sampler: Any) -> None:
         )
 
 
-def flag(name: str, value: object) -> bool:
-    """`value` as a bool; UsageError where it is none."""
-    if not isinstance(value, bool | np.bool_):
-        raise UsageError(f"{name}={value!r} must be True or False")
-    return bool(value)
-
-
 def is_word(value: object, word: str) -> bool:
     return isinstance(value, str) and value == word
-
-
-def one_of(name: str, value: object, *words: str | None) -> None:
-    """Raise UsageError unless `value` is one of these."""
-    if not (value is None or isinstance(value, str)) or value not in words:
-        raise UsageError(f"{name}={value!r} must be one of {', '.join(map(repr, words))}")
-
-
-def names(name: str, value: object) -> list[str]:
-    """`value` as a list of names; UsageError where it is none."""
-    if not isinstance(value, str) and isinstance(value, Iterable):
-        found = list(value)
-        if all(isinstance(one, str) for one in found):
-            return found
-    example = f", such as [{value!r}]" if isinstance(value, str) else ""
-    raise UsageError(f"{name}={reprlib.repr(value)} must be a list of names{example}")
 
 
 def by_field(name: str, value: Any, allowed: Sequence[str], default: Any) -> dict[str, Any]:
@@ -184,16 +160,6 @@ def by_field(name: str, value: Any, allowed: Sequence[str], default: Any) -> dic
             there = f"the fields that it is for: {', '.join(allowed)}" if allowed else "none that it could be for"
             raise UsageError(f"{name}= names {field!r}; the batch has {there}{did_you_mean(str(field), allowed)}")
     return {field: value.get(field, default) for field in allowed}
-
-
-def size_of(value: object, name: str = "image_size") -> tuple[int, int]:
-    """A side, or (height, width), as (height, width). Raises UsageError."""
-    pair: Any = (value, value) if isinstance(value, int | np.integer) else value
-    whole = isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(n, int | np.integer) for n in pair)
-    if isinstance(value, bool) or not whole or not all(0 < n <= 65535 for n in pair):
-        several = ", Buckets(...) for several sizes, or a dict by field" if name == "image_size" else ""
-        raise UsageError(f"{name}={value!r} must be a side in pixels, or (height, width), from 1 to 65,535{several}")
-    return int(pair[0]), int(pair[1])
 
 
 def _checked(asked: object) -> tuple[Size, ...]:

@@ -15,7 +15,6 @@ import numpy as np
 from rawpack.choose.buckets import FoundBuckets, asked_sizes
 from rawpack.choose.fields import check_ragged, choose_fields, choose_form, extras_of, first_crop
 from rawpack.choose.options import Backend, Options, Workers
-from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import main_image
 from rawpack.errors import UsageError
 from rawpack.order.base import Order
@@ -25,6 +24,7 @@ from rawpack.order.launcher import Ranks, ranks_of, resolve_rank
 from rawpack.order.ranks import RankSplit
 from rawpack.order.sampled import Sampled
 from rawpack.order.shuffled import Blocks, BlockShuffled, Sequential, Shuffled
+from rawpack.samples.sample_set import SampleSet
 from rawpack.store.stores import Stores
 from rawpack.system import machine
 from rawpack.system.user import count, warn
@@ -85,7 +85,7 @@ class Settings:
 
 
 def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankSplit]:
-    """What `Feed` needs besides the samples."""
+    """What `Epochs` needs besides the samples."""
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
@@ -294,19 +294,6 @@ def _fits(resized: Mapping[tuple[str, ...] | None, tuple[int, int]]) -> list[Ste
 def sides(shape: Sequence[int | None]) -> str:
     """A shape to be shown: "48x48x3", "?x5", "scalar"."""
     return "x".join("?" if n is None else str(n) for n in shape) or "scalar"
-
-
-def packed(pipelines: Sequence[Pipeline | None]) -> bytes:
-    """A transform as it is sent to worker processes. Raises UsageError where it cannot be."""
-    import cloudpickle
-
-    try:
-        return cloudpickle.dumps(tuple(pipelines))  # type: ignore[no-any-return]
-    except Exception as error:
-        raise UsageError(
-            f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
-            'hold open files, locks and the like; or pass workers=Workers(backend="thread") or workers=0'
-        ) from error
 
 
 def tiny(samples: SampleSet, names: Sequence[str], planes: Sequence[str]) -> bool:

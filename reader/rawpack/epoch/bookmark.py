@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rawpack.ahead.steps import EpochStart
 from rawpack.errors import UsageError
-from rawpack.store.stores import INDEX
+from rawpack.order.steps import EpochStart
+from rawpack.words import INDEX
 
 Place = tuple[EpochStart, int]
 """Where an iterator began, and a position in its epoch."""
@@ -93,9 +93,9 @@ class Bookmark:
         self._begin_at(epoch, position, consumed)
         self._loaded, self._reached, self._handed = True, None, Handed()
 
-    def taken(self, start: EpochStart) -> Callable[[Mapping[str, Any], int], None]:
+    def taken(self, start: EpochStart) -> Callable[[Mapping[str, Any] | None, int], None]:
         """An iterator begins here: it is the latest one, and the next one begins with the epoch after it. Returns what
-        it calls with each batch that it hands over, and the position after that."""
+        it calls with each batch that it hands over, or None at the end, and the position after that."""
         self._begin_at(start.epoch + 1)
         self._reached, self._latest = (start, start.position), start
         return partial(self._handed_over, start, self._handed)
@@ -105,10 +105,11 @@ class Bookmark:
         self._loaded = False
         """Whether the position was loaded, for this epoch."""
 
-    def _handed_over(self, start: EpochStart, handed: Handed, batch: Mapping[str, Any], position: int) -> None:
+    def _handed_over(self, start: EpochStart, handed: Handed, batch: Mapping[str, Any] | None, position: int) -> None:
         if self._latest is start:
             self._reached = (start, position)
-        handed.note((batch[INDEX],), (start, position))
+        if batch is not None:
+            handed.note((batch[INDEX],), (start, position))
 
     def is_latest(self, start: EpochStart) -> bool:
         """Whether the latest iterator is the one that was given this very object."""

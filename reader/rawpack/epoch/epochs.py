@@ -1,11 +1,12 @@
-"""Which epoch comes next, from where, and with which workers: what the iterators of one `Feed` share."""
+"""Epoch after epoch of batches: which one comes next, from where, and what makes it. Behind `Batches`, and the adapters
+of other frameworks."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,53 +14,36 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from rawpack.ahead.readahead import Readahead
-from rawpack.ahead.steps import EpochStart, EpochStep, EpochSteps
+from rawpack.checks import whole_number
+from rawpack.choose.fields import extras_of
 from rawpack.choose.settings import Settings
-from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
-from rawpack.epoch.making import Making, PoolCache, WorkerSet
+from rawpack.epoch.iterator import BatchIterator, EpochPass
+from rawpack.epoch.making import Making
 from rawpack.epoch.repeats import RepeatWatch
+from rawpack.epoch.states import VERSIONS, check_state
 from rawpack.errors import UsageError
 from rawpack.order.agreement import Agreement
 from rawpack.order.base import Order
-from rawpack.order.keys import whole_number
-from rawpack.order.launcher import check_alone, resolve_rank
+from rawpack.order.launcher import Ranks, check_alone, resolve_rank
 from rawpack.order.ranks import RankSplit
-from rawpack.system.user import warn
+from rawpack.order.steps import EpochStart, EpochStep, EpochSteps
+from rawpack.samples.sample_set import SampleSet, Scope
+from rawpack.workers.pool_cache import PoolCache
+from rawpack.workers.source import Batch
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
 
-STATE_VERSION = 1
-PIXELS_VERSION = 2
-"""Changes where transforms make other pixels of the same random numbers. States of version 1 do not say it."""
 _SHARDED_AGAIN = (
     "these batches are one rank's, and {sharder} would divide them between the processes again, so that most samples "
     'are never read: leave out the DataLoader, and use batches(..., ranks="auto").accelerate(accelerator)'
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EpochPass:
-    """One pass over an epoch, which an iterator takes when it begins."""
-
-    start: EpochStart
-    steps: EpochSteps
-    """Those that are left after what `worker_set` has begun."""
-    worker_set: WorkerSet
-    readahead: Readahead
-    prefetch: Prefetch | None
-    """The steps, where their files must be fetched first."""
-    handed_over: Callable[[Mapping[str, Any], int], None]
-    """To be called with each batch, and the position after it."""
-    read_one: Callable[[], None] | None
-    """See `RepeatWatch.begins`."""
-
-
-class Epochs:
-    """The epochs of one reader's batches, one after another, and the workers that are kept between them."""
+class Epochs(Iterable[Batch]):
+    """The epochs of one reader's batches, and the workers that are kept between them."""
 
     def __init__(self, dataset: Any, samples: SampleSet, settings: Settings, order: Order, split: RankSplit) -> None:
         """dataset: the reader. split: for the ranks that `settings.ranks` are now."""
@@ -80,65 +64,88 @@ class Epochs:
         samples.scope.add(self)
         self._own()
 
-    def set_epoch(self, epoch: int) -> None:
-        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
-        self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
+    def __iter__(self) -> BatchIterator:
+        if os.getpid() != self._process:
+            # A forked child needs its own workers.
+            self._own()
+        iterator = BatchIterator(self)
+        self._made.add(iterator)
+        return iterator
+
+    def __len__(self) -> int:
+        """The number of batches that this rank gets in the epoch that comes next, from its start."""
+        return len(self._start(self._bookmark.epoch, 0))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}: {dtype} {shape}" for name, dtype, shape in self.making.table())
+        stored = self._library.fields.items()
+        left = [name for name, field in stored if not field.in_slot and name not in self.settings.fields]
+        more = f"; not in it: {', '.join(left)}, which fields=[...] can name" if left else ""
+        return f"Batches({self.title()}; {fields}{more})"
 
     @property
-    def choices(self) -> int:
-        """How often the user has said where the next iterator begins."""
-        return self._bookmark.choices
+    def split(self) -> RankSplit:
+        """How ranks share an epoch; its length, and the rank, may be others by the time that it begins."""
+        return self._split
 
-    def stay(self) -> None:
-        """The position that the latest iterator has reached does not count. The next epoch does."""
-        self._bookmark.stay()
+    @property
+    def foreseeable(self) -> bool:
+        """Whether all epochs have the same length, and none has to be drawn by the user's code."""
+        return self._order.foreseeable
 
-    def begin(self) -> EpochPass:
-        """Called by an iterator at its first `next()`: it takes the next epoch."""
-        self._samples.look_at_files()
-        self.check_open()
-        with self._taking:
-            dataloader.check_no_worker()
-            if self.settings.ranks is None:
-                check_alone()
-            start = self.next_start()
-            if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
-                raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
-            if not start.position:
-                # Again: ranks may be known by now, and samplers may have epochs of different lengths.
-                start.split.check_not_empty()
-            self.agreement.check(self.settings.ranks, start.split, self._order, start.epoch, self._identity)
-            read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
-            steps: EpochSteps = self._steps(start)
-            prefetch = worker_set = None
-            try:
-                if self._library.fetcher is not None:
-                    steps = prefetch = self._prefetch(steps, start)
-                    self._library.fetcher.restore()  # new workers open what is in the cache
-                make = partial(self.making.worker_set, self.held)
-                worker_set = self.pool_cache.acquire(start, make, self.making.outdated)
-                readahead = Readahead(
-                    self._library, self.settings.fields, worker_set.pool, self.making.own_reads,
-                    self._samples.field_rows,
-                )  # fmt: skip
-                if prefetch is None and readahead.useful:
-                    ranks = start.split.world_size
-                    region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
-                    steps = readahead.by_region(steps, start.position, region_end, ranks)
-                for begun, _ in worker_set.begun:
-                    for _ in begun:
-                        next(steps)
-            except BaseException:
-                steps.close()
-                if worker_set is not None:
-                    self.pool_cache.discard(worker_set)
-                raise
-            handed_over = self._bookmark.taken(start)
-        return EpochPass(start, steps, worker_set, readahead, prefetch, handed_over, read_one)
+    def title(self) -> str:
+        """The options, in one line."""
+        settings, split = self.settings, self._ranked()
+        # A sampler is not asked: it may draw, and may raise.
+        count = f"{len(self)} " if self.foreseeable else ""
+        plural = "" if count == "1 " else "es"
+        fixed = settings.order_name.startswith("sequential")
+        order = settings.order_name if fixed else f"{settings.order_name}, seed={self.seed}"
+        if settings.buckets is not None:
+            order += f", {len(settings.buckets)} sizes, {settings.buckets.lost:.1%} of the pixels lost"
+        ranks = f", rank {split.rank} of {split.world_size}" if split.world_size > 1 else ""
+        kind = {"process": "worker processes", "thread": "worker threads"}[settings.backend]
+        workers = f"{settings.workers} {kind}" if settings.workers else "no workers"
+        return f"{count}batch{plural} of {settings.batch_size} an epoch, {order}{ranks}, {workers}"
 
-    def _asked(self) -> list[Any]:
-        """What makes batches equal, besides stores and settings."""
-        return [self._identity, self._split, self._samples.asked.verify]
+    def stored(self) -> list[str]:
+        """The fields of the store, whether or not a batch has them."""
+        return list(self._library.fields)
+
+    def shown(self) -> tuple[Any, ...]:
+        """What a notebook shows of these batches: see `html_of`."""
+        return self.making.table(), self._samples
+
+    def stats(self) -> dict[str, Any]:
+        """See `Batches.stats`."""
+        native = "none"
+        if self.settings.pipeline is not None:
+            from rawpack.transforms.fused import native_share
+
+            native = native_share(self.settings.pipeline)
+        more = {"held": self.making.held, "native": native, "ranks": self.agreement.problem}
+        return self.making.counted.as_dict() | more
+
+    def with_ranks(self, rank: int, world_size: int) -> Epochs:
+        """These batches where their ranks were given; else the same ones for a trainer, which knows them."""
+        if self.settings.ranks is not None:
+            return self
+        ranks = Ranks(rank, world_size)
+        extras = extras_of(self._library, self.settings.extras, ranks, self._split.drop_last)
+        return self.with_settings(together=True, ranks=ranks, extras=extras)
+
+    def with_settings(self, *, together: bool = False, **changed: Any) -> Epochs:
+        """The same batches from the same position, with other settings. together: they share the position from then on:
+        an iterator of either takes the next epoch of both. They are closed with these."""
+        other = Epochs(self.dataset, self._samples, replace(self.settings, **changed), self._order, self._split)
+        other.closed = self.closed
+        self._made.add(other)
+        if together:
+            other._bookmark, other._repeats, other._taking = self._bookmark, self._repeats, self._taking
+            other.agreement = self.agreement
+        else:
+            other._bookmark = self._bookmark.copy()
+        return other
 
     def close(self) -> None:
         """See `Batches.close`."""
@@ -150,115 +157,74 @@ class Epochs:
     def check_open(self) -> None:
         """Raise UsageError where these batches were closed."""
         if self.closed:
-            raise UsageError("these batches were closed: make others, by `batches()` of an open reader")
+            raise UsageError("these batches were closed: call batches() of an open reader again")
 
-    def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
-        """See `Batches.state_dict`."""
-        return self.state_at(*self.place(after))
+    # ------------------------------------------------------------------------------------------------ one epoch
 
-    def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
-        """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
-        `Batches.state_dict`."""
-        counted = is_count(after)
-        reached = self._bookmark.reached(None if counted else after)
-        if reached is None:
+    def begin(self, *, copies_small: bool) -> EpochPass:
+        """Called by an iterator at its first `next()`: it takes the next epoch. copies_small: as of
+        `BatchSource.want`."""
+        self._samples.look_at_files()
+        self.check_open()
+        with self._taking:
+            dataloader.check_no_worker()
+            if self.settings.ranks is None:
+                check_alone()
             start = self.next_start()
-            reached = start, start.position
-        return self.counted_from(reached, after if counted else None)
+            self._check(start)
+            read_one = self._repeats.begins(start, self._bookmark.choices, self._asked)
+            source, prefetch, steps = None, None, self._steps(start)
+            wanted: EpochSteps = steps
+            try:
+                if self._library.fetcher is not None:
+                    wanted = prefetch = self._prefetch(steps, start)
+                    self._library.fetcher.restore()  # new workers open what is in the cache
+                source = self.pool_cache.acquire(start, partial(self.making.source, self.held), self.making.outdated)
+                readahead = self.making.readahead(source)
+                if prefetch is None and readahead.useful:
+                    ranks = start.split.world_size
+                    region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
+                    wanted = readahead.by_region(steps, start.position, region_end, ranks)
+                ready, follow = None if prefetch is None else prefetch.ready, partial(self._following, start)
+                source.want(start, wanted, readahead, ready, follow, copies_small=copies_small)
+            except BaseException:
+                wanted.close()
+                if source is not None:
+                    self.pool_cache.discard(source)
+                raise
+            handed_over = self._bookmark.taken(start)
+        return EpochPass(start, source, prefetch, handed_over, read_one)
 
-    @staticmethod
-    def counted_from(place: Place, batches: Any) -> Place:
-        """The place that is reached `batches` batches after the iterator of another place began; None: that place."""
-        start, _ = place
-        return place if batches is None else (start, start.reached(whole_number("after", batches, 0, len(start))))
+    def _check(self, start: EpochStart) -> None:
+        """Raise UsageError where this process must not read an epoch, or has nothing to read in it."""
+        if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
+            raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
+        if not start.position:
+            # Again: ranks may be known by now, and samplers may have epochs of different lengths.
+            start.split.check_not_empty()
+        self.agreement.check(self.settings.ranks, start.split, self._order, start.epoch, self._identity)
 
-    def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
-        """The state at a place."""
-        versions = {"version": STATE_VERSION, "pixels": PIXELS_VERSION}
-        return {**versions, **start.state(position), **self._identity}
+    def _asked(self) -> list[Any]:
+        """What makes batches equal, besides stores and settings."""
+        return [self._identity, self._split, self._samples.asked.verify]
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
-        order."""
-        self.move_to(state)
-        self._bookmark.choices += 1
-
-    def move_to(self, state: Mapping[str, Any]) -> None:
-        """As `load_state_dict`, where it is not the user who says from where to read."""
-        expected = {"version": STATE_VERSION, **self._identity}
-        if not isinstance(state, Mapping):
-            raise UsageError(f"a state is what state_dict() returned, not a {type(state).__name__}")
-        if not state.keys() & expected.keys():
-            raise UsageError(f"this is no state of batches: it has none of {', '.join(expected)}")
-        for name, value in expected.items():
-            if (its := state.get(name)) != value:
-                what = {
-                    "samples": f"it is of another store or split: {its} samples, here {value}",
-                    "keys": "it is of another store or split: the names of its samples are others",
-                    "selected": "it is of another selection of these samples",
-                }.get(name, f"its {name} is {its!r}, here it is {value!r}")
-                same = ", ".join(["samples", "seed", "shuffle", *self._order.identity])
-                raise UsageError(
-                    f"this state does not fit: {what}; resume with the same {same} and rawpack's order version"
-                )
-        if state.get("pixels", 1) != PIXELS_VERSION and self.settings.pipeline is not None:
-            from rawpack.transforms.fused import resizes
-
-            if resizes(self.settings.pipeline):
-                warn(
-                    "this state is from a version of rawpack that made slightly other pixels of images that are "
-                    "shrunk; samples, their order and random numbers are the same"
-                )
-        epoch, position = state.get("epoch"), state.get("position")
-        if not isinstance(epoch, int) or not isinstance(position, int) or epoch < 0 or position < 0:
-            raise UsageError(f"this state is damaged: epoch {epoch!r}, position {position!r}")
-        if position > self._order.length(epoch):
-            raise UsageError(f"this state is damaged: position {position} of {self._order.length(epoch)}")
-        self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
-
-    def following(self, taken: EpochPass) -> Iterator[EpochStep]:
-        """Called by an iterator: the steps of the next epoch, if the same workers will probably be asked for them."""
+    def _following(self, start: EpochStart) -> Iterator[EpochStep]:
+        """The steps of the epoch after the one that began here, if the same workers will probably be asked for them."""
         bookmark = self._bookmark
-        next_epoch = (bookmark.epoch, bookmark.position) == (taken.start.epoch + 1, 0)
+        next_epoch = (bookmark.epoch, bookmark.position) == (start.epoch + 1, 0)
         # Threads use the caller's own transform, which may be changed between two epochs.
         foreseeable = self.foreseeable and (self.settings.backend == "process" or self.settings.pipeline is None)
-        if bookmark.is_latest(taken.start) and next_epoch and foreseeable and self._library.fetcher is None:
-            return self._steps(taken.start.next_epoch)
+        if bookmark.is_latest(start) and next_epoch and foreseeable and self._library.fetcher is None:
+            return self._steps(start.next_epoch)
         return iter(())
 
-    @property
-    def foreseeable(self) -> bool:
-        """Whether all epochs have the same length, and none has to be drawn by the user's code."""
-        return self._order.foreseeable
-
-    def next_start(self) -> EpochStart:
-        """Where the next iterator begins."""
-        return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
-
-    def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
-        split = self._order.split(self._ranked(), epoch, consumed)
-        return EpochStart(epoch, position, split)
-
-    def _ranked(self) -> RankSplit:
-        """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
-        known = self._split.rank, self._split.world_size
-        if (now := resolve_rank(self.settings.ranks, known=known)) != known:
-            self._split = replace(self._split, rank=now[0], world_size=now[1])
-        return self._split
-
     def _steps(self, start: EpochStart) -> Generator[EpochStep]:
-        order, epoch = self._order, start.epoch
         selection, clips = self._samples.selection, self._samples.clips
-        for span, after in start.spans():
-            index = span.samples(order, epoch)
-            samples = index if selection is None else selection[index]
-            # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
-            first = span.start + (span.bucket << 48) if order.repeats else -1
-            if clips is None:
-                yield EpochStep(samples, index, after, None, span.bucket, first, span.repeated)
-            else:
-                rows = clips.rows(samples, self.seed, epoch, first)
-                yield EpochStep(rows, index, after, samples, span.bucket, first, span.repeated)
+        if clips is None:
+            return start.steps(self._order, selection)
+        return start.steps(
+            self._order, selection, lambda numbers, first: clips.rows(numbers, self.seed, start.epoch, first)
+        )
 
     def _prefetch(self, steps: Iterator[EpochStep], start: EpochStart) -> Prefetch:
         """The same steps, each when its shards are in the cache. Those of the first are being fetched then."""
@@ -279,6 +245,63 @@ class Epochs:
         prefetch.ready()
         return prefetch
 
+    # ------------------------------------------------------------------------------------------------ positions
+
+    def next_start(self) -> EpochStart:
+        """Where the next iterator begins."""
+        return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Epoch `epoch` comes next: from its start, or from the position that was loaded for this epoch."""
+        self._bookmark.set_epoch(whole_number("epoch", epoch, 0))
+
+    @property
+    def choices(self) -> int:
+        """How many times `set_epoch` or `load_state_dict` was called."""
+        return self._bookmark.choices
+
+    def stay(self) -> None:
+        """States are of the next epoch again, not of the latest iterator."""
+        self._bookmark.stay()
+
+    def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
+        """See `Batches.state_dict`."""
+        return self.state_at(*self.place(after))
+
+    def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
+        """Where the iterator of a batch began, and the position after it: for `state_at`. after: as of
+        `Batches.state_dict`."""
+        counted = is_count(after)
+        reached = self._bookmark.reached(None if counted else after)
+        if reached is None:
+            start = self.next_start()
+            reached = start, start.position
+        return self.counted_from(reached, after if counted else None)
+
+    @staticmethod
+    def counted_from(place: Place, batches: Any) -> Place:
+        """The place that is reached `batches` batches after the iterator of another place began; None: that place."""
+        start, _ = place
+        if batches is None:
+            return place
+        most = start.split.steps_left(start.position)
+        return start, start.reached(whole_number("after", batches, 0, most))
+
+    def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
+        """The state at a place."""
+        return {**VERSIONS, **start.state(position), **self._identity}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The iterator that begins next resumes where `state` was taken. Raises UsageError where it belongs to another
+        order."""
+        self.move_to(state)
+        self._bookmark.choices += 1
+
+    def move_to(self, state: Mapping[str, Any]) -> None:
+        """As `load_state_dict`, where it is not the user who says from where to read."""
+        epoch, position = check_state(state, self._identity, self._order, self.settings)
+        self._bookmark.load(epoch, position, self._order.consumed_of(state, epoch, position))
+
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a state to mean the same samples."""
@@ -293,6 +316,16 @@ class Epochs:
             "clips": None if framing is None else framing.identity,
             **self._order.identity,
         }
+
+    def _start(self, epoch: int, position: int, consumed: tuple[int, ...] = ()) -> EpochStart:
+        return EpochStart(epoch, position, self._order.split(self._ranked(), epoch, consumed))
+
+    def _ranked(self) -> RankSplit:
+        """The split for the rank that this process has by now: it may have got one since `Reader.batches`."""
+        known = self._split.rank, self._split.world_size
+        if (now := resolve_rank(self.settings.ranks, known=known)) != known:
+            self._split = replace(self._split, rank=now[0], world_size=now[1])
+        return self._split
 
     def _own(self) -> None:
         self._process = os.getpid()

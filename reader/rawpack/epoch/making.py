@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import weakref
-from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rawpack import native
-from rawpack.ahead.readahead import OwnReads
-from rawpack.ahead.steps import EpochStart, EpochStep
-from rawpack.choose.settings import Settings, copied, packed, sides
-from rawpack.clips.sample_set import SampleSet
+from rawpack.ahead.readahead import OwnReads, Readahead
+from rawpack.choose.settings import Settings, copied, sides
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
-from rawpack.store.stores import CLIP, INDEX, LENGTH, ROWS, STORE_ROW, VALID
-from rawpack.system.memory import free_large_block
-from rawpack.workers.besides import BOXES, EncodedFields, RaggedFields
+from rawpack.order.steps import EpochStep
+from rawpack.samples.sample_set import SampleSet
+from rawpack.system.memory import free_large_block, major_faults
+from rawpack.words import BOXES, CLIP, INDEX, LENGTH, ROWS, STORE_ROW, VALID
+from rawpack.workers.besides import EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
 from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
-
-if TYPE_CHECKING:
-    from rawpack.epoch.sent import SentSteps
-    from rawpack.workers.pool import Pending, WorkerPool
+from rawpack.workers.source import BatchSource, Here, Pooled
 
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
@@ -43,31 +36,6 @@ still in the processor's cache."""
 _DECODED_SHIFT = 16
 """Of the images that JPEG files are decoded into. libjpeg-turbo writes rows past the cache if their addresses are
 multiples of 32, which takes 3 to 5% longer."""
-
-Begun = deque[tuple[list[EpochStep], "Pending"]]
-"""Batches in the making, in order: those of one slot after another."""
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerSet:
-    """Workers and slots, and what an iterator left in them."""
-
-    pool: WorkerPool | None
-    """None where this process does the work."""
-    slot_pool: SlotPool
-    begun: Begun
-    """Batches in the making."""
-    start: EpochStart | None = None
-    """They are the first ones of an iterator with this start; None where nobody wants them."""
-    sent: SentSteps | None = None
-    """The steps of the transform as worker processes got them; None where there are none, or they are the caller's
-    own."""
-
-    def close(self) -> None:
-        """End the workers, and let go of the slots."""
-        if self.pool is not None:
-            self.pool.close()
-        self.slot_pool.close()
 
 
 @dataclass(frozen=True)
@@ -99,7 +67,7 @@ class BatchField:
 
 
 class Making:
-    """What makes the batches of one `Feed`, in whichever process."""
+    """What makes the batches of one `Epochs`, in whichever process."""
 
     def __init__(self, samples: SampleSet, settings: Settings, *, repeats: bool = False) -> None:
         """repeats: whether samples may repeat in an epoch."""
@@ -134,6 +102,8 @@ class Making:
         self._warned = set[int]()
         """Ids of the steps that `SentSteps.changed` has warned of."""
         if self._sends:
+            from rawpack.workers.sent import packed
+
             packed(settings.pipelines)
         self.filler = BatchFiller(self._spec, library)
         # More workers than there are slices in flight would only wait.
@@ -156,7 +126,20 @@ class Making:
         elif ragged_fields:
             self.besides_slots = self._ragged_fields
 
-    def trim(self, batch: dict[str, Any]) -> None:
+    def complete(self, batch: dict[str, Any], step: EpochStep, epoch: int) -> None:
+        """Add to a batch what is not in its slot: what this process reads, and `Settings.extras`."""
+        if self._in_slots:
+            self._trim(batch)
+        if self.besides_slots is not None:
+            seeds, faults = (self.settings.seed, epoch, step.first), major_faults()
+            batch.update(self.besides_slots(step.rows, seeds, step.clips, step.bucket))
+            self.own_reads.note(faults)
+        if self._samples.offsets is not None:
+            batch.update(self._samples.pads(self.settings.fields, step.rows))
+        for name in self.settings.extras:
+            batch[name] = step.valid if name == VALID else step.rows.copy()
+
+    def _trim(self, batch: dict[str, Any]) -> None:
         """Bring the ragged fields that workers made into the form that was asked for."""
         for name in self._in_slots:
             lengths, form = batch[LENGTH.format(name)], self.settings.ragged
@@ -178,34 +161,26 @@ class Making:
         crops = plan is not None and plan.crop is not None
         return any(codec.planar or codec.native or (crops and codec.suffix == ".jpg") for codec in codecs)
 
-    def extras(self, step: EpochStep) -> dict[str, NDArray[Any]]:
-        """What a batch has that is neither stored nor in its slot: see `Settings.extras` and `Offsets.pads`."""
-        extras: dict[str, NDArray[Any]] = self._samples.pads(self.settings.fields, step.rows)
-        if VALID in self.settings.extras:
-            extras[VALID] = step.valid
-        if STORE_ROW in self.settings.extras:
-            extras[STORE_ROW] = step.rows.copy()
-        return extras
-
     @property
     def _extras(self) -> dict[str, Field]:
-        """The same by name."""
+        """What `complete` adds that no store has: `Settings.extras`, and `Offsets.pads`."""
         pads = self._samples.pads(self.settings.fields, np.empty(0, np.int64))
         kinds = {VALID: ("bool", ()), STORE_ROW: ("int64", self._spec.layout.shapes[ROWS])}
         chosen = {name: ("bool", flags.shape[1:]) for name, flags in pads.items()}
         chosen |= {name: kinds[name] for name in self.settings.extras}
         return {name: Field(kind="number", dtype=dtype, shape=axes) for name, (dtype, axes) in chosen.items()}
 
-    def worker_set(self, held: int) -> WorkerSet:
-        """New workers, and slots for them. held: batches that the caller is expected to hold at a time."""
+    def source(self, held: int) -> BatchSource:
+        """New workers, and slots. held: batches that the caller is expected to hold at a time."""
         settings = self.settings
         shared = settings.workers > 0 and settings.backend == "process"
         if not shared and not self.filler.only_copies:
             free_large_block()
         slot_pool = SlotPool(self._spec.layout, self.in_flight + 1 + held, shared=shared)
         self._slot_pools.add(slot_pool)
+        args = self.filler, slot_pool, self.together, settings.seed, self.counted.times
         if not settings.workers:
-            return WorkerSet(None, slot_pool, deque())
+            return Here(*args)
         from rawpack.workers.pool import WorkerPool
 
         spec, sent = self._spec, None
@@ -216,21 +191,26 @@ class Making:
         if any(map(self._is_decoded_by_the_core, settings.fields)):
             native.library()  # the same
         if self._sends:
-            from rawpack.epoch.sent import SentSteps
+            from rawpack.workers.sent import SentSteps
 
             sent = SentSteps(settings.pipelines)
             spec = replace(spec, pipelines=sent.pipelines)
         pool = WorkerPool(spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
-        return WorkerSet(pool, slot_pool, deque(), sent=sent)
+        return Pooled(*args, pool=pool, sent=sent, in_flight=self.in_flight)
 
     @property
     def held(self) -> int:
         """How many batches, in slots of this process, the caller holds arrays of; those that share a slot are one."""
         return sum(pool.held for pool in list(self._slot_pools))
 
-    def outdated(self, worker_set: WorkerSet) -> bool:
+    def readahead(self, source: BatchSource) -> Readahead:
+        """What asks the disk for the samples that a source is to read."""
+        field_rows = self._samples.field_rows
+        return Readahead(self._library, self.settings.fields, source.pool, self.own_reads, field_rows)
+
+    def outdated(self, source: BatchSource) -> bool:
         """Whether the caller has changed the transform since its workers got it."""
-        return worker_set.sent is not None and worker_set.sent.changed(self._warned)
+        return source.sent is not None and source.sent.changed(self._warned)
 
     def described(self) -> dict[str, BatchField]:
         """What a batch has, by name."""
@@ -313,83 +293,3 @@ class Making:
         """The axes between the batch's and those of a stored sample: for clips, the frames."""
         frames = self._samples.frames(name, bucket if len(self._samples.lengths) > 1 else 0)
         return () if frames is None else (frames,)
-
-
-class PoolCache:
-    """The workers and slots of one `Batches`, idle or not. They end with this object, in the process that made it."""
-
-    def __init__(self) -> None:
-        self._idle: list[WorkerSet] = []
-        self._taken: dict[SlotPool, WorkerSet] = {}
-        """Those that iterators have."""
-        self._closed = False
-        self._process = os.getpid()
-        weakref.finalize(self, _close, self._idle, self._process)
-        # Where an iterator is garbage together with this object, its `__del__` may come too late to close them. Not at
-        # exit, when another thread may still wait for a batch.
-        weakref.finalize(self, _close_taken, self._taken, self._process).atexit = False
-
-    def acquire(
-        self, start: EpochStart, make: Callable[[], WorkerSet], outdated: Callable[[WorkerSet], bool]
-    ) -> WorkerSet:
-        """A set for an iterator with this start: an idle one, else what `make` returns. `begun` has the iterator's
-        first batches that the set is making already; whatever else it was making is finished first. Idle sets that are
-        `outdated` are ended."""
-        for worker_set in tuple(self._idle):
-            if outdated(worker_set):
-                try:
-                    self._idle.remove(worker_set)
-                except ValueError:
-                    continue  # another thread took or closed it
-                self.discard(worker_set)
-        worker_set = self._idle_set(start) or make()
-        self._taken[worker_set.slot_pool] = worker_set
-        return worker_set
-
-    def _idle_set(self, start: EpochStart) -> WorkerSet | None:
-        while self._idle:
-            try:
-                # Stable: the last of those that fit, else the last of all.
-                last = max(range(len(self._idle)), key=lambda k: (self._idle[k].start == start, k))
-                worker_set = self._idle.pop(last)
-            except (IndexError, ValueError):
-                continue  # another thread took one
-            if worker_set.start == start:
-                return worker_set
-            if worker_set.pool is None or worker_set.pool.drain():
-                for _, pending in worker_set.begun:
-                    worker_set.slot_pool.put_back(pending.slot)
-                return replace(worker_set, begun=deque(), start=None)
-            self.discard(worker_set)
-        return None
-
-    def give_back(self, worker_set: WorkerSet) -> None:
-        """An iterator is done with a set."""
-        self._taken.pop(worker_set.slot_pool, None)
-        self._idle.append(worker_set)
-        if self._closed:  # asked last, as another thread may be closing
-            self.close()
-
-    def close(self) -> None:
-        """End the idle sets now, and each other one when it is given back."""
-        self._closed = True
-        _close(self._idle, self._process)
-
-    def discard(self, worker_set: WorkerSet) -> None:
-        """Something went wrong in a set: nobody may use it again."""
-        self._taken.pop(worker_set.slot_pool, None)
-        _close([worker_set], self._process)
-
-
-def _close(worker_sets: list[WorkerSet], process: int) -> None:
-    """In the process that started them. Several threads may do so at once: each set is closed by one of them."""
-    while os.getpid() == process and worker_sets:
-        try:
-            worker_set = worker_sets.pop()
-        except IndexError:
-            return  # another thread took the last one
-        worker_set.close()
-
-
-def _close_taken(taken: dict[SlotPool, WorkerSet], process: int) -> None:
-    _close(list(taken.values()), process)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.sample_set import SampleSet
 from rawpack.pixels.visible import visible
+from rawpack.samples.sample_set import SampleSet
 from rawpack.store.stores import Stores
 from rawpack.system.user import count
 

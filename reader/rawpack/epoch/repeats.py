@@ -9,10 +9,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from rawpack.ahead.steps import EpochStart
 from rawpack.choose.settings import Settings
-from rawpack.clips.sample_set import SampleSet
 from rawpack.order.base import Order
+from rawpack.order.steps import EpochStart
+from rawpack.samples.sample_set import SampleSet
 from rawpack.system.user import warn
 
 _MOST = 256

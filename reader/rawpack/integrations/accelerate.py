@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Form, imported
 from rawpack.integrations.torch import TorchBatches, torch_batches
 from rawpack.integrations.versions import hook, warn_if_untested
 
 
-def accelerated_batches(feed: Feed, accelerator: Any, **options: Any) -> AcceleratedBatches:
+def accelerated_batches(feed: Epochs, accelerator: Any, **options: Any) -> AcceleratedBatches:
     """What `Batches.accelerate` returns. options: of `Batches.torch`."""
     for name in ("process_index", "num_processes", "device"):
         if not hasattr(accelerator, name):
@@ -22,7 +22,7 @@ def accelerated_batches(feed: Feed, accelerator: Any, **options: Any) -> Acceler
 
 
 def state_keeping_batches(
-    feed: Feed, device: Any, ranks: tuple[int, int], trainer: str, *, named: Form | None = None, **options: Any
+    feed: Epochs, device: Any, ranks: tuple[int, int], trainer: str, *, named: Form | None = None, **options: Any
 ) -> AcceleratedBatches:
     """Tensors for a trainer that is built on Accelerate.
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.choose.options import names
+from rawpack.checks import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
 from rawpack.epoch.dataloader import not_indexed
-from rawpack.epoch.feed import Feed, Loader
+from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.loader import Loader
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.system.user import did_you_mean
 
@@ -27,7 +28,7 @@ Form = Callable[[Mapping[str, Any]], Any]
 class Adapter(Loader):
     """The base of what the methods of `Batches` return."""
 
-    def __init__(self, feed: Feed, title: str) -> None:
+    def __init__(self, feed: Epochs, title: str) -> None:
         """title: what else there is to be shown."""
         super().__init__()  # Keras's, in classes that derive from that too
         self._feed, self._title = feed, title
@@ -93,7 +94,7 @@ def imported(name: str, needs: str) -> Any:
         raise MissingExtraError(needs if missing else f"{needs} ({error})") from error
 
 
-def check_fields(feed: Feed, parameter: str, fields: Iterable[Any]) -> None:
+def check_fields(feed: Epochs, parameter: str, fields: Iterable[Any]) -> None:
     """Raise UsageError for a field that no batch has."""
     described, stored = feed.making.described(), feed.stored()
     for field in fields:
@@ -106,7 +107,7 @@ def check_fields(feed: Feed, parameter: str, fields: Iterable[Any]) -> None:
         raise UsageError(which + did_you_mean(str(field), [*described, *stored]))
 
 
-def tuples(feed: Feed, as_tuple: Sequence[str] | None) -> tuple[Form | None, str]:
+def tuples(feed: Epochs, as_tuple: Sequence[str] | None) -> tuple[Form | None, str]:
     """The form of batches as tuples of these fields, and words to show it; (None, "") for dicts. UsageError for a field
     that no batch has."""
     if as_tuple is None:
@@ -116,7 +117,7 @@ def tuples(feed: Feed, as_tuple: Sequence[str] | None) -> tuple[Form | None, str
 
 
 def inputs_and_labels(
-    feed: Feed, x: Chosen, y: Chosen | None, sample_weight: str | None
+    feed: Epochs, x: Chosen, y: Chosen | None, sample_weight: str | None
 ) -> tuple[Callable[[Mapping[str, Any]], tuple[Any, ...]], list[str]]:
     """What makes Keras's (x,), (x, y) or (x, y, sample_weight) of a batch, and the fields that it takes. UsageError
     where that makes no sense."""
@@ -128,7 +129,7 @@ def inputs_and_labels(
     return lambda batch: tuple(form(batch) for form, _ in parts), fields
 
 
-def _picked(feed: Feed, parameter: str, chosen: Any) -> tuple[Form, list[str]]:
+def _picked(feed: Epochs, parameter: str, chosen: Any) -> tuple[Form, list[str]]:
     """What picks these fields of a batch, and the fields."""
     if isinstance(chosen, str):
         fields = [chosen]

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.epoch.feed import Feed
-from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Adapter, check_fields
-from rawpack.store.stores import INDEX
+from rawpack.words import INDEX
+from rawpack.workers.source import Batch
 
 Names = str | Mapping[str, str] | None
 
@@ -54,7 +55,7 @@ class DataIter(Adapter, Iterator[DataBatch]):
     iterators do by `last_batch_handle="pad"`. Used by one thread at a time.
     """
 
-    def __init__(self, feed: Feed, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None) -> None:
+    def __init__(self, feed: Epochs, data: Names, label: Names, place: Callable[[NDArray[Any]], Any] | None) -> None:
         """Made by `Batches.data_iter`, with its arguments."""
         super().__init__(feed, f"{data}, {label}")
         self._place = place

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.ahead.steps import EpochStart
-from rawpack.epoch.feed import Feed
+from rawpack.checks import whole_number
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Form, flat, imported, tuples
 from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
-from rawpack.order.keys import whole_number
+from rawpack.order.steps import EpochStart
 
 _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
 
 
 def jax_batches(
-    batches: Feed, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
+    batches: Epochs, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
 ) -> JaxBatches:
     """What `Batches.jax` returns, with its arguments."""
     jax = imported("jax", "batches.jax() needs JAX: pip install jax, or see docs.jax.dev")
@@ -60,7 +60,7 @@ class JaxBatches(PlacedBatches):
 class NarrowedFields:
     """Fields of whole numbers that JAX makes narrower, without an error for numbers that no longer fit."""
 
-    def __init__(self, jax: Any, batches: Feed) -> None:
+    def __init__(self, jax: Any, batches: Epochs) -> None:
         self._jax = jax
         self._wide = {name for name, field in batches.making.described().items() if field.dtype in ("int64", "uint64")}
 
@@ -89,7 +89,7 @@ class NarrowedFields:
 class _JaxCopies(Copies):
     """Puts batches on the devices of a sharding."""
 
-    def __init__(self, jax: Any, sharding: Any, batches: Feed, spans: bool) -> None:
+    def __init__(self, jax: Any, sharding: Any, batches: Epochs, spans: bool) -> None:
         """spans: whether other processes have some of the devices."""
         super().__init__()
         self._jax, self._sharding, self._batches, self._spans = jax, sharding, batches, spans
@@ -148,7 +148,7 @@ class _JaxCopies(Copies):
         return self._jax.make_array_from_process_local_data(self._sharding, array, shape)
 
 
-def _check_processes(batches: Feed) -> None:
+def _check_processes(batches: Epochs) -> None:
     """Raise UsageError where batches of several processes may have different shapes."""
     split = batches.next_start().split
     if split.last == "keep" and not split.drop_last:

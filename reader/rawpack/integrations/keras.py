@@ -9,21 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rawpack.ahead.steps import EpochStart
 from rawpack.epoch.bookmark import Place
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.integrations.adapter import Adapter, Chosen, Form, imported, inputs_and_labels
 from rawpack.integrations.jax import NarrowedFields
 from rawpack.integrations.keras_checkpoint import KerasCheckpoint, keras_checkpoint
 from rawpack.integrations.keras_resume import begin_as_fit_does
+from rawpack.order.steps import EpochStart
 
 _HELD = 3
 """Keras sends two batches to a device in advance under JAX, and trains on one."""
 
 
-def keras_batches(feed: Feed, x: Chosen, y: Chosen | None = None, sample_weight: str | None = None) -> Any:
+def keras_batches(feed: Epochs, x: Chosen, y: Chosen | None = None, sample_weight: str | None = None) -> Any:
     """What `Batches.keras` returns, with its arguments."""
     keras = imported("keras", "batches.keras() needs Keras 3 and one of its backends: pip install keras jax")
     if not hasattr(keras.utils, "PyDataset"):
@@ -55,7 +55,7 @@ class KerasBatches(Adapter):
     One thread may ask at a time. Arrays are yours for as long as you hold them.
     """
 
-    def __init__(self, feed: Feed, form: Form, fields: Sequence[str]) -> None:
+    def __init__(self, feed: Epochs, form: Form, fields: Sequence[str]) -> None:
         """Made by `Batches.keras`, which derives a class from this one and `PyDataset`. form: makes Keras's structure
         of the fields."""
         super().__init__(feed, ", ".join(fields))

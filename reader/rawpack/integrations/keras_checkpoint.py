@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.system.user import expanded
 
 if TYPE_CHECKING:
-    from rawpack.ahead.steps import EpochStart
     from rawpack.integrations.keras import KerasBatches
+    from rawpack.order.steps import EpochStart
 
 _POINTER = "checkpoint.json"
 _VERSION = 1

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from rawpack.epoch.bookmark import Place
-from rawpack.epoch.feed import Feed
-from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.integrations.adapter import Adapter, Form, arrays_of
+from rawpack.workers.source import Batch
 
 
 class Copies(ABC):
@@ -46,7 +47,7 @@ class PlacedBatches(Adapter):
     An iterator takes its epoch, and starts workers, at its first `next()`. It is used by one thread at a time.
     """
 
-    def __init__(self, feed: Feed, copies: Copies, depth: int, form: Form | None, title: str) -> None:
+    def __init__(self, feed: Epochs, copies: Copies, depth: int, form: Form | None, title: str) -> None:
         """Made by a method of `Batches`. depth: how many batches are begun in advance. form: of a batch; None for a
         dict. title: the device and what else there is to be shown."""
         super().__init__(feed, title)
@@ -87,9 +88,12 @@ class PlacedBatches(Adapter):
 
     def _handed_over(self, iterator: PlacedIterator, place: Place, batch: Any) -> None:
         """Called by an iterator that hands over a batch. place: after it."""
+        self._moved_to(iterator, place)
+        self._handed.note(arrays_of(batch), place)
+
+    def _moved_to(self, iterator: PlacedIterator, place: Place) -> None:
         if self._latest is not None and self._latest() is iterator:
             self._place = place
-        self._handed.note(arrays_of(batch), place)
 
     def _reached(self) -> Place:
         return self._place or self._feed.place()
@@ -98,7 +102,7 @@ class PlacedBatches(Adapter):
 class PlacedIterator(Iterator[Any]):
     """One pass over one epoch."""
 
-    def __init__(self, owner: PlacedBatches, feed: Feed, copies: Copies, depth: int, form: Form | None) -> None:
+    def __init__(self, owner: PlacedBatches, feed: Epochs, copies: Copies, depth: int, form: Form | None) -> None:
         self._owner, self._feed, self._copies, self._depth, self._form = owner, feed, copies, depth, form
         self._source: BatchIterator | None = None
         self._begun: deque[tuple[Any, Batch, Place]] = deque()
@@ -107,6 +111,8 @@ class PlacedIterator(Iterator[Any]):
         self._handed = 0
         self._ended = False
         """Whether no more batches are begun."""
+        self._end: Place | None = None
+        """The end of the epoch, where that was reached."""
         self._failure: Exception | None = None
         """What to raise after the batches that are begun."""
 
@@ -121,6 +127,8 @@ class PlacedIterator(Iterator[Any]):
             self._begin()
         if not self._begun:
             failure, self._failure = self._failure, None
+            if self._end is not None:
+                self._owner._moved_to(self, self._end)
             raise StopIteration if failure is None else failure
         copying, batch, place = self._begun.popleft()
         batch |= self._copies.finish(copying)
@@ -146,7 +154,7 @@ class PlacedIterator(Iterator[Any]):
             arrays = {name: value for name, value in batch.items() if isinstance(value, np.ndarray) or name in lists}
             copying = self._copies.begin(arrays)
         except StopIteration:
-            self._ended = True
+            self._ended, self._end = True, self._source._place
         except Exception as error:
             self._ended, self._failure = True, error
             self._source.close()

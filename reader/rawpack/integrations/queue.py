@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, closing
 from itertools import count
 from typing import Any, NoReturn
 
+from rawpack.checks import whole_number
 from rawpack.epoch.bookmark import Place, is_count
-from rawpack.epoch.feed import Feed
-from rawpack.epoch.iterator import Batch
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import RawpackError, UsageError
-from rawpack.order.keys import whole_number
+from rawpack.workers.source import Batch
 
 _CLOSE_S = 10  # for the batch in the making
 
@@ -28,7 +28,7 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
     ends without a word holds nothing up but the batch that it had.
     """
 
-    def __init__(self, feed: Feed, depth: int, epochs: int | None) -> None:
+    def __init__(self, feed: Epochs, depth: int, epochs: int | None) -> None:
         """Made by `Batches.queue`, with its arguments."""
         depth = whole_number("depth", depth, 1)
         epochs = None if epochs is None else whole_number("epochs", epochs, 1)
@@ -111,6 +111,7 @@ class _Shared:
         """What notes that the end was reached: as for the last batch that was taken."""
         self.ended = False  # nothing more is put in
         self.failure: BaseException | None = None  # raised after the batches that are there
+        self.last: Place | None = None  # the end of the last epoch, once it was reached
         self.taken = self.filled = 0
         """Batches that were taken; and how many were ready when each but the first was asked for."""
         self.waited_s = 0.0
@@ -127,11 +128,11 @@ class _Shared:
                 self.batches.append((batch, place, note))
                 self.changed.notify_all()
 
-    def end(self, failure: BaseException | None) -> None:
+    def end(self, failure: BaseException | None, last: Place | None = None) -> None:
         with self.changed:
             if not self.ended:
                 # With its traceback as it is, without the frames of those that raise it.
-                self.ended, self.failure = True, failure
+                self.ended, self.failure, self.last = True, failure, last
                 self._traceback = None if failure is None else failure.__traceback__
                 self.changed.notify_all()
 
@@ -153,6 +154,7 @@ class _Shared:
             if self.failure is not None:
                 raise self.failure.with_traceback(self._traceback)
             self.note()
+            self.place = self.last or self.place
             return None
 
 
@@ -166,7 +168,7 @@ def _close(reference: weakref.ref[_Shared]) -> None:
             shared.changed.notify_all()
 
 
-def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
+def _fill(shared: _Shared, feed: Epochs, epochs: int | None) -> None:
     """What the queue's thread does."""
     try:
         for _ in count() if epochs is None else range(epochs):
@@ -177,15 +179,16 @@ def _fill(shared: _Shared, feed: Feed, epochs: int | None) -> None:
                     del batch  # nobody holds it here while this thread waits
             if shared.ended:
                 return
-            if epochs is None and not len(iterator._start) and not iterator._start.position:
+            last = iterator._place
+            if epochs is None and not len(last[0]) and not last[0].position:
                 raise UsageError("an epoch has no batches: a queue without epochs= would be filled forever")
     except BaseException as error:
         shared.end(error)
     else:
-        shared.end(None)
+        shared.end(None, last)
 
 
-def _place_after(feed: Feed, batch: Batch) -> Place:
+def _place_after(feed: Epochs, batch: Batch) -> Place:
     try:
         return feed.place(batch)
     except UsageError as error:

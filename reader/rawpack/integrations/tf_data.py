@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.making import BatchField
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Chosen, Form, imported, inputs_and_labels
 
 
 def tf_dataset(
-    batches: Feed, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
+    batches: Epochs, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
 ) -> Any:
     """What `Batches.tf_data` returns, with its arguments."""
     tf = imported("tensorflow", "batches.tf_data() needs TensorFlow: pip install tensorflow-cpu")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rawpack.choose.options import Workers
-from rawpack.epoch.feed import Loader
+from rawpack.epoch.loader import Loader
 from rawpack.integrations.adapter import imported
 from rawpack.integrations.versions import hook, warn_if_untested
 from rawpack.pixels.aspects import Size

@@ -8,25 +8,24 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.choose.options import one_of
+from rawpack.checks import one_of, whole_number
 from rawpack.epoch.dataloader import Unprepared
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Form, flat, imported, tuples
 from rawpack.integrations.cuda import CudaCopies, Tensors, TorchRuntime
 from rawpack.integrations.lightning import load_what_was_not_loaded
 from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
-from rawpack.order.keys import whole_number
-from rawpack.store.stores import INDEX
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
+from rawpack.words import INDEX
 from rawpack.workers.besides import EncodedFiles
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def torch_batches(
-    batches: Feed,
+    batches: Epochs,
     device: Any = None,
     channels: str = "first",
     dtype: Any = None,
@@ -87,7 +86,7 @@ def torch_batches(
     return (kind or TorchBatches)(batches, copies, depth, tupled or form, f"{target}, channels {channels}{shown}")
 
 
-def tensordict_batches(batches: Feed, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
+def tensordict_batches(batches: Epochs, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
     """What `Batches.tensordict` returns, with its arguments."""
     tensordict = imported("tensordict", "batches.tensordict() needs tensordict and PyTorch: pip install tensordict")
 

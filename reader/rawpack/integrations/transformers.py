@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any, ClassVar
 
-from rawpack.epoch.feed import Feed
+from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.integrations.accelerate import AcceleratedBatches, state_keeping_batches
 from rawpack.integrations.adapter import check_fields, imported
@@ -78,10 +78,10 @@ class StoreTrainerMixin:
         )
 
 
-def _feed_of(dataset: Any) -> Feed | None:
+def _feed_of(dataset: Any) -> Epochs | None:
     """What is behind `Batches`; None for other datasets."""
     feed = getattr(dataset, "_feed", None)
-    return feed if isinstance(feed, Feed) else None
+    return feed if isinstance(feed, Epochs) else None
 
 
 def _let_trainer_skip() -> None:

@@ -76,6 +76,10 @@ class Order(ABC):
         """The number of positions in epoch 0, and in every epoch unless a sampler varies it."""
         return self.length(0)
 
+    def __bool__(self) -> bool:
+        """True, whatever its length, which may have to be drawn: `if sampler:` asks whether there is one."""
+        return True
+
     def samples(self, epoch: int, start: int, stop: int) -> Samples:
         """The samples at positions start..stop-1 of `epoch`, int64 (stop - start,), possibly a read-only view.
 

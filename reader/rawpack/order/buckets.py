@@ -162,6 +162,9 @@ class BucketSplit(RankSplit):
     def count(self, position: int = 0) -> int:
         return self.steps.own - self._first(position)
 
+    def steps_left(self, position: int = 0) -> int:
+        return len(self.steps.after) - self._done(position)
+
     def batch(self, step: int, position: int = 0) -> BucketSpan:
         steps, at = self.steps, self._first(position) + step
         if step < 0 or at >= steps.own:
@@ -175,14 +178,14 @@ class BucketSplit(RankSplit):
             yield self.batch(step, position), self.reached(step + 1, position)
 
     def reached(self, steps: int, position: int = 0) -> int:
-        own = self.steps.own
-        return int(self.steps.after[min(self._first(position) + steps, own) - 1]) if steps and own else position
+        after, done = self.steps.after, self._done(position) + steps
+        return int(after[min(done, len(after)) - 1]) if steps and len(after) else position
 
     def state(self, position: int) -> dict[str, Any]:
         if position == sum(self.consumed):  # known without dealing the epoch
             return {CONSUMED: list(self.consumed)}
         consumed = np.array(self.consumed)
-        done = slice(int(np.searchsorted(self.steps.after, position, side="right")))
+        done = slice(self._done(position))
         np.add.at(consumed, self.steps.bucket[done], (self.steps.stop - self.steps.start)[done])
         return {CONSUMED: consumed.tolist()}
 
@@ -216,4 +219,8 @@ class BucketSplit(RankSplit):
 
     def _first(self, position: int) -> int:
         """How many of this rank's steps are done at a position."""
-        return min(int(np.searchsorted(self.steps.after, position, side="right")), self.steps.own)
+        return min(self._done(position), self.steps.own)
+
+    def _done(self, position: int) -> int:
+        """How many steps are done at a position."""
+        return int(np.searchsorted(self.steps.after, position, side="right"))

@@ -12,9 +12,10 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
-from rawpack.order.keys import GAMMA, WORD, derive_key, whole_number
+from rawpack.order.keys import GAMMA, WORD, derive_key
 from rawpack.order.mixed import MixLength, length_of
 from rawpack.order.permutation import splitmix, swapped
 from rawpack.order.shuffled import WINDOW, Shuffled
@@ -38,6 +39,16 @@ class FromColumn(Order):
 
     def __init__(self, by: str | ArrayLike) -> None:
         self._by = by
+        self._length: int | None = None
+        """Of an epoch; None until it is the order of some samples."""
+
+    def length(self, epoch: int) -> int:
+        if self._length is None:
+            raise UsageError(
+                f"{self.what} has no samples, and so no length, before it is passed to batches(sampler=...); len() of "
+                "these batches is their number"
+            )
+        return self._length
 
     @abstractmethod
     def _set(self, column: Column, seed: int, batch_size: int) -> None:
@@ -111,6 +122,7 @@ class Balanced(FromColumn):
         self._members: NDArray[np.unsignedinteger] | NDArray[np.intp] = members
         self._counts, self._starts = counts.astype(np.int64), np.cumsum(counts) - counts
         self._per_class, self._seed, self.batch_size = per_class, seed, batch_size
+        self._length = len(counts) * per_class
         self._group = math.lcm(len(counts), batch_size)
         """Positions in which the order of the classes stays."""
         used_up = -(-per_class // self._counts) * self._counts
@@ -123,9 +135,6 @@ class Balanced(FromColumn):
         digest.update(np.ascontiguousarray(self._counts, "<i8").data)
         kind = "with replacement" if self._replacement else "without replacement"
         return f"balanced {len(self._counts)} classes x {self._per_class}, {kind}, {digest.hexdigest()}"
-
-    def length(self, epoch: int) -> int:
-        return len(self._counts) * self._per_class
 
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
         start = position - position % WINDOW
@@ -183,27 +192,23 @@ class Weighted(FromColumn):
             )
         if not weights.any():
             raise UsageError(f"{self.what} has only weights of 0, so no sample can come")
-        length = self._length = self._asked or len(weights)
+        length = self._asked or len(weights)
         if not self._replacement and length >= _MOST_WITHOUT:
             raise UsageError(f"length={length}: without replacement, an epoch has fewer than {_MOST_WITHOUT} samples")
         scaled = np.rint(weights / weights.max() * (_TOTAL // len(weights)))
         self._sums = np.cumsum(np.maximum(scaled, weights > 0).astype(np.int64))
         """(n,): the weights of each sample and of all before it."""
-        self._seed, self._places = seed, Shuffled(length, derive_key("places", seed))
+        self._length, self._seed, self._places = length, seed, Shuffled(length, derive_key("places", seed))
 
     @property
     def name(self) -> str:
         kind = "with replacement" if self._replacement else "without replacement"
-        return (
-            f"weighted, {self._length} {kind}, {xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._sums, '<i8').data)}"
-        )
-
-    def length(self, epoch: int) -> int:
-        return self._length
+        return f"weighted, {len(self)} {kind}, {xxhash.xxh3_64_hexdigest(np.ascontiguousarray(self._sums, '<i8').data)}"
 
     def _window(self, epoch: int, position: int) -> tuple[int, Samples]:
         start = position - position % WINDOW
-        stop, total = min(start + WINDOW, self._length), int(self._sums[-1])
+        length, total = self.length(epoch), int(self._sums[-1])
+        stop = min(start + WINDOW, length)
         if self._replacement:
             words = splitmix(np.arange(start, stop, dtype=np.uint64), derive_key("weighted", self._seed, epoch))
             units = (words >> np.uint64(11)) * 2.0**-53
@@ -211,7 +216,7 @@ class Weighted(FromColumn):
         else:
             # Steps of the golden ratio: after any number of epochs, their first marks are spread evenly.
             first = ((derive_key("first mark", self._seed) + epoch * GAMMA) & WORD) * total >> 64
-            distance, rest = divmod(total, self._length)
+            distance, rest = divmod(total, length)
             places = self._places.samples(epoch, start, stop)
-            marks = places * distance + (places * rest + first) // self._length
+            marks = places * distance + (places * rest + first) // length
         return start, np.searchsorted(self._sums, marks, side="right").astype(np.int64)

@@ -5,11 +5,8 @@ The arithmetic is splitmix64's, in Python integers: the same on every machine an
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from functools import lru_cache
-
-from rawpack.errors import UsageError
 
 WORD = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15
@@ -43,17 +40,3 @@ def derive_key(purpose: str, *numbers: int) -> int:
             state = mix(((state ^ (rest & WORD)) + GAMMA) & WORD)
             rest >>= 64
     return state
-
-
-def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
-    """`value` as an int within [low, high]. Raises UsageError with `name` for anything else."""
-    limits = "" if low is None else f" >= {low}" if high is None else f" between {low} and {high}"
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise UsageError(f"{name}={value!r} must be a whole number{limits}") from None
-    if (low is not None and number < low) or (high is not None and number > high):
-        raise UsageError(f"{name}={number} must be a whole number{limits}")
-    return number

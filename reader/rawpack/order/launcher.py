@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.order.ranks import Last
 from rawpack.system.user import suggesting, warn
 

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
-from rawpack.order.keys import whole_number
 from rawpack.order.quota import Quota, rounded
 from rawpack.order.shuffled import WINDOW
 from rawpack.system.user import count

@@ -8,7 +8,7 @@ may have another world size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -91,6 +91,10 @@ class RankSplit:
         full, left = divmod(self.length - position, self.batch_size * self.world_size)
         low, high = self._last(left)
         return full + (low < high)
+
+    def steps_left(self, position: int = 0) -> int:
+        """The number of steps in which any rank has a batch: the first one has in all of them."""
+        return self.count(position) if not self.rank else replace(self, rank=0).count(position)
 
     def batch(self, step: int, position: int = 0) -> Span:
         """This rank's batch in a step, counted from 0 at `position`. Raises IndexError where it has none."""

@@ -7,9 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
 from rawpack.order.base import Order, Samples
-from rawpack.order.keys import derive_key, whole_number
+from rawpack.order.keys import derive_key
 from rawpack.order.permutation import permuted, sorted_shuffle
 from rawpack.system.user import suggesting
 

@@ -1,1 +1,1 @@
-"""Open stores: one, or several as one; their shards; and selections of their samples."""
+"""Open stores: one, or several as one; and their shards."""

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.store.store import Store
+from rawpack.words import STORE
 
-STORE = "store"
-"""The name of what every sample of a mix has besides its fields: which of the mixed stores it is from."""
 LABEL = "label"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.checks import seconds
 from rawpack.disk import manifest, splits
 from rawpack.disk.tables import resolve
 from rawpack.errors import MissingExtraError, StoreError, UsageError
@@ -25,7 +26,7 @@ from rawpack.remote.url import is_url, join, local_path, shown
 from rawpack.store.shard_files import Fetched, ShardFiles
 from rawpack.store.store import Store
 from rawpack.store.stores import Stores
-from rawpack.system.user import byte_count, expanded, progress_bar, seconds, suggesting
+from rawpack.system.user import byte_count, expanded, progress_bar, suggesting
 
 StorePath = str | os.PathLike[str]
 _MOST_SIBLINGS = 1000

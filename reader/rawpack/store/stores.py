@@ -18,29 +18,15 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import DamagedStoreError, UsageError
 from rawpack.formats.field_reader import Array, FieldReader, planes_of
 from rawpack.formats.gather import Gather
-from rawpack.store.common import STORE, check_alike, common_fields
+from rawpack.store.common import check_alike, common_fields
 from rawpack.store.shard_files import InMemory, Memory
 from rawpack.store.store import Store
 from rawpack.system.memory import tells_cached
+from rawpack.words import STORE
 
 if TYPE_CHECKING:
     from rawpack.remote.download import RemoteFile
     from rawpack.remote.fetch import Fetcher
-
-INDEX = "index"
-"""The name of what every sample and batch has: the position in the reader that it is from."""
-STORE_ROW = "store_row"
-"""The name of the row in the stores, for who asks for it; for a clip, the rows of its frames. Where an old store has a
-field of this name, that comes instead."""
-ROWS = "rows of the stores"
-"""The name of the same in slots, which no field can have."""
-CLIP = "clip"
-"""The name of what every clip has besides the fields of its frames: its number."""
-
-LENGTH = "{}.length"
-"""The name of what a batch has next to a ragged field that is padded: the length of each sample."""
-VALID = "valid"
-"""The name of what says of each sample of a batch whether it is no repetition that fills up a rank's last batch."""
 
 _BLOCK = 1 << 20
 """Values that are read in one call."""

@@ -18,6 +18,11 @@ from typing import Any
 
 from rawpack.system.files import above_streams, unlock
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 _READ, _WRITE = 1, 2
 _SHARED, _PRIVATE, _FIXED = 0x01, 0x02, 0x10
 _ANONYMOUS, _NORESERVE = 0x20, 0x4000
@@ -183,3 +188,8 @@ def _libc() -> ctypes.CDLL:
         libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc
+
+
+def major_faults() -> int:
+    """How often this thread has waited for a page from the disk; 0 where the system does not say."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0

@@ -8,7 +8,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +15,6 @@ from rawpack.errors import UsageError
 
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
-_MOST_S = 1 << 20
-"""Twelve days. The system waits for messages for 24 days at most, and for locks not for ever either."""
 _PACKAGE = __name__.partition(".")[0]
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -38,13 +35,6 @@ def byte_count(value: object) -> int | None:
 def count(number: int, noun: str, plural: str = "") -> str:
     """ "1 image", "1,234 images"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def seconds(name: str, value: object) -> float:
-    """`value` as a positive number of seconds, at most `_MOST_S`, as infinity too; UsageError where it is none."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
-        raise UsageError(f"{name}={value!r} must be more than 0 seconds")
-    return min(float(value), float(_MOST_S))
 
 
 def expanded(path: AnyPath) -> AnyPath:

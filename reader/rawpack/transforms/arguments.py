@@ -22,15 +22,6 @@ def numbers_of(values: Any) -> list[float]:
         return []
 
 
-def size_of(size: int | Sequence[int]) -> tuple[int, int]:
-    """(height, width), from one side or a pair."""
-    pair: Any = size if isinstance(size, tuple | list) else (size, size)
-    whole = all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in pair)
-    if len(pair) != 2 or not whole or not all(0 < n <= 65535 for n in pair):
-        raise UsageError(f"size={size!r} must be a side in pixels, or (height, width), from 1 to 65,535")
-    return int(pair[0]), int(pair[1])
-
-
 def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
     """(least, greatest), both greater than 0."""
     pair = numbers_of(value)

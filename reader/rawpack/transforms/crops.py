@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from rawpack.checks import size_of
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import crop_box
-from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of, size_of
+from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import resizable, resized
 from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, apart, scaled_pixels

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import whole_number
 from rawpack.system.user import did_you_mean
 from rawpack.transforms.randomness import Random
 from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step

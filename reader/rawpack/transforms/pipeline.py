@@ -13,16 +13,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.stores import CLIP, INDEX, ROWS, Stores
+from rawpack.samples.field_rows import OWN_ROWS, FieldRows
+from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.transforms.displacements import by_step, plan_flips, swap
 from rawpack.transforms.fused import Fused, fused
 from rawpack.transforms.images import PIXELS, Check, ImageFiller, Known, Share, draws_at_random, put
 from rawpack.transforms.randomness import Randoms, Seeds, batch_random, randoms_of
 from rawpack.transforms.step import Array, BatchStep, CropStep, Drawn, Spec, Step, agrees, draws, guarded
+from rawpack.words import CLIP, INDEX, ROWS
 
 if TYPE_CHECKING:
     from rawpack.transforms.sample_plan import SamplePlan

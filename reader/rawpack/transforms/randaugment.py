@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.order.keys import whole_number
+from rawpack.checks import whole_number
 from rawpack.transforms.arguments import check_values, interpolation_of
 from rawpack.transforms.color import LEVELS, brightness, by_level, contrast, saturation, uint8_pixels
 from rawpack.transforms.randomness import Random

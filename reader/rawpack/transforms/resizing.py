@@ -7,9 +7,10 @@ from copy import copy
 from fractions import Fraction
 from typing import Any, Self
 
+from rawpack.checks import size_of
 from rawpack.errors import UsageError
 from rawpack.pixels.geometry import RESIZABLE, covering
-from rawpack.transforms.arguments import Interpolation, interpolation_of, size_of
+from rawpack.transforms.arguments import Interpolation, interpolation_of
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, apart, scaled_pixels
 

@@ -16,12 +16,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import FieldRows
-from rawpack.clips.sample_set import SampleSet
 from rawpack.disk.manifest import Field, main_image
 from rawpack.errors import UsageError
-from rawpack.store.common import STORE
-from rawpack.store.stores import CLIP, INDEX, LENGTH, STORE_ROW, VALID, Stores
+from rawpack.samples.field_rows import FieldRows
+from rawpack.samples.sample_set import SampleSet
+from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.system.user import count
 from rawpack.transforms.boxes import BoxMover, mover_for
@@ -34,6 +33,7 @@ from rawpack.transforms.samples import Sample, SampleLambda, called, check_shape
 from rawpack.transforms.step import Array, BatchStep, Shape, Spec, Step
 from rawpack.transforms.texts import OneText
 from rawpack.transforms.views import Views, made_by
+from rawpack.words import CLIP, INDEX, LENGTH, STORE, STORE_ROW, VALID
 
 Clips = NDArray[np.int64] | None
 """The numbers of clips, (n,); None where samples are not clips."""

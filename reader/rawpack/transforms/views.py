@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rawpack.checks import whole_number
 from rawpack.errors import UsageError
-from rawpack.order.keys import WORD, mix, whole_number
+from rawpack.order.keys import WORD, mix
 from rawpack.transforms import instead
 from rawpack.transforms.functions import Lambda, refuse_misplaced
 from rawpack.transforms.images import put, sides

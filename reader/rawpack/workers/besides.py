@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import OWN_ROWS, FieldRows
 from rawpack.errors import WorkerError
+from rawpack.samples.field_rows import OWN_ROWS, FieldRows
 from rawpack.store.stores import Stores
 from rawpack.system.times import Times
 from rawpack.system.user import count
+from rawpack.words import BOXES
 
 if TYPE_CHECKING:
     from rawpack.transforms.boxes import BoxMover
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """Each file begins at an address that this divides."""
-BOXES = "boxes"
-"""The name of the crops of a batch; also that of the boxes of objects, which such a batch cannot have."""
 Files = list[NDArray[np.uint8]]
 Ragged = Literal["list", "pad"] | int
 """How ragged fields come: see `Reader.batches`."""

@@ -13,13 +13,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.disk.tables import CODECS, FORMATS
 from rawpack.errors import RawpackError, WorkerError
+from rawpack.samples.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.store.shard_files import ShardFiles
-from rawpack.store.stores import CLIP, INDEX, ROWS, Stores
+from rawpack.store.stores import Stores
+from rawpack.system.memory import major_faults
 from rawpack.system.times import Times
+from rawpack.words import CLIP, INDEX, ROWS
 from rawpack.workers.slots import SlotLayout
 
 if TYPE_CHECKING:
@@ -27,11 +29,6 @@ if TYPE_CHECKING:
     from rawpack.transforms.pipeline import Pipeline
     from rawpack.transforms.sample_plan import SamplePlan
     from rawpack.workers.besides import RaggedFields
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int, int]
@@ -140,6 +137,7 @@ class BatchFiller:
         self._library, self._verify = library, spec.verify
         self._pipelines, self._pipeline = spec.pipelines, spec.pipelines[0]
         self._planes, self._field_rows = spec.planes, spec.field_rows
+        self._own_rows = type(spec.field_rows) is FieldRows
         self._of_clips = isinstance(spec.field_rows, ClipRows)
         names = [field.name for field in spec.layout.fields if field.name in library.fields]
         self._fields = [(name, library.fields[name]) for name in names]
@@ -186,7 +184,9 @@ class BatchFiller:
             name = way.name
             if name in plans:
                 continue
-            rows, out = self._field_rows.of(name, samples), self._each(name, views[name][start:stop])
+            rows, out = samples, views[name][start:stop]
+            if not self._own_rows:
+                rows, out = self._field_rows.of(name, rows), self._each(name, out)
             read = self._library.read_planes if way.planes else self._library.read_into
             began, step = time.perf_counter(), 1 if way.one_by_one else max(1, len(rows))
             for i in range(0, len(rows), step):
@@ -284,11 +284,6 @@ def do(task: Task, filler: BatchFiller, views: Views, heartbeat: Heartbeat) -> R
         what = f"{filler.failure(error, views, position)}\n\nIn the worker:\n{traceback.format_exc()}"
         # A message to the parent is UTF-8, and names of files in an error need not be.
         return SliceFailed(task.number, what.encode(errors="backslashreplace").decode())
-
-
-def major_faults() -> int:
-    """How often this thread has waited for a page from the disk; 0 where the system does not say."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_majflt if hasattr(resource, "RUSAGE_THREAD") else 0
 
 
 def first_row(views: Views, position: int) -> int:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from rawpack.errors import WorkerError
-from rawpack.store.stores import CLIP, INDEX, ROWS
 from rawpack.system.pool import SupervisedPool, WorkerHandle
 from rawpack.system.template import Template
 from rawpack.system.times import Times
 from rawpack.system.user import warn
+from rawpack.words import CLIP, INDEX, ROWS
 from rawpack.workers import worker
 from rawpack.workers.backends import ProcessWorker, ThreadWorker, Worker
 from rawpack.workers.fill import (

@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import RawpackError
-from rawpack.store.stores import ROWS
 from rawpack.system.limits import limit_behind
 from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
+from rawpack.words import ROWS
 
 _ALIGN = 4096
 _OWN_BYTES, _OWN_SHARE = 1 << 20, 16

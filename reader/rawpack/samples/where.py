@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.store.stores import INDEX, STORE_ROW
 from rawpack.system.user import did_you_mean
+from rawpack.words import INDEX, STORE_ROW
 
 _MOST_CHARACTERS = 120_000
 """As much as a shell passes on in one argument, about."""

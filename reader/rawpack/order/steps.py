@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.order.base import Order
 from rawpack.order.ranks import RankSplit, Span
-from rawpack.store.stores import CLIP, INDEX, ROWS
+from rawpack.words import CLIP, INDEX, ROWS
 
 
 @dataclass(slots=True)
@@ -72,18 +73,31 @@ class EpochStart:
         """The positions of a batch, counted from 0."""
         return self.split.batch(batch, self.position)
 
-    def spans(self) -> Iterator[tuple[Span, int]]:
-        """For each batch, its positions, and the position to resume from after it."""
-        return self.split.spans(self.position)
-
     def reached(self, batches: int) -> int:
         """The position to resume from after this many batches."""
         return self.split.reached(batches, self.position)
 
+    def steps(
+        self,
+        order: Order,
+        selection: NDArray[np.int64] | None,
+        rows_of: Callable[[NDArray[np.int64], int], NDArray[np.int64]] | None = None,
+    ) -> Generator[EpochStep]:
+        """Which samples are in each batch. selection: the rows, or the numbers of clips, of the order's samples; None
+        for all. rows_of: where samples are clips, gives the rows of the clips with these numbers; and `first`."""
+        for span, after in self.split.spans(self.position):
+            index = span.samples(order, self.epoch)
+            samples = index if selection is None else selection[index]
+            # Positions are counted from 0 in each bucket, and random numbers must differ between buckets.
+            first = span.start + (span.bucket << 48) if order.repeats else -1
+            rows, clips = (samples, None) if rows_of is None else (rows_of(samples, first), samples)
+            yield EpochStep(rows, index, after, clips, span.bucket, first, span.repeated)
+
     def state(self, position: int) -> dict[str, Any]:
         """What to resume from where `position` of this epoch was reached: epoch, position, and what its order adds."""
-        # Nothing may be left before the end: where last="keep" gives this rank no batch in the last step.
-        if self.split.count(position):
+        # It is over for all ranks or none, so that each may resume from the state of any: where last="keep" gives this
+        # one no batch in the last step, others have one.
+        if self.split.steps_left(position):
             return {"epoch": self.epoch, "position": position, **self.split.state(position)}
         return {"epoch": self.epoch + 1, "position": 0, **self.split.next_epoch.state(0)}
 

@@ -19,10 +19,10 @@ import xxhash
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import FieldRows, framewise
-from rawpack.clips.runs import SECONDS, VIDEO, FrameRuns, find_runs
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
+from rawpack.samples.field_rows import FieldRows, framewise
+from rawpack.samples.runs import SECONDS, VIDEO, FrameRuns, find_runs
 from rawpack.store.stores import Stores
 from rawpack.system.user import count, did_you_mean
 

@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from rawpack.choose.settings import packed
+from rawpack.errors import UsageError
 from rawpack.system.user import warn
 from rawpack.transforms.pipeline import Pipeline
 
@@ -20,6 +20,17 @@ _MOST_BYTES = 1 << 20
 """The largest pickle that is made for comparison in each epoch. Larger steps are compared by their attributes."""
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _PLAIN = (bool, int, float, str, bytes)
+
+
+def packed(pipelines: Sequence[Pipeline | None]) -> bytes:
+    """A transform as it is sent to worker processes. Raises UsageError where it cannot be."""
+    try:
+        return cloudpickle.dumps(tuple(pipelines))  # type: ignore[no-any-return]
+    except Exception as error:
+        raise UsageError(
+            f"the transform cannot be sent to worker processes: {type(error).__name__}: {error}; functions must not "
+            'hold open files, locks and the like; or pass workers=Workers(backend="thread") or workers=0'
+        ) from error
 
 
 class _Pipelines(tuple[Pipeline | None, ...]):

@@ -12,15 +12,16 @@ import xxhash
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from rawpack.clips.runs import LABEL, VIDEO, FrameRuns, find_runs
+from rawpack.checks import whole_number
 from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
-from rawpack.order.keys import derive_key, whole_number
+from rawpack.order.keys import derive_key
 from rawpack.order.permutation import splitmix
-from rawpack.store.common import STORE
-from rawpack.store.stores import CLIP, INDEX, Stores
-from rawpack.store.where import Where
+from rawpack.samples.runs import LABEL, VIDEO, FrameRuns, find_runs
+from rawpack.samples.where import Where
+from rawpack.store.stores import Stores
 from rawpack.system.user import count, warn
+from rawpack.words import CLIP, INDEX, STORE
 
 Short = Literal["drop", "repeat_last", "wrap"]
 SHORT: tuple[Short, ...] = ("drop", "repeat_last", "wrap")

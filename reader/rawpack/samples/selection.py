@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rawpack.errors import UsageError
-from rawpack.store.stores import INDEX, STORE_ROW, Stores
-from rawpack.store.where import Where
+from rawpack.samples.where import Where
+from rawpack.store.stores import Stores
 from rawpack.system.user import did_you_mean
+from rawpack.words import INDEX, STORE_ROW
 
 _BLOCK = 1 << 16
 _SHOWN = 5

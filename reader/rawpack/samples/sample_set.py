@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack.clips.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.disk.manifest import Field
 from rawpack.errors import StoreError, UsageError
+from rawpack.samples.field_rows import OWN_ROWS, ClipRows, FieldRows
 from rawpack.store.opening import Opening
-from rawpack.store.stores import CLIP, INDEX, STORE_ROW, Stores
+from rawpack.store.stores import Stores
 from rawpack.system.user import did_you_mean
+from rawpack.words import CLIP, INDEX, STORE_ROW
 
 if TYPE_CHECKING:
-    from rawpack.clips.offsets import Offsets
-    from rawpack.clips.table import ClipTable
+    from rawpack.samples.offsets import Offsets
+    from rawpack.samples.table import ClipTable
 
 
 class Closing(Protocol):

@@ -1,1 +1,0 @@
-"""Clips: samples that consist of several frames of one video."""
