@@ -19,6 +19,14 @@ from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
 from rawpack import Reader, UsageError, look
+from rawpack.inspection import Inspection
+
+
+def test_look_is_of_the_reader(packed: Packed) -> None:
+    """Made anew each time, and for nobody to keep."""
+    reader = Reader(packed("memmap", "--size", 40))
+    assert type(look(reader)) is Inspection
+    assert not {"find", "shapes", "where_is", "damaged", "curation", "left_out", "view"} & {*dir(reader)}
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
