@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 ROOMS = {
     "rawpack": (
-        "__main__", "targets", "reader", "batches", "former", "integrations", "epoch", "choose", "workers", "ahead",
-        "transforms", "samples", "store", "remote", "formats", "disk", "jpeg", "pixels", "native", "order",
-        "checks", "system", "words", "errors",
+        "__main__", "targets", "inspection", "reader", "batches", "former", "integrations", "epoch", "choose",
+        "workers", "ahead", "transforms", "samples", "store", "remote", "formats", "disk", "jpeg", "pixels", "native",
+        "order", "checks", "system", "words", "errors",
     ),
     "rawpack_packer": (
         "testing", "cli", "api", "view", "report", "tune", "inspect", "exporting", "job", "engines", "part", "writers",

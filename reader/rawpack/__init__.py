@@ -29,6 +29,8 @@ from rawpack.errors import (
 if TYPE_CHECKING:
     from rawpack.batches import Batches
     from rawpack.choose.options import Buckets, Workers
+    from rawpack.inspection import look
+    from rawpack.order.from_column import Balanced, Weighted
     from rawpack.order.launcher import Ranks
     from rawpack.order.shuffled import Blocks
     from rawpack.reader import Reader
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Balanced",
     "Batches",
     "Blocks",
     "Buckets",
@@ -68,6 +71,7 @@ __all__ = [
     "StoreError",
     "UnfinishedStoreError",
     "UsageError",
+    "Weighted",
     "WorkerError",
     "Workers",
     "append",
@@ -76,6 +80,7 @@ __all__ = [
     "describe",
     "doctor",
     "export",
+    "look",
     "merge",
     "pack",
     "pack_splits",
@@ -89,25 +94,32 @@ __all__ = [
 
 
 _READING = {
+    "Balanced": "rawpack.order.from_column",
     "Batches": "rawpack.batches",
     "Blocks": "rawpack.order.shuffled",
     "Buckets": "rawpack.choose.options",
     "Cache": "rawpack.store.opening",
     "Ranks": "rawpack.order.launcher",
     "Reader": "rawpack.reader",
+    "Weighted": "rawpack.order.from_column",
     "Workers": "rawpack.choose.options",
+    "look": "rawpack.inspection",
 }
-"""Loaded when they are asked for: workers import this package too, and need neither."""
+"""Loaded when they are asked for: workers import this package too, and need none of them."""
+_MODULES = ("integrations", "order", "targets", "transforms")
+"""The same, for `import rawpack` and then `rawpack.transforms.Normalize`."""
 
 if not TYPE_CHECKING:  # type checkers know all names
 
     def __getattr__(name: str) -> Any:
-        """`Reader` and `Batches`, or a function of the packer, which a training job never loads."""
+        """What reads stores, or a function of the packer, which a training job never loads."""
+        if name in _MODULES:
+            return import_module(f"rawpack.{name}")
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise _unknown(name)
         if name in _READING:
-            found = globals()[name] = getattr(import_module(_READING[name]), name)
-            return found
+            value = globals()[name] = getattr(import_module(_READING[name]), name)
+            return value
         try:
             from rawpack_packer import api
         except ImportError as error:
@@ -117,5 +129,15 @@ if not TYPE_CHECKING:  # type checkers know all names
             ) from error
         return getattr(api, name)
 
+    def _unknown(name: str) -> Exception:
+        """The error for a name that is not here. Of a step it is no AttributeError, of which `from rawpack import ...`
+        would show nothing."""
+        from rawpack.system.user import did_you_mean
+
+        if name[:1].isupper() and name in import_module("rawpack.transforms").__all__:
+            return UsageError(f"rawpack has no {name}: write rawpack.transforms.{name}")
+        hint = did_you_mean(name, __all__) if name[:1].isalpha() else ""
+        return AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+
     def __dir__() -> list[str]:
-        return [*__all__, "__version__"]
+        return [*__all__, *_MODULES, "__version__"]

@@ -86,7 +86,8 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
 
     def stats(self) -> dict[str, Any]:
         """Where the time goes, over all iterators so far: samples/s, bytes/s, the share of time that the loop waited,
-        the seconds that workers spent reading, decoding and transforming, and a verdict in words."""
+        the seconds that workers spent reading, decoding and transforming, how many batches are held, and a verdict in
+        words."""
         return self._feed.stats()
 
     def close(self) -> None:
@@ -196,8 +197,8 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
 
         epochs: how many, from the one that comes next; None: epoch after epoch, until `close()`.
 
-        Batches are those of the numpy batches, and `state_dict(after=batch)` knows them. Load a state before. Raises
-        UsageError where `max_held` is not larger than `depth`.
+        Batches are those of the numpy batches, and `state_dict(after=batch)` knows them. Call `load_state_dict` before
+        this, or that of the queue.
         """
         from rawpack.integrations.queue import BatchQueue
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 _RANKS = "ranks=({rank}, {world_size})"
-_WORKERS = "workers=Workers({workers}, backend={backend}, timeout={timeout}, max_held={max_slots})"
+_WORKERS = "workers=Workers({workers}, backend={backend}, timeout={timeout})"
 _BATCHES = {
     **dict.fromkeys(("block", "window"), "shuffle=Blocks(block={block}, window={window})"),
     "uneven": "ranks=Ranks({rank}, {world_size}, last={uneven})",
     **dict.fromkeys(("rank", "world_size"), _RANKS),
-    **dict.fromkeys(("backend", "timeout", "max_slots"), _WORKERS),
+    **dict.fromkeys(("backend", "timeout"), _WORKERS),
     "buckets": "image_size=Buckets({buckets}, area={image_size})",
     "color": 'decode="planes"',
     "encoded": "decode=False, or by field: decode={{'image': False}}",
@@ -41,7 +41,6 @@ _MIX = dict.fromkeys(
 )
 _STATE = {"after_batches": "after={after_batches}"}
 _OTHERS = {
-    "max_held": "workers=Workers(max_held={max_held})",
     "last": "ranks=Ranks(rank, world_size, last={last})",
     "device": "batches(...).torch({device})",
 }
@@ -57,6 +56,9 @@ _FFCV = {
 _DATASET = {
     **dict.fromkeys(("transforms", "augment"), "transform=[...]"),
     "target_transform": "transform=[..., Lambda(function, field='label')]",
+    "columns": "fields={columns}",
+    "size": "image_size={size}",
+    "resize": "image_size={resize}",
     "num_replicas": _RANKS,
     "as_tuple": "batches(...).torch(as_tuple={as_tuple})",
 }

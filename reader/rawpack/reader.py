@@ -15,13 +15,14 @@ from rawpack.batches import Batches
 from rawpack.checks import flag, names
 from rawpack.choose.options import DecodeOption, Options, Sampler, Workers
 from rawpack.choose.settings import choose, sides, warn_of_workers
-from rawpack.disk.manifest import CURATED, Field
+from rawpack.disk.manifest import Field
 from rawpack.epoch.dataloader import attribute_of_reader
 from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.former import batches_now, clips_now, mix_now, reader_now
-from rawpack.order import Blocks, Ranks
+from rawpack.order.launcher import Ranks
 from rawpack.order.mixed import MixLength
+from rawpack.order.shuffled import Blocks
 from rawpack.remote.url import shown
 from rawpack.samples.sample_set import SampleSet, Scope
 from rawpack.samples.selection import positions_at, positions_of
@@ -33,7 +34,7 @@ from rawpack.words import INDEX
 
 if TYPE_CHECKING:
     from rawpack.choose.options import SizeOption
-    from rawpack.samples.looking import Place, StoreInfo
+    from rawpack.samples.looking import StoreInfo
     from rawpack.samples.table import Short
     from rawpack.transforms.plan import Transform
 
@@ -191,11 +192,6 @@ class Reader:
         """Class name -> label, as torchvision's ImageFolder has it."""
         return {name: label for label, name in enumerate(self.classes or ())}
 
-    @property
-    def left_out(self) -> int:
-        """For a reader of clips: the videos without a clip, because too few of their frames follow one another."""
-        return 0 if self._samples.clips is None else self._samples.clips.left_out
-
     def __getitem__(self, index: SupportsIndex | slice | Sequence[SupportsIndex] | NDArray[Any]) -> dict[str, Any]:
         """One sample: its fields as new arrays, texts as str, lists of texts as list, and `index`: its position here.
 
@@ -210,7 +206,7 @@ class Reader:
         if not hasattr(asked, "__index__"):
             raise TypeError(
                 f"reader[{asked!r}]: a sample is found by its number, several by a slice or a list of numbers; a field "
-                "of all samples is reader.column(name), and the numbers of a key are reader.find(key=...)"
+                "of all samples is reader.column(name), and the numbers of a key are rawpack.look(reader).find(key=...)"
             )
         at, samples = operator.index(asked), len(self)
         if not -samples <= at < samples:
@@ -234,83 +230,14 @@ class Reader:
         """
         return self._samples.column(name)
 
-    def shapes(self, name: str) -> NDArray[np.int32]:
-        """The shape of image or mask `name` of each sample, int32 (n, 3): height, width, channels; of a mask (n, 2). No
-        image is read. Of clips, that of their first frame. Raises UsageError for other fields."""
-        field = self._library.fields.get(name)
-        if field is None or not field.in_shards:
-            raise UsageError(f"{name!r} is no image or mask of this store")
-        self._samples.check_open()
-        found, rows = self._library.shapes(name), self._samples.rows
-        return found if rows is None else found[rows]
-
     @property
     def rejects(self) -> list[dict[str, Any]]:
-        """The samples that could not be packed, of the whole store: dicts with `key`, `reason` and `detail`. Their list
-        is read anew each time."""
+        """The samples that could not be packed, of the whole store: dicts with `key`, `reason` and `detail`. Read from
+        disk at every access."""
         from rawpack.samples.looking import rejects_of
 
         self._samples.check_open()
         return list(rejects_of(self._library))
-
-    @property
-    def curation(self) -> dict[str, NDArray[Any]]:
-        """What `rawpack pack --curate` measured of each sample, as columns: `phash`, `sharpness`, `brightness`,
-        `entropy` and `one_color`. Empty where the store was packed without it. No image is read."""
-        return {name: self.column(name) for name in CURATED} if {*CURATED} <= {*self.fields} else {}
-
-    def view(self, host: str = "127.0.0.1", port: int = 0) -> Any:
-        """Serve a page of these samples on this machine, as `rawpack view` does, while the program goes on.
-
-        In a notebook, the result shows the first samples and a link to the page. `url` is what to open, with the token
-        that the page needs; `close()` ends it. Raises UsageError for a mix, for several stores and for clips.
-        """
-        import rawpack
-
-        return rawpack.view(self, host=host, port=port)
-
-    def where_is(self, index: SupportsIndex) -> dict[str, Place]:
-        """Where the bytes of one sample are: image or mask -> the file of the shard, the offset in it, and how many
-        bytes; in a compressed HDF5 file, those of the chunk that holds the sample. Of a clip, its first frame."""
-        from rawpack.samples.looking import places_of
-
-        return places_of(self._library, self._row(index))
-
-    def damaged(self, index: SupportsIndex) -> list[str]:
-        """The images and masks of one sample whose stored bytes do not fit the checksums with which they were packed;
-        of a clip, those of its first frame."""
-        from rawpack.samples.looking import damaged_in
-
-        return damaged_in(self._library, self._row(index))
-
-    def _row(self, index: SupportsIndex) -> int:
-        """The row of a sample, or of a clip's first frame."""
-        self._samples.check_open()
-        (position,) = positions_at([operator.index(index)], len(self), outside=IndexError)
-        rows = self._samples.rows
-        return int(position if rows is None else rows[position])
-
-    @suggests()
-    def find(self, where: str | None = None, *, key: str | None = None) -> NDArray[np.int64]:
-        """The numbers in this reader, int64 (n,), ascending, of the samples that meet a condition and have a text in
-        their key; no image is read.
-
-        where: as of `select`. key: a part of the key, whatever the case of ASCII letters. Of clips, the fields of their
-        first frame.
-        """
-        from rawpack.samples.looking import rows_with_key
-
-        try:
-            found = np.arange(len(self)) if where is None else self._positions_where(where)
-        except UsageError as error:
-            if not isinstance(where, str) or {*where} & {*"<=>!&|"}:
-                raise
-            raise UsageError(f"{error}; to find a text in keys: find(key={where!r})") from None
-        if key is None:
-            return found
-        self._samples.check_open()
-        rows = self._samples.rows
-        return found[np.isin(found if rows is None else rows[found], rows_with_key(self._library, key))]
 
     @suggests()
     def select(
@@ -338,13 +265,6 @@ class Reader:
             samples.clips.check_known(classes, condition, where)
         positions = positions_of(self._library, samples.rows, indices, mask, classes, condition)
         return self._with(selection=samples.numbers(positions))
-
-    def _positions_where(self, where: str) -> NDArray[np.int64]:
-        """The numbers of the samples for which a condition holds."""
-        samples, condition = self._samples, Where(where, self._library.fields, self._library.classes)
-        if samples.clips is not None:
-            samples.clips.check_known(None, condition, where)
-        return positions_of(self._library, samples.rows, None, None, None, condition)
 
     @suggests(clips_now)
     def clips(
@@ -422,9 +342,9 @@ class Reader:
             for none. The order depends only on `seed` and the epoch, not on the format or the workers.
         sampler: your own order instead: an array of indices, an iterable that gives them again each epoch, or a
             function of the epoch that returns either. Samples may be repeated and left out. `Balanced` and `Weighted`
-            of `rawpack.order` are such orders. All ranks share it, so a DistributedSampler of torch is
-            refused.
-        seed: a whole number of 64 bits, the same on all ranks.
+            are such orders. All ranks share it, so a DistributedSampler of torch is refused.
+        seed: a whole number of 64 bits, the same on all ranks: for another order, pass another one, as the seeds of
+            torch and numpy have no effect here.
         drop_last: leave out the last batch of an epoch if it is not full. An error where no batch is left.
         fields: names; None means all numbers, images and masks. Texts and ragged fields must be named; texts come as a
             list of str, lists of texts as a list of lists. `index` is always included: the sample's position in this

@@ -94,11 +94,11 @@ def make_store(settings: Settings, form: str) -> None:
     """Pack every frame of the videos, unless that was done."""
     path = store_path(settings, form)
     if not (path / "store.json").exists():
-        import rawpack_packer
+        import rawpack
 
         print(f"packing {path.name}", file=sys.stderr)
-        rawpack_packer.pack(settings.images, path, kind="video", format=form, size=settings.shape[:2])
-        if short := clips_of(settings, form).left_out:
+        rawpack.pack(settings.images, path, kind="video", format=form, size=settings.shape[:2])
+        if short := rawpack.look(clips_of(settings, form)).left_out:
             print(f"{short} of the videos are too short for a clip", file=sys.stderr)
 
 

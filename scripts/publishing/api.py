@@ -34,8 +34,8 @@ PAGES = {
         "Read stores",
         "A `Reader` opens a store and makes `Batches`. The rest are values for options, and errors.",
         (
-            ("rawpack", "Reader Batches Workers Blocks Ranks Buckets Cache"),
-            ("rawpack.order", "Balanced Weighted"),
+            ("rawpack", "Reader Batches Balanced Blocks Buckets Cache Ranks Weighted Workers look"),
+            ("rawpack.inspection", "Inspection"),
             ("rawpack.targets", "torchvision_targets instance_masks yolo_targets"),
             ("rawpack", "RawpackError UsageError StoreError UnfinishedStoreError DamagedStoreError DecodeError"),
             ("rawpack", "WorkerError PackError MissingExtraError"),

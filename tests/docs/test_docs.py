@@ -33,6 +33,7 @@ from rawpack.choose import settings
 from rawpack.epoch import making
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.epoch.loader import Loader
+from rawpack.inspection import Inspection
 from rawpack.integrations.accelerate import AcceleratedBatches
 from rawpack.integrations.adapter import Adapter
 from rawpack.integrations.data_iter import DataIter
@@ -44,6 +45,7 @@ from rawpack.integrations.queue import BatchQueue
 from rawpack.integrations.timm import PrefetchedBatches
 from rawpack.integrations.torch import TorchBatches
 from rawpack.workers import fill
+from rawpack_packer import api
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.journal import REASONS
 
@@ -306,6 +308,7 @@ def test_every_public_name_is_documented() -> None:
     kinds = (
         rawpack.Reader,
         rawpack.Batches,
+        Inspection,
         Loader,
         Adapter,
         PlacedBatches,
@@ -319,6 +322,67 @@ def test_every_public_name_is_documented() -> None:
         for name in vars(kind):
             if not name.startswith("_") and name not in FOR_KERAS:
                 assert f".{name}" in page, f"{kind.__name__}.{name}"
+
+
+PACKING = [name for name in rawpack.__all__ if getattr(rawpack, name).__module__ == api.__name__]
+"""The functions of the packer among the names of `rawpack`."""
+
+
+def screen(number: int) -> str:
+    """One of the overviews of the Python API: 0 is of reading, 1 of packing."""
+    return re.findall(r"^```text\n(.+?)^```$", text_of("docs/reference/python.md"), re.MULTILINE | re.DOTALL)[number]
+
+
+def members(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_screen_of_reading_has_every_name_and_no_other() -> None:
+    """Members of readers, of batches and of `look`, and what else of `rawpack` reads; it fits on a screen."""
+    text = screen(0)
+    about_reader, _, rest = text.partition("\nbatches = ")
+    about_batches, _, values = rest.partition("\n\n")
+    names = re.compile(r"(?<![\w/\"])(?:reader|Reader|batches|look\(reader\) *)?\.([a-z_]\w*)")
+    assert {*names.findall(about_reader)} | {"batches"} == members(rawpack.Reader)
+    assert {*names.findall(about_batches)} - {"batches"} == members(rawpack.Batches)
+    options = [
+        name + default for name, default in re.findall(r"^    (\w+)((?:=.+?)?), +# ", about_batches, re.MULTILINE)
+    ]
+    assert f"self, {options[0]}, *, {', '.join(options[1:])}".replace('"', "'") == written(rawpack.Reader.batches)
+    looked = re.search(r"^rawpack\.look\(reader\) (.+)$", values, re.MULTILINE)
+    assert looked
+    assert {*re.findall(r"\.(\w+)", looked[1])} == members(Inspection)
+    reading = {name for name in rawpack.__all__ if not name.endswith("Error")} - {*PACKING} - {"Batches"}
+    calls = re.findall(r"^(?:reader = )?([A-Z]\w+)\((.*)\)$", text, re.MULTILINE)
+    assert {name for name, _ in calls} | {"look"} == reading
+    for name, words in calls:
+        assert written(getattr(rawpack, name)) == words.replace('"', "'"), name
+    assert max(map(len, text.splitlines())) <= 120
+    assert text.count("\n") <= 54
+
+
+def test_the_screen_of_packing_has_every_name_and_no_other() -> None:
+    """All functions of the packer, with their parameters and defaults; options may be named together."""
+    text = screen(1)
+    calls = re.findall(r"rawpack\.(\w+)\(((?:[^()]|\(\))*)\)", text)
+    shown = [name for name, _ in calls]
+    assert sorted(shown) == PACKING
+    for name, words in calls:
+        every = written(getattr(rawpack, name)).split(", ")
+        parts = " ".join(words.split()).replace('"', "'").split(", ") if words else [""]
+        some = [part for part in parts if part != "**options"]
+        assert {*some} <= {*every, "*"}, name
+        assert some == parts or set(every) > set(some), name
+        assert some != parts or some == every, name
+    assert text.count("\n") <= 54
+
+
+def written(function: Any) -> str:
+    """The parameters of a function or class, as a page shows them."""
+    parameters = [
+        one.replace(annotation=inspect.Parameter.empty) for one in inspect.signature(function).parameters.values()
+    ]
+    return str(inspect.Signature(parameters)).removeprefix("(").removesuffix(")")
 
 
 def test_every_parameter_is_documented_with_its_default() -> None:

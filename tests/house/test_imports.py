@@ -131,6 +131,7 @@ def test_the_public_names_are_these() -> None:
     """`rawpack.__all__` is sorted, all of it is there, and it changes only on purpose."""
     assert rawpack.__all__ == sorted(rawpack.__all__)
     assert rawpack.__all__ == [
+        "Balanced",
         "Batches",
         "Blocks",
         "Buckets",
@@ -145,6 +146,7 @@ def test_the_public_names_are_these() -> None:
         "StoreError",
         "UnfinishedStoreError",
         "UsageError",
+        "Weighted",
         "WorkerError",
         "Workers",
         "append",
@@ -153,6 +155,7 @@ def test_the_public_names_are_these() -> None:
         "describe",
         "doctor",
         "export",
+        "look",
         "merge",
         "pack",
         "pack_splits",
@@ -164,7 +167,21 @@ def test_the_public_names_are_these() -> None:
         "warm",
     ]
     assert all(hasattr(rawpack, name) for name in rawpack.__all__)
-    assert sorted(dir(rawpack)) == sorted([*rawpack.__all__, "__version__"])
+    modules = ["integrations", "order", "targets", "transforms"]
+    assert sorted(dir(rawpack)) == sorted([*rawpack.__all__, *modules, "__version__"])
+
+
+def test_modules_are_loaded_when_they_are_asked_for() -> None:
+    """`import rawpack` is enough for `rawpack.transforms.Normalize`, and loads no such module before."""
+    names = {
+        "rawpack.transforms.Normalize": "rawpack.transforms",
+        "rawpack.targets.yolo_targets": "rawpack.targets",
+        "rawpack.order": "rawpack.order",
+        "rawpack.Weighted": "rawpack.order.from_column",
+    }
+    assert not loaded_by("import rawpack\ndir(rawpack)") & {*names.values()}
+    for name, module in names.items():
+        assert module in loaded_by(f"import rawpack\n{name}")
 
 
 def test_the_packer_is_loaded_when_it_is_asked_for() -> None:

@@ -13,7 +13,6 @@ from rooms import FOLDERS, ROOMS, ROOT, Import, imports, level_of, modules, room
 from tests_for import nearest
 
 KNOWN: dict[tuple[str, str], str] = {
-    ("rawpack.reader", "rawpack"): "reader.view() is the same door to the packer as rawpack.view",
     ("rawpack_packer.tune.shown", "rawpack_packer.report"): "a result shows its own page in a notebook",
 }
 """Imports that climb, and why they may: (module, what it imports) -> the reason."""

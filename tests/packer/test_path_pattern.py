@@ -17,7 +17,7 @@ from pictures import picture, save
 from running import pack, run_here
 
 import rawpack_packer
-from rawpack import Reader, UsageError
+from rawpack import Reader, UsageError, look
 from rawpack_packer.sources import BadListingError, Source, open_source
 from rawpack_packer.sources.folder_scan import FolderScan
 from rawpack_packer.sources.path_fields import path_pattern
@@ -314,4 +314,4 @@ def test_frames_are_in_the_order_of_their_numbers(tmp_path: Path, name: str, pat
     store = tmp_path / "store"
     rawpack_packer.pack(source, store, size=8, workers=0)
     if "{frame:d}" in pattern:
-        assert (len(Reader(store).clips(frames=4)), Reader(store).clips(frames=12).left_out) == (9, 0)
+        assert (len(Reader(store).clips(frames=4)), look(Reader(store).clips(frames=12)).left_out) == (9, 0)

@@ -21,7 +21,7 @@ from store_server import serving
 from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
-from rawpack import Reader
+from rawpack import Reader, look
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -169,7 +169,7 @@ def test_a_sample_its_pixels_and_the_arrow_keys(opened: Any, many: Path) -> None
     page.keyboard.press("ArrowLeft")
     page.wait_for_function("key => document.querySelector('main').innerText.includes(key)", arg=reader[3]["key"])
     text = page.inner_text("main")
-    place = reader.where_is(3)["image"]
+    place = look(reader).where_is(3)["image"]
     assert f"{place.file.name}, {place.bytes} bytes at {place.offset:,}" in text
     assert reader[3]["key"] in text
     page.select_option("main select", "4")
@@ -321,7 +321,7 @@ def test_videos_and_clips(opened: Any, tmp_path: Path) -> None:
     page.eval_on_selector("#frame", "one => { one.value = 9; one.dispatchEvent(new Event('input')) }")
     page.wait_for_function("key => document.querySelector('main table').innerText.includes(key)", arg=reader[9]["key"])
     assert state_of(page)["row"] == str(row)
-    assert f"{reader.where_is(9)['image'].offset:,}" in page.inner_text("main table")
+    assert f"{look(reader).where_is(9)['image'].offset:,}" in page.inner_text("main table")
     waits = page.evaluate("[...Array(11).keys()].map(k => player.wait(k))")
     np.testing.assert_allclose(waits, np.diff(reader.column("pts_seconds")[:12]) * 1000)
     page.click("#screens >> text=Clips")
@@ -490,7 +490,7 @@ def test_pixels_that_changed_are_said(opened: Any, tmp_path: Path) -> None:
     for k in range(2):
         save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    overwrite(Reader(store).where_is(1)["image"], 9)
+    overwrite(look(Reader(store)).where_is(1)["image"], 9)
     page = opened(store, state="screen=sample&row=1")
     page.wait_for_selector(".error")
     assert page.inner_text(".error").startswith("This sample does not match its checksum: image")
@@ -610,7 +610,7 @@ def test_a_broken_sample_is_a_tile_that_says_so(opened: Any, tmp_path: Path) -> 
     for k in range(3):
         save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    overwrite(Reader(store).where_is(1)["image"])
+    overwrite(look(Reader(store)).where_is(1)["image"])
     page = opened(store)
     page.wait_for_selector(".tile .broken")
     assert page.locator(".tile .broken").count() == 1

@@ -31,7 +31,7 @@ from store_server import serving
 from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
-from rawpack import PackError, Reader, UsageError
+from rawpack import PackError, Reader, UsageError, look
 from rawpack.transforms import Normalize, RandomHorizontalFlip, RandomResizedCrop, ToCHW
 from rawpack_packer import api
 from rawpack_packer.view import drawn, server, training
@@ -392,7 +392,7 @@ def test_a_damaged_sample_is_an_answer_in_words(tmp_path: Path, view: View) -> N
     for k in range(4):
         save(tmp_path / "in" / f"{k}.jpg", picture(64, 64, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--format", "lmdb")
-    overwrite(Reader(store).where_is(2)["image"])
+    overwrite(look(Reader(store)).where_is(2)["image"])
     client = view(store)
     assert client.get("/image?row=1").status == 200
     answer = client.get("/image?row=2&side=64")
@@ -406,7 +406,7 @@ def test_pixels_that_changed_are_said(tmp_path: Path, view: View) -> None:
     for k in range(4):
         save(tmp_path / "in" / f"{k}.png", picture(128, 128, k))
     store = pack(tmp_path / "in", tmp_path / "store", "--size", 128)
-    overwrite(Reader(store).where_is(2)["image"], 7)
+    overwrite(look(Reader(store)).where_is(2)["image"], 7)
     client = view([store, Reader(store).select([2, 0])])
     assert [client.json("/api/sample", row=row)["damaged"] for row in range(4)] == [[], [], ["image"], []]
     assert [client.json("/api/sample", store=1, row=row)["damaged"] for row in range(2)] == [["image"], []]
@@ -668,7 +668,7 @@ def test_duplicates_leaks_and_extremes(tmp_path: Path, view: View) -> None:
     assert [[tile["key"] for tile in group] for group in found["groups"]] == [["a/again.png", "a/dark.png"]]
     assert [(leak["tile"]["key"], leak["split"], leak["other"]) for leak in found["leaks"]] == [("a/5.png", "val", 0)]
     darkest = next(one["tiles"] for one in found["extremes"] if one["title"] == "Darkest")
-    brightness = reader.curation["brightness"]
+    brightness = look(reader).curation["brightness"]
     assert [tile["value"] for tile in darkest] == [f"brightness {brightness[tile['row']]}" for tile in darkest]
     assert {tile["key"] for tile in darkest[:2]} == {"a/again.png", "a/dark.png"}
 
@@ -693,7 +693,7 @@ def test_polygons_and_keypoints(tmp_path: Path, view: View) -> None:
 
 def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
     reader = Reader(packed("memmap", "--size", 48)).select(range(10, 20))
-    page = reader.view()
+    page = rawpack.view(reader)
     html = page._repr_html_()
     assert html.count("<img ") == 10
     assert page.url in html
@@ -702,15 +702,15 @@ def test_a_notebook_shows_samples_and_a_link(packed: Packed) -> None:
     assert client.json("/api/stores")[0]["samples"] == 10
     page.close()
     with pytest.raises(UsageError, match=r"view\(\) shows"):
-        Reader.mix({packed("memmap", "--size", 48): 1}).view()
+        rawpack.view(Reader.mix({packed("memmap", "--size", 48): 1}))
     with pytest.raises(UsageError, match=r"view\(\) shows"):
-        Reader.mix({packed("memmap", "--size", 48): 1, packed("lmdb", "--size", 48): 1}).view()
+        rawpack.view(Reader.mix({packed("memmap", "--size", 48): 1, packed("lmdb", "--size", 48): 1}))
 
 
 def test_a_selection_is_numbered_by_itself_everywhere(packed: Packed) -> None:
     """The order of training and its pictures, keys and rows are those of the selection."""
     reader = Reader(packed("memmap", "--size", 48)).select([40, 3, 71, 5])
-    page = reader.view()
+    page = rawpack.view(reader)
     client = Client(page.url)
     found = client.json("/api/batch", batch=4, shuffle=1, seed=3)
     keys = reader.column("key")

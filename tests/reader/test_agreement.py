@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rawpack import Ranks, Reader, UsageError
-from rawpack.order import Balanced, Blocks, agreement
+from rawpack import Balanced, Blocks, Ranks, Reader, UsageError
+from rawpack.order import agreement
 from rawpack.transforms import RandomHorizontalFlip
 
 

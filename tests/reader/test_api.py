@@ -14,8 +14,8 @@ import pytest
 from conftest import Packed
 from reading import WAYS, children, rows_of, wait_until, workers_in
 
-from rawpack import Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Workers
-from rawpack.order import Balanced, Weighted
+import rawpack
+from rawpack import Balanced, Batches, Blocks, Buckets, Cache, Ranks, Reader, UsageError, Weighted, Workers
 from rawpack.transforms import RandomCrop
 
 PAGE = Path(__file__).parents[2] / "docs/reference/python.md"
@@ -70,7 +70,7 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
         ({"rank": "auto"}, "rank='auto' is now ranks='auto'"),
         ({"rank": "auto", "uneven": "keep"}, "are now ranks=Ranks('auto', last='keep')"),
         ({"shuffle": "block", "block": 8, "window": 2}, "are now shuffle=Blocks(block=8, window=2)"),
-        ({"max_slots": 4, "timeout": 9}, "are now workers=Workers(timeout=9, max_held=4)"),
+        ({"backend": "thread", "timeout": 9}, "are now workers=Workers(backend='thread', timeout=9)"),
         ({"buckets": "auto", "image_size": 224}, "buckets='auto' is now image_size=Buckets('auto', area=224)"),
         ({"color": "yuv420"}, "color='yuv420' is now decode=\"planes\""),
         ({"encoded": False}, "leave out encoded=False"),
@@ -82,12 +82,14 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
             {"num_workers": 2, "prefetch_factor": 4},
             "DataLoader's num_workers=2 is workers=2 here; leave out prefetch_factor=4",
         ),
+        ({"size": 8}, "size=8 is image_size=8 here"),
+        ({"resize": (8, 9)}, "resize=(8, 9) is image_size=(8, 9) here"),
+        ({"columns": ["image"]}, "columns=['image'] is fields=['image'] here"),
         ({"distributed": True}, 'FFCV\'s distributed=True is ranks="auto" here'),
         (
             {"distributed": False, "os_cache": True},
             "leave out distributed=False; leave out os_cache=True: batches are made in advance",
         ),
-        ({"max_held": 4}, "max_held=4 is now workers=Workers(max_held=4)"),
         ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),
         ({"encoded": ["image"]}, "encoded=['image'] is now decode=False, or by field: decode={'image': False}"),
         ({"progress": True}, "`for batch in tqdm(batches)`"),
@@ -111,7 +113,7 @@ def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "known"),
     [
-        (Workers, "max_hold", "max_held"),
+        (Workers, "back_end", "backend"),
         (Blocks, "blocks", "block"),
         (Buckets, "size", "sizes"),
         (Ranks, "worldsize", "world_size"),
@@ -133,8 +135,8 @@ def test_values_made_with_a_wrong_keyword_name_the_right_one(
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: Workers(0, backend="thread"), "backend='thread' is for workers, and there are none"),
-        (lambda: Workers(0, timeout=5), "timeout=5.0 is for workers"),
+        (lambda: Workers(0, backend="thread"), "backend='thread' has no effect with 0 workers"),
+        (lambda: Workers(0, timeout=5), "timeout=5.0 has no effect with 0 workers"),
         (lambda: Workers(-1), "workers=-1 must be"),
         (lambda: Workers("auto"), "workers='auto' must be a number, None"),  # type: ignore[arg-type]
         (lambda: Cache(3), r"Cache\(3\): the cache is a folder"),  # type: ignore[arg-type]
@@ -319,3 +321,38 @@ def test_a_queue_loads_a_state(store: Path) -> None:
         assert state == queue.state_dict(2) != queue.state_dict()
         queue.load_state_dict(state)
         assert [batch["index"].tolist() for batch in queue] == whole[2:]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Normalize", "write rawpack.transforms.Normalize"),
+        ("Balance", "no attribute 'Balance'. Did you mean 'Balanced'?"),
+        ("no_such_thing", "module 'rawpack' has no attribute 'no_such_thing'"),
+    ],
+)
+def test_a_name_that_rawpack_does_not_have(name: str, line: str) -> None:
+    """A step says where it is, in an import too; a misspelled name which one is near."""
+    with pytest.raises((UsageError, AttributeError), match=re.escape(line)):
+        getattr(rawpack, name)
+    assert name == "Normalize" or not hasattr(rawpack, name)
+    with pytest.raises((UsageError, ImportError), match=name):
+        exec(f"from rawpack import {name}")
+
+
+def test_look_takes_a_reader(store: Path) -> None:
+    """A path says what to write."""
+    with pytest.raises(UsageError, match=re.escape("rawpack.look(rawpack.Reader(path))")):
+        rawpack.look(store)  # type: ignore[arg-type]
+    assert repr(rawpack.look(Reader(store))).startswith("rawpack.look(Reader(")
+
+
+def test_a_closed_reader_shows_nothing(store: Path) -> None:
+    """As it reads nothing."""
+    reader = Reader(store)
+    look = rawpack.look(reader)
+    reader.close()
+    shown: list[Callable[[], object]] = [look.find, partial(look.shapes, "image"), partial(look.where_is, 0)]
+    for ask in [*shown, partial(look.damaged, 0), lambda: look.left_out, partial(look.find, key="0")]:
+        with pytest.raises(UsageError, match="closed"):
+            ask()

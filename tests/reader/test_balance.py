@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from reading import WAYS, rows_of
 
-from rawpack import Ranks, Reader, UsageError
-from rawpack.order import Balanced, Weighted
+from rawpack import Balanced, Ranks, Reader, UsageError, Weighted
 from rawpack.order.base import Order
 from rawpack.order.permutation import swapped
 from rawpack.transforms import RandomCrop

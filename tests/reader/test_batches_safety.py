@@ -18,12 +18,13 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 from numpy.typing import NDArray
-from reading import WAYS, Truth, descriptors, holding, nothing_left, run_script, script, workers_in
+from reading import WAYS, Truth, descriptors, nothing_left, run_script, script, workers_in
 from running import Packed
 
 from rawpack import RawpackError, Reader, UsageError, Workers
 from rawpack.ahead.readahead import Readahead
 from rawpack.batches import Batches
+from rawpack.epoch import making
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.transforms import CenterCrop
 from rawpack.workers import fill, slots
@@ -221,14 +222,22 @@ def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_max_held(reader: Reader, truth: Truth, way: str) -> None:
-    """With max_held=2 a plain loop runs; a loop that holds more ends with an error that says so."""
-    assert sum(len(batch["index"]) for batch in reader.batches(BATCH, workers=holding(way, 2))) == len(truth)
-    held: list[dict[str, Any]] = []
-    with pytest.raises(RawpackError, match=r"4 batches are held.*max_held=4.*release batches"):
-        held.extend(reader.batches(BATCH, workers=holding(way, 4)))
-    assert len(held) == 4
-    assert all(truth.holds(batch) for batch in held)
+def test_how_many_are_held(reader: Reader, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stats()` counts the batches whose images, or views of them, the program holds: not those of which it keeps
+    labels, nor those that are gone."""
+    monkeypatch.setattr(making, "_TOGETHER_BYTES", 1)
+    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+    batches = reader.batches(BATCH, **WAYS[way])
+    views, labels = list[Any](), list[Any]()
+    for number, batch in enumerate(batches, 1):
+        labels.append(batch["label"])
+        if number <= 3:
+            views.append(batch["image"][:1, ::2])
+        assert batches.stats()["held"] == min(number, 3) + (number > 3)
+    del batch
+    assert batches.stats()["held"] == 3
+    views.clear()
+    assert batches.stats()["held"] == 0
 
 
 def test_nothing_grows_from_epoch_to_epoch(packed: Packed) -> None:

@@ -23,10 +23,9 @@ from reading import WAYS
 from running import Packed
 
 import rawpack_packer
-from rawpack import Buckets, Ranks, Reader, UsageError, Workers, transforms
+from rawpack import Buckets, Ranks, Reader, UsageError, Weighted, Workers, look, transforms
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
-from rawpack.order import Weighted
 from rawpack.order.base import Order
 from rawpack.order.buckets import Bucketed
 from rawpack.order.keys import derive_key
@@ -696,7 +695,7 @@ def test_a_video_has_the_longest_clips_that_it_fills(frames: Reader, stride: int
     asked: dict[str, Any] = {"workers": 0, "fields": ["image", "frame", "store_row"]}
     (first,) = clips.select([0]).batches(1, **asked)
     assert (first["store_row"].tolist(), int(clips[0]["index"])) == (expected[:1], 0)
-    assert clips.left_out == len(VIDEOS) - len({frames[rows[0]]["video"] for rows in expected})
+    assert look(clips).left_out == len(VIDEOS) - len({frames[rows[0]]["video"] for rows in expected})
     several = clips[[0, len(clips) - 1]]
     assert several["index"].tolist() == several["clip"].tolist() == [0, len(clips) - 1]
     assert clips.column("video").tolist() == [frames[rows[0]]["video"] for rows in expected]
@@ -774,7 +773,7 @@ def test_random_and_padded_clips_of_several_lengths(frames: Reader) -> None:
         assert [found[number] for number in range(0, 18, 3)] == [32, 8, 16, 32, 16, 16]
         assert sorted(found) == list(range(18))
     padded = frames.clips(LENGTHS, short="repeat_last")
-    assert padded.left_out == 0
+    assert look(padded).left_out == 0
     assert padded[3]["frame"].tolist() == [70, 71, 72, 73, 74, 74, 74, 74]
     one, same = frames.clips([8]), frames.clips(8)
     states = [reader.batches(2, workers=0).state_dict() for reader in (one, same)]

@@ -22,7 +22,7 @@ from reading import WAYS, nothing_left, wait_for_workers, workers_of
 from running import FORMATS
 
 import rawpack_packer
-from rawpack import DamagedStoreError, Ranks, Reader, UsageError, WorkerError
+from rawpack import DamagedStoreError, Ranks, Reader, UsageError, WorkerError, look
 from rawpack.epoch import making
 from rawpack.transforms import (
     BatchLambda,
@@ -295,7 +295,7 @@ def test_frames_that_go_back_end_a_run(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="frames of 1 of 2 videos are not stored in the order of their numbers"):
         clips = Reader(path).clips(4)
     expected = [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
-    assert (rows_in(clips.batches(9, workers=0, fields=ROWS)), clips.left_out) == (expected, 0)
+    assert (rows_in(clips.batches(9, workers=0, fields=ROWS)), look(clips).left_out) == (expected, 0)
 
 
 # ---------------------------------------------------------------------------------------------- the same, however
@@ -410,7 +410,7 @@ def test_random_clips_of_each_video(reader: Reader) -> None:
     clips = reader.clips(**DRAWN)
     span = (FRAMES - 1) * STRIDE + 1
     with_room = {video for video, length in enumerate(LENGTHS) if length >= span}
-    assert (len(clips), clips.left_out) == (3 * len(with_room), len(LENGTHS) - len(with_room))
+    assert (len(clips), look(clips).left_out) == (3 * len(with_room), len(LENGTHS) - len(with_room))
     batches = clips.batches(5, shuffle=True, workers=0, fields=["video", "frame", "store_row"])
     epochs = [[*batches] for _ in range(3)]
     for epoch in epochs:
@@ -469,14 +469,14 @@ def test_short_videos_are_told(reader: Reader, recwarn: pytest.WarningsRecorder)
     with pytest.warns(
         RuntimeWarning, match=r"no 10 consecutive frames .*frames=4, stride=3.* in 2 of 6 videos.*repeat_last"
     ) as told:
-        assert reader.clips(**ASKED).left_out == 2
+        assert look(reader.clips(**ASKED)).left_out == 2
     assert told[0].filename == __file__
     recwarn.clear()
     firsts = [run.start for run in runs_of(LENGTHS)]
     for how in ("repeat_last", "wrap"):
         clips = reader.clips(**ASKED, short=how)  # type: ignore[arg-type]
         found = {int(batch["video"][0]): batch["frame"][0].tolist() for batch in clips.batches(1, workers=0)}
-        assert clips.left_out == 0
+        assert look(clips).left_out == 0
         frames = np.arange(0, span, STRIDE)
         for video in short:
             length = LENGTHS[video]

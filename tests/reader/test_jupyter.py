@@ -131,8 +131,8 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 
 
 def test_the_viewer_in_a_cell(notebook: Notebook, store: Path) -> None:
-    """`reader.view()` shows samples in the cell, and its server answers while the kernel works on."""
-    (shown,) = notebook.run(f"import rawpack; page = rawpack.Reader({str(store)!r}).view(); page")
+    """`rawpack.view(reader)` shows samples in the cell, and its server answers while the kernel works on."""
+    (shown,) = notebook.run(f"import rawpack; page = rawpack.view(rawpack.Reader({str(store)!r})); page")
     html = shown["data"]["text/html"]
     assert html.count("<img ") == 24
     (link,) = re.findall(r'href="(http://127[^"]+token=[^"]+)"', html)

@@ -7,6 +7,7 @@ import copy
 import pickle
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,8 @@ import numpy as np
 import pytest
 
 import rawpack_packer
-from rawpack import Cache, Reader, UsageError
+from rawpack import Balanced, Cache, Reader, UsageError, Weighted, WorkerError, look
 from rawpack.epoch import dataloader
-from rawpack.order import Balanced, Weighted
 from rawpack.system import user
 from rawpack.transforms import BatchLambda, Lambda, MixUp, Normalize, OneText, RandomHorizontalFlip, Resize, Views
 
@@ -37,7 +37,7 @@ DOORS: dict[str, tuple[str, Callable[[Reader], Any]]] = {
     "fields": ("image", lambda reader: reader.batches(4, fields=["img"])),
     "column": ("label", lambda reader: reader.column("lable")),
     "where": ("label", lambda reader: reader.select(where="lable == 1")),
-    "find": ("label", lambda reader: reader.find("lable == 1")),
+    "find": ("label", lambda reader: look(reader).find("lable == 1")),
     "class in where": ("dog", lambda reader: reader.select(where="label == 'dgo'")),
     "class": ("dog", lambda reader: reader.select(classes=["dgo"])),
     "offsets": ("image", lambda reader: reader.clips(offsets={"imge": [0.0]})),
@@ -71,6 +71,9 @@ def test_the_nearest_name_is_named(reader: Reader, door: str) -> None:
         ("frame > 3 || frame < 5", "write and, or, not"),
         ("frame > 3 AND frame < 5", "write and, or, not"),
         ("!frame", "write and, or, not"),
+        ("key like 'a%'", "write 'dog' in key"),
+        ("key CONTAINS 'a'", "write 'dog' in key"),
+        ("frame between 1 and 3", "or 1 <= score <= 2"),
     ],
 )
 def test_and_or_and_not_are_words(reader: Reader, where: str, cure: str) -> None:
@@ -165,14 +168,14 @@ def test_keywords_of_datasets_and_samplers(reader: Reader, keywords: dict[str, A
 @pytest.mark.parametrize("index", ["a/1.jpg", 1.0, None, {1}, (0, 1)])
 def test_what_is_no_number_of_a_sample(reader: Reader, index: Any) -> None:
     """Each says how to find a field, and a key."""
-    with pytest.raises(TypeError, match=r"reader.column\(name\).*reader.find\(key=...\)"):
+    with pytest.raises(TypeError, match=r"reader.column\(name\).*look\(reader\).find\(key=...\)"):
         reader[index]
 
 
 @pytest.mark.parametrize("text", ["cat/1.jpg", "cat", "a b"])
 def test_a_key_in_place_of_a_condition(reader: Reader, text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(f"to find a text in keys: find(key={text!r})")):
-        reader.find(text)
+        look(reader).find(text)
 
 
 class Sequential:
@@ -224,3 +227,25 @@ def test_what_no_shell_replaced(name: str, tmp_path: Path, monkeypatch: pytest.M
     assert user.expanded(f"./{name}") == f"./{name}"
     (tmp_path / first).mkdir()
     assert user.expanded(name) == name
+
+
+def _of_a_sample(sample: Any, generator: Any) -> Any:
+    return sample
+
+
+def test_functions_of_a_sample_in_place_of_one_of_an_array(reader: Reader) -> None:
+    """What takes a dict, or random numbers too, is a SampleLambda; other errors of a function stay as they are."""
+    with pytest.raises(UsageError, match=r"_of_a_sample\(sample, generator\) .*write SampleLambda\(_of_a_sample\)"):
+        reader.batches(4, transform=[_of_a_sample])
+    for function, noted in ((lambda sample: sample["image"], True), (lambda image: image[99], False)):
+        with pytest.raises(WorkerError) as failed:
+            next(iter(reader.batches(4, workers=0, transform=[function])))
+        notes = getattr(failed.value.__cause__, "__notes__", [])
+        assert any("write SampleLambda(...)" in note for note in notes) is noted
+    assert len(next(iter(reader.batches(4, workers=0, transform=[partial(np.clip, a_min=1, a_max=9)])))["image"]) == 4
+
+
+def test_weights_of_classes(reader: Reader) -> None:
+    """One value for each class in place of each sample: the error has the line."""
+    with pytest.raises(UsageError, match=re.escape('values by class: values[reader.column("label")]')):
+        reader.batches(4, sampler=Weighted([1.0, 2.0]))

@@ -24,8 +24,7 @@ from reading import WAYS
 from running import FORMATS
 
 import rawpack_packer
-from rawpack import Blocks, Buckets, Cache, Ranks, Reader, UsageError
-from rawpack.order import Weighted
+from rawpack import Blocks, Buckets, Cache, Ranks, Reader, UsageError, Weighted, look
 from rawpack.order.mixed import Mixed, shares_of
 from rawpack.order.shuffled import Sequential, Shuffled
 from rawpack.transforms import RandomHorizontalFlip
@@ -433,7 +432,7 @@ def test_shapes_of_a_mix(tmp_path: Path) -> None:
         rawpack_packer.pack(images, tmp_path / name, size="keep", workers=0)
     for names in (("small", "large"), ("many", "small")):
         mixed = Reader.mix({tmp_path / name: 1 for name in names})
-        assert mixed.shapes("image").tolist() == [[*size, 3] for name in names for size in sizes[name]]
+        assert look(mixed).shapes("image").tolist() == [[*size, 3] for name in names for size in sizes[name]]
         with pytest.raises(UsageError, match="a mix decides what is in each batch"):
             mixed.batches(2, image_size=Buckets([8, 16]))
 

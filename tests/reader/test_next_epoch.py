@@ -94,18 +94,6 @@ def test_what_comes_is_right_whatever_is_asked_for(reader: Reader, truth: Truth,
     assert epoch() == alone(reader, 11)
 
 
-@pytest.mark.parametrize("slots", range(2, IN_FLIGHT + 3))
-def test_bounds_hold(reader: Reader, slots: int) -> None:
-    """With few slots, less of it is begun, and nothing fails for it."""
-    batches = reader.batches(BATCH, shuffle=True, workers=Workers(2, backend="thread", max_held=slots))
-    for epoch in range(3):
-        rows = []
-        for batch in batches:
-            rows += batch["index"].tolist()
-            del batch
-        assert rows == alone(reader, epoch)
-
-
 def test_a_sampler_is_not_asked_early(reader: Reader) -> None:
     """What a user's function gives may hang on what happens between two epochs."""
     asked = []

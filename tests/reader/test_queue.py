@@ -92,8 +92,8 @@ def test_each_batch_goes_to_one_thread(store: Path, way: str, consumers: int) ->
 
 
 def test_a_consumer_that_dies_holds_nothing_up(store: Path) -> None:
-    """Three of four end by an error, each with a batch: the other gets all the rest, also with a limit on slots."""
-    queue = Reader(store).batches(4, workers=Workers(2, backend="thread", max_held=7)).queue(depth=2, epochs=2)
+    """Three of four end by an error, each with a batch: the other gets all the rest."""
+    queue = Reader(store).batches(4, workers=Workers(2, backend="thread")).queue(depth=2, epochs=2)
 
     def work(number: int) -> list[int]:
         batch, rows = queue.dequeue(), list[int]()
@@ -278,8 +278,6 @@ def test_nonsense_is_refused(store: Path) -> None:
     for options, words in (({"depth": 0}, "depth=0 must be"), ({"epochs": 0}, "epochs=0 must be")):
         with pytest.raises(UsageError, match=words):
             reader.batches(4).queue(**options)
-    with pytest.raises(UsageError, match="max_held=8 must be 9 or more"):
-        reader.batches(4, workers=Workers(max_held=8)).queue()
     with pytest.raises(UsageError, match="an epoch has no batches"):
         reader.select(range(3)).batches(3, workers=0, ranks=Ranks(3, 4, last="keep")).queue().dequeue()
     queue = reader.batches(4, workers=0).queue(depth=2)

@@ -20,10 +20,9 @@ from reading import WAYS, Truth, placed, rows_of
 from running import FORMATS, Packed
 
 import rawpack_packer
-from rawpack import Blocks, Buckets, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
+from rawpack import Balanced, Blocks, Buckets, DamagedStoreError, Ranks, RawpackError, Reader, UsageError, Workers
 from rawpack.batches import Batches
 from rawpack.epoch.making import IN_FLIGHT
-from rawpack.order import Balanced
 from rawpack.store.stores import Stores
 from rawpack.workers import worker
 
@@ -504,7 +503,6 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
     wrong: list[tuple[Callable[[], object], str]] = [
         (lambda: reader.batches(4, workers=1.5), "workers=1.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, workers="2"), "workers='2'"),  # type: ignore[arg-type]
-        (lambda: reader.batches(4, workers=Workers(max_held=0)), "max_held=0"),
         (lambda: reader.batches(4, image_size=3.5), "image_size=3.5"),  # type: ignore[arg-type]
         (lambda: reader.batches(4, fields="image"), r"\['image'\]"),
         (lambda: reader.select(classes="cat"), r"\['cat'\]"),
@@ -533,7 +531,7 @@ def test_arguments_of_the_wrong_kind_name_the_cure(store: Path) -> None:
                 reader.batches(**({"batch_size": 4} | {name: value}))
     within: list[tuple[Callable[..., object], dict[str, list[Any]]]] = [
         (Blocks, {"block": ["x", 0], "window": ["x", 0]}),
-        (Workers, {"backend": ["x", 5], "timeout": ["x", 0, float("nan")], "max_held": ["a", 1, True]}),
+        (Workers, {"backend": ["x", 5], "timeout": ["x", 0, float("nan")]}),
         (partial(Ranks, 0, 2), {"last": ["x", 5]}),
     ]
     for made, options in within:

@@ -26,11 +26,10 @@ from reading import WAYS, placed, rows_of, wait_until
 from running import Packed, environment
 from trained import numbered_store
 
-from rawpack import Batches, Buckets, Reader
+from rawpack import Balanced, Batches, Buckets, Reader, Weighted
 from rawpack.epoch import repeats
 from rawpack.integrations.adapter import inputs_and_labels
 from rawpack.integrations.keras import KerasBatches
-from rawpack.order import Balanced, Weighted
 from rawpack.transforms import (
     BatchLambda,
     BatchStep,

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from reading import WAYS, Truth, rows_of
 from running import Packed
 
-from rawpack import Buckets, RawpackError, Reader, UsageError, Workers
+from rawpack import Balanced, Buckets, RawpackError, Reader, UsageError
 from rawpack.epoch import making
-from rawpack.order import Balanced
 from rawpack.transforms import MixUp, Normalize, RandomCrop, RandomHorizontalFlip, Step, ToCHW
 from rawpack.workers.pool import WorkerPool
 
@@ -106,7 +105,9 @@ def test_what_is_made_at_once_is_the_same(
     monkeypatch.setattr(making, "_TOGETHER_BYTES", 1 << 16)
     labeled, asked = reader.select(mask=reader.column("label") >= 0), {"shuffle": "sampler" not in options, **options}
     several = labeled.batches(BATCH, **WAYS[way], **asked)
-    alone = labeled.batches(BATCH, workers=Workers(0, max_held=100), **asked)
+    with monkeypatch.context() as one_by_one:
+        one_by_one.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+        alone = labeled.batches(BATCH, workers=0, **asked)
     assert (several._feed.making.together > 1, alone._feed.making.together) == (shared, 1)
     for _ in range(3):
         for one, other in zip(several, alone, strict=True):
@@ -201,10 +202,14 @@ def test_the_worker_that_has_waited_longest_is_next(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"ranks": (1, 3)}, {"fields": ["key", "label"]}])
-def test_batches_are_the_same_as_one_by_one(store: Path, options: dict[str, Any]) -> None:
-    """Same batches, same sizes, epoch after epoch, as where `max_held` keeps them apart."""
+def test_batches_are_the_same_as_one_by_one(
+    store: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same batches, same sizes, epoch after epoch, as where each has a slot of its own."""
     together = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
-    alone = Reader(store).batches(BATCH, shuffle=True, workers=Workers(0, max_held=100), **options)
+    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+    alone = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
+    assert (together._feed.making.together > 1, alone._feed.making.together) == (True, 1)
     for _ in range(3):
         for one, other in zip(together, alone, strict=True):
             assert one.keys() == other.keys()

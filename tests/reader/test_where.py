@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rawpack
-from rawpack import Reader
+from rawpack import Reader, look
 from rawpack.errors import UsageError
 
 _SAMPLES = 60
@@ -132,7 +132,7 @@ def test_it_chooses_among_what_was_selected(reader: Reader) -> None:
     kept = few.select(where="store_row != 17 and index < 3")
     assert kept.column("key") == [reader.column("key")[i] for i in (40, 3, 3)]
     assert kept.column("store_row").tolist() == [40, 3, 3]
-    assert few.find("index in (1, 3)").tolist() == [1, 3]
+    assert look(few).find("index in (1, 3)").tolist() == [1, 3]
     assert len(reader.select(where="score > 2")) == 0
 
 

@@ -19,7 +19,7 @@ from pictures import picture, save
 from reading import WAYS
 from running import pack, run_here
 
-from rawpack import DamagedStoreError, Reader, StoreError, WorkerError, Workers
+from rawpack import DamagedStoreError, Reader, StoreError, WorkerError, Workers, look
 from rawpack.disk import mapped
 from rawpack.disk.manifest import FileRecord
 from rawpack.disk.mapped import MappedFiles
@@ -119,9 +119,9 @@ WAYS_IN: dict[str, Callable[[Reader], Any]] = {
     "a condition": lambda reader: reader.select(where="label == 1"),
     "classes": lambda reader: reader.select(classes=["1"]),
     "a column": lambda reader: reader.column("label"),
-    "a key": lambda reader: reader.find(key="0"),
-    "shapes": lambda reader: reader.shapes("image"),
-    "a place": lambda reader: reader.where_is(20),
+    "a key": lambda reader: look(reader).find(key="0"),
+    "shapes": lambda reader: look(reader).shapes("image"),
+    "a place": lambda reader: look(reader).where_is(20),
 }
 COLUMNS = {"a condition": "label", "classes": "label", "a column": "label", "a key": "key", "shapes": "image.xxh3",
            "a place": "image.xxh3"}  # fmt: skip
@@ -147,13 +147,13 @@ def test_what_looks_for_damage_says_which_samples_have_it(store: Path, monkeypat
     to be where they were."""
     monkeypatch.setattr(mapped, "_LOOK_EVERY_S", 0)
     reader = Reader(store)
-    places = [reader.where_is(row)["image"] for row in range(COUNT)]
-    assert not any(reader.damaged(row) for row in range(COUNT))
+    places = [look(reader).where_is(row)["image"] for row in range(COUNT)]
+    assert not any(look(reader).damaged(row) for row in range(COUNT))
     os.truncate(store / "shard-00000.npy", (store / "shard-00000.npy").stat().st_size - 1)
-    damaged = [bool(reader.damaged(row)) for row in range(COUNT)]
+    damaged = [bool(look(reader).damaged(row)) for row in range(COUNT)]
     assert damaged == [place.file.name == "shard-00000.npy" for place in places]
     assert 0 < sum(damaged) < COUNT
-    assert [reader.where_is(row)["image"] for row in range(COUNT)] == places
+    assert [look(reader).where_is(row)["image"] for row in range(COUNT)] == places
 
 
 @pytest.mark.parametrize("way", WAYS)

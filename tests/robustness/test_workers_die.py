@@ -603,9 +603,10 @@ def test_a_shard_that_shrinks_before_it_is_read(copy: Callable[[str], Path], way
 SHRINK = """
 import os, sys, warnings
 from rawpack import RawpackError, Reader, Workers
+from rawpack.epoch import making
 warnings.simplefilter("ignore")
-# With a limit, batches are made one by one, not all before the shard shrinks.
-batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process", max_held=100))
+making._TOGETHER_BYTES = 1  # batches are made one by one, not all before the shard shrinks
+batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process"))
 for _ in range(4):
     list(batches)
 try:

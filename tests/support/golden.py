@@ -299,7 +299,7 @@ def sum_of(value: Any, dtype: str) -> str:
 def sums_of(store: Path) -> dict[str, list[str]]:
     """What `rawpack.Reader` reads: field -> the sum of each sample's value. JPEG files also as they are stored, as
     `FIELD.file`."""
-    from rawpack import Reader
+    from rawpack import Reader, look
 
     reader = Reader(store, verify=True)
     about = json.loads((store / "store.json").read_text("utf-8"))["fields"]
@@ -308,7 +308,7 @@ def sums_of(store: Path) -> dict[str, list[str]]:
         sample = reader[i]
         for name, field in about.items():
             found.setdefault(name, []).append(sum_of(sample[name], field["dtype"]))
-        for name, place in reader.where_is(i).items():
+        for name, place in look(reader).where_is(i).items():
             if about[name]["encoding"] == "jpeg":
                 data = place.file.read_bytes()[place.offset : place.offset + place.bytes]
                 found.setdefault(f"{name}.file", []).append(hashlib.sha256(data).hexdigest())

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,12 +30,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "processes": {"workers": Workers(2, backend="process")},
 }
 """Every way in which batches can be made -> the arguments that choose it."""
-
-
-def holding(way: str, most: int) -> Workers:
-    """The workers of a way of `WAYS`, of whose batches at most so many are held."""
-    asked = WAYS[way]["workers"]
-    return replace(asked if isinstance(asked, Workers) else Workers(asked), max_held=most)
 
 
 def workers_in(way: str) -> int:

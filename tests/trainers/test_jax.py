@@ -22,7 +22,7 @@ from trained import numbered_store, numbers_of, run_script, steps_in
 from ways import way
 
 import rawpack_packer
-from rawpack import MissingExtraError, Reader, UsageError, Workers
+from rawpack import MissingExtraError, Reader, UsageError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 
@@ -133,12 +133,6 @@ def test_arrays_that_are_kept_do_not_change(store: Path, eight: Any, way: str, s
     if way != "here":  # where batches this small share a slot, JAX copies those that are not aligned
         assert shared == 6, "nothing is copied on the CPU"
         assert len(pointers) <= 5, "arrays that nobody holds give their slots back"
-
-
-def test_limited_slots_are_free_at_once(store: Path) -> None:
-    """With max_held, arrays are copies, which may be kept."""
-    kept = list(Reader(store).batches(8, workers=Workers(2, backend="thread", max_held=2)).jax())
-    assert [row for batch in kept for row in batch["index"].tolist()] == list(range(50))
 
 
 def test_every_kind_of_field(mixed: Reader, eight: Any) -> None:

@@ -118,18 +118,6 @@ def test_batches_used_on_another_stream(reader: Reader, pixels: Any, samples: li
     np.testing.assert_array_equal(torch.cat(sums).cpu().numpy(), expected[rows])
 
 
-def test_limited_slots_are_staged(reader: Reader, pixels: Any, samples: list[Any]) -> None:
-    """With max_held, batches go through torch's own page-locked memory."""
-    loader = reader.batches(16, shuffle=True, workers=Workers(2, max_held=2)).torch("cuda", depth=4)
-    kept = []
-    for batch in loader:
-        kept.append(batch)
-        late(loader)
-    compare(kept, pixels, samples)
-    assert loader.stats()["registered_slots"] == 0
-    assert loader.stats()["staged_batches"] == len(loader)
-
-
 def test_random_steps_are_those_of_the_cpu(reader: Reader) -> None:
     """What is random stays in the workers; the device only scales."""
     steps = [RandomResizedCrop(48), RandomHorizontalFlip(), Normalize(MEAN, STD)]

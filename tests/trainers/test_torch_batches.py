@@ -414,15 +414,6 @@ def test_batches_on_the_way_are_right(reader: Reader, truth: Truth, way: str, de
     assert not device.registered
 
 
-def test_limited_slots_are_free_at_once(reader: Reader) -> None:
-    """With max_held, copies in advance hold none of them."""
-    device = SimulatedCuda(torch.from_numpy)
-    assert rows_of(
-        on_simulated(reader.batches(8, workers=Workers(2, backend="thread", max_held=2)), device, depth=4)
-    ) == list(range(75))
-    assert not device.registrations
-
-
 @pytest.mark.parametrize(
     ("steps", "tolerance"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rawpack import look
 from rawpack.errors import RawpackError, UsageError
 from rawpack_packer.text import speaking_python
 from rawpack_packer.tune.candidates import parse_side
@@ -170,7 +171,7 @@ class Answers:
             "row": there, "alike": alike, "compared": compared, "equal": bool(np.array_equal(here, found)),
             "psnr": drawn.psnr(here, found) if compared else None,
             "sizes": [drawn.size_of(image) for image in (here, found)],
-            "bytes": [sum(place.bytes for place in store.reader.where_is(at).values())
+            "bytes": [sum(place.bytes for place in look(store.reader).where_is(at).values())
                       for store, at in ((one, row), (other, there))],
         })  # fmt: skip
 

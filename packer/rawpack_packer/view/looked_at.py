@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawpack import Reader
+from rawpack import Reader, look
 from rawpack.disk.manifest import NAME as MANIFEST
 from rawpack.errors import UsageError
 from rawpack.remote.url import is_url, shown
@@ -176,7 +176,7 @@ class LookedAt:
         return lru_cache(_KEPT)(self._found)
 
     def _found(self, asked: Question) -> Rows:
-        rows = self.reader.find(asked.where.strip() or None, key=asked.key or None)
+        rows = look(self.reader).find(asked.where.strip() or None, key=asked.key or None)
         if asked.sort == "random":
             rows = rows[np.random.default_rng(asked.seed).permutation(len(rows))]
         elif asked.sort:
@@ -198,7 +198,7 @@ class LookedAt:
         labels = some.column("label") if "label" in fields else [None] * len(rows)
         boxes = {name: some.column(name) for name, one in fields.items() if one.is_boxes}
         values = some.column(value) if value else [None] * len(rows)
-        sizes = some.shapes(self.images[0])[:, :2].tolist() if boxes and self.images else [[]] * len(rows)
+        sizes = look(some).shapes(self.images[0])[:, :2].tolist() if boxes and self.images else [[]] * len(rows)
         return [
             {
                 "row": row,
@@ -216,7 +216,7 @@ class LookedAt:
         some, size = self.reader.select([row]), 0
         for name, one in self.reader.fields.items():
             if one.kind in ("image", "mask"):
-                shape = some.shapes(name)[0].tolist()
+                shape = look(some).shapes(name)[0].tolist()
                 size += math.prod(shape) * np.dtype(one.dtype).itemsize
                 if shape[0] * shape[1] > _MOST_PIXELS or size > _MOST_BYTES:
                     raise UsageError(
@@ -237,7 +237,7 @@ class LookedAt:
         return self.columns(row) | {
             "images": [{"name": name, "height": size[name][0], "width": size[name][1]} for name in images],
             "masks": {mask: [name for name in images if size[name] == size[mask]] or images[:1] for mask in masks},
-            "damaged": [plain(name) for name in self.reader.damaged(row)],
+            "damaged": [plain(name) for name in look(self.reader).damaged(row)],
         }
 
     def columns(self, row: int) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class LookedAt:
             "layers": list(self.layers(sample)),
             "stored": {
                 name: {"file": plain(place.file.name), "offset": place.offset, "bytes": place.bytes}
-                for name, place in self.reader.where_is(row).items()
+                for name, place in look(self.reader).where_is(row).items()
             },
             "line": ("" if self.said == "reader" else "import rawpack\n\n") + f"sample = {self.said}[{row}]",
         }
@@ -267,7 +267,7 @@ class LookedAt:
         if "video" not in self.reader.fields:
             return None
         some = self.reader.select([row])
-        frames = self.reader.find(f"video == {int(some.column('video')[0])}")
+        frames = look(self.reader).find(f"video == {int(some.column('video')[0])}")
         if len(frames) != frames[-1] - frames[0] + 1:
             return None
         times = self.reader.column("pts_seconds")[frames].tolist() if "pts_seconds" in self.reader.fields else None
@@ -309,7 +309,7 @@ class LookedAt:
         firsts = self.tiles(np.array([clip[0] for clip in rows], np.int64)) if rows else []
         found = [one | {"rows": clip} for clip, one in zip(rows, firsts, strict=True)]
         line = f"{self.said}.clips({', '.join(words)})"
-        return {"count": len(clips), "clips": found, "left_out": clips.left_out, "line": line}
+        return {"count": len(clips), "clips": found, "left_out": look(clips).left_out, "line": line}
 
     def rejects(self) -> list[dict[str, str]]:
         """The first rejects, as words."""
@@ -335,7 +335,7 @@ class LookedAt:
         """The row in another store of the sample with the same key; None where it has none."""
         key = self.reader.select([row]).column("key")[0]
         near = [row] if row < len(other.reader) else []
-        for candidate in (*near, *other.reader.find(key=key).tolist()):
+        for candidate in (*near, *look(other.reader).find(key=key).tolist()):
             if other.reader.select([candidate]).column("key")[0] == key:
                 return int(candidate)
         return None

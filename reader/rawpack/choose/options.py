@@ -68,14 +68,12 @@ class Workers:
     timeout: seconds without progress after which a worker is considered dead, and replaced; None means 120. Steps of
         your own count for all samples of a slice together: of a batch or a part of it, and where small samples are made
         many at a time, of several batches, up to 12 MB.
-    max_held: the most batches that may be held at once, 2 or more; None for any number.
     """
 
     number: int | None = None
     _: KW_ONLY
     backend: Backend | None = None
     timeout: float | None = None
-    max_held: int | None = None
 
     def __post_init__(self) -> None:
         one_of("backend", self.backend, "process", "thread", None)
@@ -85,11 +83,9 @@ class Workers:
             object.__setattr__(self, "number", whole_number("workers", self.number, 0))
         if self.timeout is not None:
             object.__setattr__(self, "timeout", seconds("timeout", self.timeout))
-        if self.max_held is not None:  # one to hold and one to fill
-            object.__setattr__(self, "max_held", whole_number("max_held", self.max_held, 2))
         for name in ("backend", "timeout"):
             if self.number == 0 and getattr(self, name) is not None:
-                raise UsageError(f"{name}={getattr(self, name)!r} is for workers, and there are none: leave one out")
+                raise UsageError(f"{name}={getattr(self, name)!r} has no effect with 0 workers: leave it out")
 
 
 SizeOption = int | tuple[int, int] | Buckets | None

@@ -67,7 +67,6 @@ class Settings:
     workers: int
     backend: Backend
     timeout: float
-    max_held: int | None
     order_name: str
     """The kind of order and its parameters: part of a state."""
     buckets: FoundBuckets | None
@@ -222,7 +221,7 @@ def choose_workers(
         elif only_copies and asked.backend != "process":
             workers = min(workers, _COPYING_WORKERS)
     timeout = _TIMEOUT_S if asked.timeout is None else asked.timeout
-    return {"workers": workers, "backend": backend, "timeout": timeout, "max_held": asked.max_held}
+    return {"workers": workers, "backend": backend, "timeout": timeout}
 
 
 def warn_of_workers(options: Options, settings: Settings) -> None:

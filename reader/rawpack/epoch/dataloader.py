@@ -89,9 +89,13 @@ _ATTRIBUTES = (
     ("shape dtype", 'reader.fields["image"].{name}', 'batch["image"].{name}'),
     ("samples imgs", 'reader[i], or all of reader.column("key") and reader.column("label")', ""),
     ("transform transforms target_transform", "reader.batches(..., transform=[...])", ""),
+    ("map", "reader.batches(..., transform=[...])", ""),
+    ("filter", 'reader.select(where="label == 3")', "reader.select(...).batches(...)"),
+    ("shuffle", "reader.batches(..., shuffle=True)", ""),
     ("to cuda", 'reader.batches(...).torch("cuda")', 'batches.torch("cuda")'),
 )
-"""Attributes that users of torch type, and what to write for those of a reader, and of batches; "" for the same."""
+"""Attributes that users of torch and of datasets type, and what to write for those of a reader, and of batches; "" for
+the same."""
 
 
 def _attribute(of_reader: bool, owner: object, name: str) -> NoReturn:

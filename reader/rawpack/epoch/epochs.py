@@ -123,7 +123,8 @@ class Epochs(Iterable[Batch]):
             from rawpack.transforms.fused import native_share
 
             native = native_share(self.settings.pipeline)
-        return self.making.counted.as_dict() | {"native": native, "ranks": self.agreement.problem}
+        more = {"held": self.making.held, "native": native, "ranks": self.agreement.problem}
+        return self.making.counted.as_dict() | more
 
     def with_ranks(self, rank: int, world_size: int) -> Epochs:
         """These batches where their ranks were given; else the same ones for a trainer, which knows them."""

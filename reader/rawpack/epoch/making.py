@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,10 +110,10 @@ class Making:
         self.in_flight = IN_FLIGHT
         if self.filler.whole_batches:
             self.in_flight = max(IN_FLIGHT, min(settings.workers, _WHOLE_BATCHES_BYTES // layout.size))
-        making = self.in_flight + 1 if settings.max_held is None else min(self.in_flight + 1, settings.max_held)
-        useful = making * most_slices(layout.size, self.filler)
+        useful = (self.in_flight + 1) * most_slices(layout.size, self.filler)
         self.settings = settings = replace(settings, workers=min(settings.workers, useful))
         self.counted = Stats(settings.workers)
+        self._slot_pools = weakref.WeakSet[SlotPool]()
         self.own_reads = OwnReads(library, settings.workers)
         self.besides_bytes = library.mean_bytes(settings.encoded)
         """Mean bytes of a sample's files, which are not in slots."""
@@ -175,7 +176,8 @@ class Making:
         shared = settings.workers > 0 and settings.backend == "process"
         if not shared and not self.filler.only_copies:
             free_large_block()
-        slot_pool = SlotPool(self._spec.layout, self.in_flight + 1 + held, settings.max_held, shared=shared)
+        slot_pool = SlotPool(self._spec.layout, self.in_flight + 1 + held, shared=shared)
+        self._slot_pools.add(slot_pool)
         args = self.filler, slot_pool, self.together, settings.seed, self.counted.times
         if not settings.workers:
             return Here(*args)
@@ -195,6 +197,11 @@ class Making:
             spec = replace(spec, pipelines=sent.pipelines)
         pool = WorkerPool(spec, settings.workers, settings.backend, slot_pool, self.filler, settings.timeout)
         return Pooled(*args, pool=pool, sent=sent, in_flight=self.in_flight)
+
+    @property
+    def held(self) -> int:
+        """How many batches, in slots of this process, the caller holds arrays of; those that share a slot are one."""
+        return sum(pool.held for pool in list(self._slot_pools))
 
     def readahead(self, source: BatchSource) -> Readahead:
         """What asks the disk for the samples that a source is to read."""
@@ -255,10 +262,10 @@ class Making:
 
     def _read_together(self, fields: list[SlotField], repeats: bool) -> int:
         """How many batches are made at once, in one slot: more than one only where small samples are copied, or many
-        are transformed in one call, and the number of held batches is not limited. Where samples repeat, random numbers
-        depend on where a batch begins. Batches of a remote store wait for their own shards."""
+        are transformed in one call. Where samples repeat, random numbers depend on where a batch begins. Batches of a
+        remote store wait for their own shards."""
         settings, library = self.settings, self._library
-        if settings.max_held is not None or library.fetcher or len(self._samples.lengths) > 1:
+        if library.fetcher or len(self._samples.lengths) > 1:
             return 1
         if settings.pipeline is not None and (
             repeats or len(settings.pipelines) > 1 or not settings.pipeline.takes_many

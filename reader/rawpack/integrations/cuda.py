@@ -98,11 +98,11 @@ class CudaCopies(Copies):
 
     shares_memory = False
 
-    def __init__(self, runtime: TorchRuntime, convert: Callable[[Tensors], Tensors], *, register: bool = True) -> None:
-        """convert: what is done to the tensors of a batch on the device. register: whether slots are registered;
-        otherwise each batch is copied into torch's page-locked memory first, and its slot is free at once."""
+    def __init__(self, runtime: TorchRuntime, convert: Callable[[Tensors], Tensors]) -> None:
+        """convert: what is done to the tensors of a batch on the device. A batch whose slot CUDA does not register is
+        copied into torch's page-locked memory first, and its slot is free at once."""
         super().__init__()
-        self._runtime, self._convert, self._register = runtime, convert, register
+        self._runtime, self._convert = runtime, convert
         self._held: deque[_Held] = deque()  # in the order of their events
         self._registered = weakref.WeakKeyDictionary[Slot, bool]()  # slots that were tried -> whether CUDA took them
         self._memory: dict[int, tuple[Any, weakref.finalize[Any, Any]]] = {}
@@ -159,7 +159,7 @@ class CudaCopies(Copies):
 
     def _is_registered(self, array: NDArray[Any]) -> bool:
         slot = slot_of(array)
-        if slot is None or not self._register:
+        if slot is None:
             return False
         if slot not in self._registered and not slot.fresh:
             address = ctypes.addressof(ctypes.c_char.from_buffer(slot.memory))

@@ -33,11 +33,10 @@ def jax_batches(
     spans = isinstance(sharding, jax.sharding.Sharding) and not sharding.is_fully_addressable
     if spans:
         _check_processes(batches)
-    limited = batches.settings.max_held is not None
-    copies = _JaxCopies(jax, sharding, batches, spans, copied=limited)
+    copies = _JaxCopies(jax, sharding, batches, spans)
     if "cpu" in copies.platforms:
         depth = 0  # nothing is copied
-    if depth and not limited:
+    if depth:
         batches.held = 1 + depth
     title = f"{'jax default device' if sharding is None else sharding}{shown}"
     return JaxBatches(batches, copies, depth, form, title)
@@ -90,13 +89,13 @@ class NarrowedFields:
 class _JaxCopies(Copies):
     """Puts batches on the devices of a sharding."""
 
-    def __init__(self, jax: Any, sharding: Any, batches: Epochs, spans: bool, *, copied: bool) -> None:
-        """spans: whether other processes have some of the devices. copied: whether slots are free at once."""
+    def __init__(self, jax: Any, sharding: Any, batches: Epochs, spans: bool) -> None:
+        """spans: whether other processes have some of the devices."""
         super().__init__()
-        self._jax, self._sharding, self._batches, self._spans, self._copied = jax, sharding, batches, spans, copied
+        self._jax, self._sharding, self._batches, self._spans = jax, sharding, batches, spans
         devices = getattr(sharding, "device_set", None) or jax.device_put(np.empty(0), sharding).devices()
         self.platforms = {device.platform for device in devices}
-        self.shares_memory = "cpu" in self.platforms and not copied
+        self.shares_memory = "cpu" in self.platforms
         self._narrowed = NarrowedFields(jax, batches)
         if len(devices) == 1 and not spans:
             described = batches.making.described().items()
@@ -106,8 +105,6 @@ class _JaxCopies(Copies):
 
     def begin(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         self._narrowed.check(arrays)
-        if self._copied:
-            arrays = {name: array if name in self.lists else np.array(array) for name, array in arrays.items()}
         if not self._spans:
             return dict(self._jax.device_put(dict(arrays), self._sharding))
         return {name: self._global(array) for name, array in arrays.items()}

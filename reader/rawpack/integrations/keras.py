@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import BatchIterator
@@ -62,8 +60,6 @@ class KerasBatches(Adapter):
         of the fields."""
         super().__init__(feed, ", ".join(fields))
         feed.held = max(feed.held, _HELD)
-        # Keras holds batches for longer than a limit on slots expects.
-        self._copied = feed.settings.max_held is not None
         self._form, self._fields, self._lock = form, tuple(fields), threading.RLock()
         self._stream: BatchIterator | None = None  # its next batch is the one after those that were asked for
         self._begin(feed.next_start())
@@ -116,7 +112,7 @@ class KerasBatches(Adapter):
                 self._stream = stream
             else:
                 next(stream, None)  # it gives its workers back, and has them begin the next epoch
-        arrays = {name: np.array(batch[name]) if self._copied else batch[name] for name in self._fields}
+        arrays = {name: batch[name] for name in self._fields}
         self._handed.note(arrays.values(), (self._start, self._start.reached(number + 1)))
         return self._form(arrays)  # type: ignore[no-any-return]
 

@@ -32,12 +32,6 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
         """Made by `Batches.queue`, with its arguments."""
         depth = whole_number("depth", depth, 1)
         epochs = None if epochs is None else whole_number("epochs", epochs, 1)
-        max_held = feed.settings.max_held
-        if max_held is not None and max_held <= depth:
-            raise UsageError(
-                f"the queue holds depth={depth} batches, and whoever takes one holds it too: max_held={max_held} "
-                f"must be {depth + 1} or more, one for each thread that takes batches"
-            )
         feed.held = max(feed.held, depth + 1)
         self._feed, self._depth, self._epochs = feed, depth, epochs
         self._begin()

@@ -77,10 +77,8 @@ def torch_batches(
 
     copies: Copies
     if runtime is not None:
-        # With a limit on slots, a batch must leave its slot before the next one needs it.
-        limited = batches.settings.max_held is not None
-        batches.held = 1 if limited else 1 + depth
-        copies = CudaCopies(runtime, convert, register=not limited)
+        batches.held = 1 + depth
+        copies = CudaCopies(runtime, convert)
     else:
         copies, depth = _PlainCopies(torch, target, convert), 0
     if lists := {name for name in converters if described[name].listed}:

@@ -63,7 +63,8 @@ class FromColumn(Order):
             raise UsageError(f"{self.what} cannot be read as an array: {error}") from error
         if column.shape != (n,):
             raise UsageError(
-                f"{self.what} must have one value for each of the {n} samples, not values of shape {column.shape}"
+                f"{self.what} must have one value for each of the {n} samples, not values of shape {column.shape}; "
+                'for values by class: values[reader.column("label")], of an array with one for each class'
             )
         order = copy(self)
         order._set(column, whole_number("seed", seed), batch_size)
@@ -88,7 +89,7 @@ class Balanced(FromColumn):
     replacement: False: a class is used up before one of its samples comes again, in another order. What an epoch does
         not use of a class comes in the next ones. True: each time, any of its samples.
 
-    Positions go round through the classes, so that any consecutive positions have each class equally often, within one.
+    Classes take turns, so that any consecutive positions have each class equally often, within one.
     The order of the classes changes where the end of a round is the end of a batch, so that every batch has such
     positions. Instead of a class for each sample, this keeps the samples sorted by class: 4 bytes for each (8 from
     2**32 samples on).

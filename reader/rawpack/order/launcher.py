@@ -40,8 +40,8 @@ class Ranks:
     rank, world_size: the rank, counted from 0, of how many. Or only "auto": whenever an epoch begins,
         torch.distributed, JAX or Accelerate is asked if this process has initialized it, else the launcher's variables
         in the environment; without any of them, the answer is 0 of 1.
-    last: where the samples that are left for the last step do not divide: "pad", as also None, fills it up from the
-        start of the epoch, so that all ranks get equal batches; "keep" does not.
+    last: where the samples that are left for the last step do not divide: "pad" (the default, also as None) repeats
+        samples from the start of the epoch, so that all ranks get equal batches; "keep" has each sample once.
     """
 
     rank: int | Literal["auto"] = "auto"

@@ -25,8 +25,8 @@ MixLength = Literal["longest", "shortest"] | int
 
 
 def shares_of(values: Sequence[object]) -> tuple[Fraction, ...]:
-    """Shares that sum up to 1, in the proportions of `values`. Floats count as the fraction that they obviously stand
-    for, such as 1/3, or else as the decimal number that they print as.
+    """Shares that sum up to 1, in the proportions of `values`. Floats count as the simple fraction nearest to them,
+    such as 1/3, or else as the decimal number that they print as.
 
     Raises UsageError for anything but numbers above 0.
     """

@@ -24,6 +24,7 @@ from rawpack.words import INDEX, STORE_ROW
 
 _MOST_CHARACTERS = 120_000
 """As much as a shell passes on in one argument, about."""
+_OF_SQL = re.compile(r"\b(?:like|contains|between)\b", re.IGNORECASE)
 _EXACT = 1 << 63
 _FEW = 16
 _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -85,6 +86,7 @@ class Where:
             why = error.msg if isinstance(error, SyntaxError) else str(error)
             why += "; write == to compare" if re.search("(?<![=!<>])=(?!=)", text) else ""
             why += "; write and, or, not" if re.search(r"&&|\|\||!(?!=)|\b(AND|OR|NOT)\b", text) else ""
+            why += "; write 'dog' in key, or 1 <= score <= 2" if _OF_SQL.search(text) else ""
             raise UsageError(f"{self._said} is not a condition: {why}") from None
         except (RecursionError, MemoryError):
             raise self._nested() from None

@@ -23,12 +23,23 @@ def refuse_misplaced(function: Any) -> None:
         raise UsageError(
             f"{function.__name__} in transform= is a class, not a step: write {made_as(function)}, with brackets"
         )
+    if inspect.isfunction(function) and len(_required(function)) > 1:
+        raise UsageError(
+            f"{function.__name__}({', '.join(_required(function))}) in transform= gets one array alone: for a whole "
+            f"sample, with random numbers, write SampleLambda({function.__name__})"
+        )
     names = {(kind.__module__, kind.__name__) for kind in type(function).__mro__}
     if ("torch.nn.modules.module", "Module") in names:
         raise UsageError(
             f"{type(function).__name__} in transform= is a module of torch, for tensors: call it in the loop, as "
             'module(batch["image"]) for batch in batches.torch(); steps get numpy arrays'
         )
+
+
+def _required(function: Any) -> list[str]:
+    """The positional parameters without a default."""
+    some = inspect.signature(function).parameters.values()
+    return [one.name for one in some if one.default is one.empty and one.kind < one.VAR_POSITIONAL]
 
 
 def refuse_albumentations(function: Any) -> None:
@@ -76,7 +87,12 @@ class Lambda(Step):
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         # Memory of the store, and what others read too, is read-only.
-        made = np.asarray(self.lambd(image if image.flags.writeable else image.copy()))
+        try:
+            made = np.asarray(self.lambd(image if image.flags.writeable else image.copy()))
+        except IndexError as error:
+            if "only integers, slices" in str(error):  # numpy's words for array["image"]
+                error.add_note("a function in transform= gets an array; of a dict of fields, write SampleLambda(...)")
+            raise
         # OpenCV, in a later step, would ignore the byte order.
         return made if made.dtype.isnative else made.astype(made.dtype.newbyteorder("="))
 

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from rawpack.errors import RawpackError
 from rawpack.system.limits import limit_behind
 from rawpack.system.memory import anonymous_file, map_descriptor, prefer_huge_pages, private_memory
-from rawpack.system.user import count
 from rawpack.words import ROWS
 
 _ALIGN = 4096
@@ -139,9 +138,9 @@ def slot_of(array: NDArray[Any]) -> Slot | None:
 class SlotPool:
     """The slots of one iterator's batches at a time. Used by one thread at a time; leases may end in any."""
 
-    def __init__(self, layout: SlotLayout, reusable: int, max_held: int | None = None, *, shared: bool = True) -> None:
+    def __init__(self, layout: SlotLayout, reusable: int, *, shared: bool = True) -> None:
         """reusable: slots to keep; beyond these, batches get fresh memory. shared: with worker processes."""
-        self.layout, self.reusable, self.max_held, self.shared = layout, reusable, max_held, shared
+        self.layout, self.reusable, self.shared = layout, reusable, shared
         self.slots: dict[int, Slot] = {}
         self._free: list[int] = []
         self._returned: deque[int] = deque()
@@ -151,11 +150,7 @@ class SlotPool:
 
     def acquire(self) -> Slot:
         """A slot that nobody else holds."""
-        if self.full:
-            raise RawpackError(
-                f"{count(len(self.slots), 'batch is', 'batches are')} held at once, and max_held={self.max_held}: "
-                "release batches (or copy what you keep of them), or raise max_held"
-            )
+        self.collect()
         if self._free:
             return self.slots[self._free.pop()]
         fresh = len(self.slots) >= self.reusable
@@ -171,16 +166,15 @@ class SlotPool:
         return slot
 
     @property
-    def full(self) -> bool:
-        """Whether `max_held` leaves no slot to acquire."""
-        if self._returned:
-            self.collect()
-        return not self._free and self.max_held is not None and len(self.slots) >= self.max_held
+    def held(self) -> int:
+        """How many slots the caller holds arrays of. In any thread."""
+        return sum(lease() is not None for lease in list(self._leases.values()))
 
     @property
     def spare(self) -> bool:
         """Whether a slot can be acquired without fresh memory."""
-        return not self.full and (bool(self._free) or len(self.slots) < self.reusable)
+        self.collect()
+        return bool(self._free) or len(self.slots) < self.reusable
 
     def hand_over(self, slot: Slot, rows: int, bucket: int = 0) -> dict[str, NDArray[Any]]:
         """The batch in `slot`, as arrays. The slot is not reused while any of them, or a view of one, lives."""

@@ -219,9 +219,9 @@ class Pooled(BatchSource):
         self._divide(steps, self.slot_pool.hand_over(pending.slot, pending.rows, pending.bucket))
 
     def _submit(self, epoch: int) -> None:
-        """Have `in_flight` slots in the making besides the next one, as far as `max_held` allows."""
+        """Have `in_flight` slots in the making besides the next one."""
         while len(self._begun) <= self._in_flight:
-            if self._begun and (self.slot_pool.full or (self._ready is not None and not self._ready())):
+            if self._begun and self._ready is not None and not self._ready():
                 return
             if not self._submit_next(self._steps, epoch):
                 break

@@ -1,4 +1,4 @@
-"""`reader.find`, `where_is`, `shapes`, `stores`, `damaged` and `rejects`, against the files themselves, `str` and
+"""`look(reader).find`, `where_is`, `shapes`, `stores`, `damaged` and `rejects`, against the files themselves, `str` and
 `json`."""
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ from running import FORMATS, Packed, pack, run_here
 from videos import encode, looked_through_here  # noqa: F401 - a fixture
 
 import rawpack
-from rawpack import Reader, UsageError
+from rawpack import Reader, UsageError, look
+from rawpack.inspection import Inspection
+
+
+def test_look_is_of_the_reader(packed: Packed) -> None:
+    """Made anew each time, and for nobody to keep."""
+    reader = Reader(packed("memmap", "--size", 40))
+    assert type(look(reader)) is Inspection
+    assert not {"find", "shapes", "where_is", "damaged", "curation", "left_out", "view"} & {*dir(reader)}
 
 
 @pytest.mark.parametrize("form", sorted(FORMATS))
@@ -29,7 +37,7 @@ def test_where_is_names_the_bytes(packed: Packed, form: str, size: object) -> No
         pytest.skip("--chunk counts images of one size")
     reader = Reader(packed(form, "--size", size))
     for row in (0, 1, 40, 74, -1):
-        place = reader.where_is(row)["image"]
+        place = look(reader).where_is(row)["image"]
         image = reader[row]["image"]
         data = place.file.read_bytes()[place.offset : place.offset + place.bytes]
         assert len(data) == place.bytes
@@ -41,7 +49,7 @@ def test_where_is_names_the_bytes(packed: Packed, form: str, size: object) -> No
         else:
             assert image.tobytes()[:1000] in zlib.decompress(data)
     with pytest.raises(IndexError):
-        reader.where_is(75)
+        look(reader).where_is(75)
 
 
 def test_where_is_follows_selections_and_appends(images: Path, tmp_path: Path) -> None:
@@ -53,7 +61,7 @@ def test_where_is_follows_selections_and_appends(images: Path, tmp_path: Path) -
     reader = Reader(store)
     some = reader.select([70, 3, 41])
     for k in range(3):
-        place = some.where_is(k)["image"]
+        place = look(some).where_is(k)["image"]
         data = place.file.read_bytes()[place.offset : place.offset + place.bytes]
         assert data == some[k]["image"].tobytes()
 
@@ -61,25 +69,25 @@ def test_where_is_follows_selections_and_appends(images: Path, tmp_path: Path) -
 def test_find_by_condition_and_key(packed: Packed) -> None:
     reader = Reader(packed("memmap", "--size", 40))
     keys, labels = reader.column("key"), reader.column("label")
-    assert reader.find().tolist() == list(range(75))
-    assert reader.find("label == 2").tolist() == [k for k in range(75) if labels[k] == 2]
+    assert look(reader).find().tolist() == list(range(75))
+    assert look(reader).find("label == 2").tolist() == [k for k in range(75) if labels[k] == 2]
     for part in ("/", keys[7], keys[7].upper(), "о", "not there", ".jpg", keys[3][-4:] + keys[4][:4], ""):
         wanted = [k for k in range(75) if part.lower() in keys[k].lower()]
-        assert reader.find(key=part).tolist() == wanted, part
+        assert look(reader).find(key=part).tolist() == wanted, part
     both = [k for k in range(75) if labels[k] == 2 and "1" in keys[k]]
-    assert reader.find("label == 2", key="1").tolist() == both
+    assert look(reader).find("label == 2", key="1").tolist() == both
     some = reader.select(range(74, 40, -1))
-    assert some.find(key="1").tolist() == [k for k, row in enumerate(range(74, 40, -1)) if "1" in keys[row]]
+    assert look(some).find(key="1").tolist() == [k for k, row in enumerate(range(74, 40, -1)) if "1" in keys[row]]
     for wrong in ("label ===", "nothing == 1"):
         with pytest.raises(UsageError):
-            reader.find(wrong)
+            look(reader).find(wrong)
     with pytest.raises(UsageError, match="key=5 must be a text"):
-        reader.find(key=5)  # type: ignore[arg-type]
+        look(reader).find(key=5)  # type: ignore[arg-type]
 
 
 def test_find_among_numbered_keys(tmp_path: Path) -> None:
     rawpack.pack({"image": np.zeros((3, 8, 8, 3), np.uint8)}, tmp_path / "store", size="keep")
-    assert Reader(tmp_path / "store").find(key="1").tolist() == [1]
+    assert look(Reader(tmp_path / "store")).find(key="1").tolist() == [1]
 
 
 def test_find_what_begins_within_another_match(tmp_path: Path) -> None:
@@ -89,7 +97,7 @@ def test_find_what_begins_within_another_match(tmp_path: Path) -> None:
     rawpack.pack({"image": images}, tmp_path / "store", keys=keys, size="keep", workers=0)
     reader = Reader(tmp_path / "store")
     for part in ("a", "aa", "aba", "babb", "aaaaa", "bb"):
-        assert reader.find(key=part).tolist() == [k for k, key in enumerate(keys) if part in key.lower()], part
+        assert look(reader).find(key=part).tolist() == [k for k, key in enumerate(keys) if part in key.lower()], part
 
 
 def test_stores_are_what_their_folders_are(packed: Packed, tmp_path: Path) -> None:
@@ -133,29 +141,29 @@ def test_the_index_is_the_position_and_rows_are_those_of_the_store(packed: Packe
 def test_damaged_names_what_was_changed(images: Path, tmp_path: Path, form: str) -> None:
     """By one bit, in the sample that has it and in no other."""
     store = pack(images, tmp_path / "store", "--size", 40, "--format", form)
-    place = Reader(store).where_is(8)["image"]
+    place = look(Reader(store)).where_is(8)["image"]
     with place.file.open("r+b") as file:
         file.seek(place.offset + place.bytes // 2)
         changed = file.read(1)[0] ^ 1
         file.seek(-1, 1)
         file.write(bytes([changed]))
     reader = Reader(store)
-    assert [reader.damaged(row) for row in (7, 8, 9)] == [[], ["image"], []]
+    assert [look(reader).damaged(row) for row in (7, 8, 9)] == [[], ["image"], []]
     some = reader.select([9, 8])
-    assert [some.damaged(row) for row in (0, 1, -1)] == [[], ["image"], ["image"]]
+    assert [look(some).damaged(row) for row in (0, 1, -1)] == [[], ["image"], ["image"]]
     with pytest.raises(IndexError):
-        some.damaged(2)
+        look(some).damaged(2)
 
 
 def test_shapes(packed: Packed) -> None:
     for size in (40, "keep"):
         reader = Reader(packed("memmap", "--size", size))
         wanted = [reader[k]["image"].shape for k in range(75)]
-        assert [tuple(shape) for shape in reader.shapes("image").tolist()] == wanted
+        assert [tuple(shape) for shape in look(reader).shapes("image").tolist()] == wanted
         some = reader.select([5, 60, 5 + 6])
-        assert [tuple(shape) for shape in some.shapes("image").tolist()] == [wanted[k] for k in (5, 60, 11)]
+        assert [tuple(shape) for shape in look(some).shapes("image").tolist()] == [wanted[k] for k in (5, 60, 11)]
         with pytest.raises(UsageError, match="no image or mask"):
-            reader.shapes("label")
+            look(reader).shapes("label")
 
 
 def test_curation_is_what_was_measured(tmp_path: Path) -> None:
@@ -163,12 +171,12 @@ def test_curation_is_what_was_measured(tmp_path: Path) -> None:
     for k, image in enumerate(images):
         save(tmp_path / "in" / f"{k}.png", image)
     plain = pack(tmp_path / "in", tmp_path / "plain", "--size", "keep")
-    assert Reader(plain).curation == {}
+    assert look(Reader(plain)).curation == {}
     reader = Reader(pack(tmp_path / "in", tmp_path / "store", "--size", "keep", "--curate"))
-    assert [*reader.curation] == ["phash", "sharpness", "brightness", "entropy", "one_color"]
+    assert [*look(reader).curation] == ["phash", "sharpness", "brightness", "entropy", "one_color"]
     wanted = [np.asarray(Image.fromarray(image).convert("L")).mean() for image in images]
-    np.testing.assert_allclose(reader.curation["brightness"], wanted, atol=1)
-    assert reader.select([2]).curation["sharpness"].tolist() == reader.column("sharpness")[2:3].tolist()
+    np.testing.assert_allclose(look(reader).curation["brightness"], wanted, atol=1)
+    assert look(reader.select([2])).curation["sharpness"].tolist() == reader.column("sharpness")[2:3].tolist()
 
 
 def test_rejects_are_those_of_the_file(tmp_path: Path) -> None:

@@ -1,0 +1,211 @@
+"""Uses of a reader that no page shows: programs that end while they read, flags of Python, interruptions at any call,
+pools of the user's own, coroutines that are left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import multiprocessing
+import pickle
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from reading import WAYS, Truth, nothing_left, rows_of, run_script, script
+from running import Packed
+
+from rawpack import Balanced, Ranks, Reader, UsageError, Workers
+
+BATCH = 8
+
+
+@pytest.fixture
+def copy(store: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(store, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="module")
+def store(packed: Packed) -> Path:
+    return packed("memmap", "--size", 16)
+
+
+ENDS = {
+    "at exit": "import atexit; atexit.register(lambda: print(sum(len(b['index']) for b in batches)))",
+    "in a daemon thread": """
+import itertools, threading
+went = threading.Event()
+def read():
+    for batch in batches.forever():
+        went.set()
+threading.Thread(target=read, daemon=True).start()
+went.wait()
+print(len(reader))
+""",
+    "left": "left = iter(batches); next(left); print(len(reader))",
+}
+
+
+@pytest.mark.parametrize(
+    ("end", "backend"),
+    [("at exit", "process"), ("in a daemon thread", "thread"), ("in a daemon thread", "process"), ("left", "process")],
+)
+def test_programs_that_end_while_they_read(store: Path, tmp_path: Path, end: str, backend: str) -> None:
+    """They end with code 0, and say nothing."""
+    code = (
+        "import sys\nfrom rawpack import Reader, Workers\nreader = Reader(sys.argv[1])\n"
+        f"batches = reader.batches(8, workers=Workers(2, backend={backend!r}))\n{ENDS[end]}"
+    )
+    ran = run_script(script(tmp_path, code), store, options=())
+    assert (ran.code, ran.out.split(), ran.err) == (0, [str(len(Reader(store)))], "")
+
+
+@pytest.mark.parametrize("flags", [("-I",), ("-OO",), ("-X", "dev", "-W", "error")], ids=" ".join)
+def test_flags_of_python(store: Path, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    """Without the environment, without docstrings and asserts, with everything that Python warns of."""
+    code = """
+import sys
+from rawpack import Reader, Workers
+reader = Reader(sys.argv[1])
+for workers in 0, Workers(2, backend="thread"), Workers(2, backend="process"):
+    print([sum(batch["label"].sum() + batch["image"].sum(dtype="int64") for batch in
+           reader.batches(8, shuffle=True, workers=workers, transform=[lambda image: image // 2]))])
+"""
+    ran = run_script(script(tmp_path, code), store, options=flags)
+    images, labels = Truth(store).images, Truth(store).labels
+    assert (ran.code, ran.err) == (0, "")
+    assert [line.split("(")[-1].strip("[]()") for line in ran.out.split("\n") if line] == [
+        str((images // 2).sum(dtype="int64") + labels.sum())
+    ] * 3
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted finalizers
+@pytest.mark.parametrize("way", ["here", "threads"])
+def test_an_interruption_at_any_call(store: Path, way: str) -> None:
+    """Wherever in the package a handler of a signal raises, the next epoch has every sample once, with its pixels."""
+    truth, batches = Truth(store), Reader(store).batches(BATCH, shuffle=True, **WAYS[way])
+    list(batches)
+    interrupted = 0
+    for moment in itertools.count(1, 7):
+        calls = itertools.count(1)
+
+        def at_call(frame: FrameType, event: str, argument: Any, moment: int = moment, calls: Any = calls) -> None:
+            if event == "call" and "rawpack" in frame.f_code.co_filename and next(calls) == moment:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(at_call)
+        try:
+            for _ in itertools.islice(batches, 3):
+                pass
+        except KeyboardInterrupt:
+            interrupted += 1
+        else:
+            break
+        finally:
+            sys.setprofile(None)
+        if moment % 5 == 1:
+            kept = list(batches)
+            assert sorted(row for batch in kept for row in batch["index"].tolist()) == list(range(len(truth)))
+            assert all(truth.holds(batch) for batch in kept)
+    assert interrupted >= 5
+
+
+def _labels(pickled: bytes, row: int) -> list[int]:
+    """In a process of a pool: the labels of a batch of a reader that was sent there."""
+    reader = pickle.loads(pickled)
+    return [*next(iter(reader.batches(4, workers=1)))["label"].tolist(), int(reader[row]["label"])]
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_pools_of_the_user(store: Path, method: str) -> None:
+    """A pickled reader reads in their processes, also with workers of its own."""
+    reader = Reader(store)
+    next(iter(reader.batches(4, workers=Workers(1, backend="process"))))
+    labels = Truth(store).labels.tolist()
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(_labels, (pickle.dumps(reader), 7)) == [*labels[:4], labels[7]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_coroutine_that_is_left(store: Path, way: str) -> None:
+    """The workers of an iterator inside an asynchronous generator end with it."""
+
+    async def arriving(batches: Any) -> AsyncIterator[Any]:
+        for batch in batches:
+            await asyncio.sleep(0)
+            yield batch
+
+    async def first(batches: Any) -> list[int]:
+        async for batch in arriving(batches):
+            return batch["index"].tolist()  # type: ignore[no-any-return]
+        return []
+
+    with nothing_left():
+        assert asyncio.run(first(Reader(store).batches(BATCH, **WAYS[way]))) == list(range(BATCH))
+        gc.collect()
+
+
+def test_odd_numbers(store: Path) -> None:
+    """Epochs far away, batches larger than the store, more ranks than samples, selections and epochs of nothing."""
+    reader = Reader(store)
+    count = len(reader)
+    batches = reader.batches(BATCH, shuffle=True, workers=0)
+    batches.set_epoch(10**12)
+    assert sorted(rows_of(batches)) == list(range(count))
+    assert batches.state_dict()["epoch"] == 10**12 + 1
+    assert [len(batch["index"]) for batch in reader.batches(100_000, workers=0)] == [count]
+    ranks = [reader.batches(BATCH, workers=0, ranks=(rank, 2 * count)) for rank in range(2 * count)]
+    steps = [[batch["index"][batch["valid"]].tolist() for batch in one] for one in ranks]
+    assert {len(one) for one in steps} == {1}
+    assert sorted(row for (rows,) in steps for row in rows) == list(range(count))
+    alone = [len(reader.batches(BATCH, workers=0, ranks=Ranks(rank, 2 * count, last="keep"))) for rank in (0, count)]
+    assert alone[1] == 0
+    nothing = reader.select([])
+    assert (len(nothing), nothing.column("label").tolist()) == (0, [])
+    with pytest.raises(UsageError, match="there are no samples to read"):
+        nothing.batches(BATCH)
+    fewer = reader.batches(BATCH, workers=0, sampler=lambda epoch: range(2 - epoch))
+    assert [rows_of(fewer), rows_of(fewer)] == [[0, 1], [0]]
+    with pytest.raises(UsageError, match="must give at least one index"):
+        list(fewer)
+
+
+def test_two_loops_over_one_sampler(store: Path) -> None:
+    """Interleaved, nested, and in threads' hands by turns, each is an epoch of its own."""
+    labels = Truth(store).labels
+    reader = Reader(store).select(mask=labels >= 0)
+    batches = reader.batches(BATCH, sampler=Balanced(), workers=0)
+    one, other = iter(batches), iter(batches)
+    rows: tuple[list[int], list[int]] = ([], [])
+    for pair in itertools.zip_longest(one, other):
+        for taken, batch in zip(rows, pair, strict=True):
+            taken += batch["index"].tolist()
+    again = reader.batches(BATCH, sampler=Balanced(), workers=0)
+    assert rows == (rows_of(again), rows_of(again))
+
+
+STORES: dict[str, Callable[[Path], object]] = {
+    "touched": lambda store: [path.touch() for path in store.iterdir()],
+    "read-only": lambda store: [path.chmod(0o444) for path in store.iterdir() if path.is_file()],
+    "linked": lambda store: [path.with_name(f"{path.name}.link").hardlink_to(path) for path in store.glob("*.npy")],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", STORES)
+def test_a_store_that_is_touched_is_read_on(copy: Path, way: str, what: str) -> None:
+    """The files that were opened are the same ones."""
+    truth, batches = Truth(copy), Reader(copy).batches(BATCH, **WAYS[way])
+    reading = iter(batches)
+    kept = [next(reading)]
+    STORES[what](copy)
+    kept += reading
+    assert rows_of(kept) == list(range(len(truth)))
+    assert all(truth.holds(batch) for batch in kept)
+    np.testing.assert_array_equal(np.concatenate([batch["label"] for batch in kept]), truth.labels)
