@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rawpack.epoch import dataloader
 from rawpack.epoch.feed import Feed, Loader
 from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.epoch.misuse import refuse
 from rawpack.former import state_now
 from rawpack.system.user import suggests
 
@@ -40,7 +41,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         dataloader.register(Batches)
 
     def __iter__(self) -> BatchIterator:
-        dataloader.check_collation()
+        refuse("iterator", self)
         return iter(self._feed)
 
     def __getitem__(self, index: object) -> NoReturn:

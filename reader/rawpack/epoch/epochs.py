@@ -20,6 +20,7 @@ from rawpack.clips.sample_set import SampleSet, Scope
 from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.making import Making, PoolCache, WorkerSet
+from rawpack.epoch.misuse import refuse
 from rawpack.epoch.repeats import RepeatWatch
 from rawpack.errors import UsageError
 from rawpack.order.agreement import Agreement
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 STATE_VERSION = 1
 PIXELS_VERSION = 2
 """Changes where transforms make other pixels of the same random numbers. States of version 1 do not say it."""
-_SHARDED_AGAIN = (
-    "these batches are one rank's, and {sharder} would divide them between the processes again, so that most samples "
-    'are never read: leave out the DataLoader, and use batches(..., ranks="auto").accelerate(accelerator)'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +99,8 @@ class Epochs:
             if self.settings.ranks is None:
                 check_alone()
             start = self.next_start()
-            if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
-                raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
+            if start.split.world_size > 1:
+                refuse("rank", self)
             if not start.position:
                 # Again: ranks may be known by now, and samplers may have epochs of different lengths.
                 start.split.check_not_empty()

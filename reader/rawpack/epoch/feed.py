@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from rawpack.choose.fields import extras_of
-from rawpack.epoch import dataloader
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import Batch, BatchIterator
+from rawpack.epoch.misuse import refuse
 from rawpack.errors import UsageError
 from rawpack.order.launcher import Ranks
 from rawpack.order.ranks import RankSplit
@@ -118,7 +118,7 @@ class Loader:
     @property
     def dataset(self) -> Any:
         """The reader. Its length is the number of samples, whatever a `sampler` makes of them."""
-        dataloader.check_not_rebuilt(self)
+        refuse("dataset", self)
         return self._feed.dataset
 
     @property
