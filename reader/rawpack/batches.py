@@ -14,7 +14,6 @@ from rawpack.epoch import dataloader
 from rawpack.epoch.feed import Feed, Loader
 from rawpack.epoch.iterator import Batch, BatchIterator
 from rawpack.epoch.misuse import refuse
-from rawpack.former import state_now
 from rawpack.system.user import suggests
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `Buckets`."""
         return self._feed.settings.buckets
 
-    @suggests(state_now)
+    @suggests()
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold.
 
