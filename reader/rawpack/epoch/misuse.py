@@ -93,9 +93,9 @@ def _not_resumed(names: Mapping[str, Any], loader: Any) -> str | None:
     states = getattr(loop, "_combined_loader_states_to_load", ())
     loaders = getattr(getattr(loop, "_combined_loader", None), "flattened", ())
     start = loader._feed.next_start()
-    stateful = [one for one in loaders if hasattr(one, "load_state_dict")]
-    for one, state in zip(stateful, states, strict=False):
-        if one is loader and state["epoch"] == start.epoch and state["position"] != start.position:
+    stateful = [each for each in loaders if hasattr(each, "load_state_dict")]
+    for each, state in zip(stateful, states, strict=False):
+        if each is loader and state["epoch"] == start.epoch and state["position"] != start.position:
             return (
                 f"Lightning did not resume at position {state['position']} of epoch {start.epoch}, as "
                 "trainer.estimated_stepping_batches was read before the checkpoint: compute it as trainer.max_epochs * "
@@ -144,7 +144,7 @@ def _fit(names: Mapping[str, Any], data: Any) -> tuple[Any, int] | None:
     callbacks = getattr(names.get("callbacks"), "callbacks", None)
     if names.get("x") is not data or callbacks is None or "epoch" not in names:
         return None
-    by_kind = {kind.__name__: one for one in callbacks for kind in type(one).__mro__}
+    by_kind = {kind.__name__: callback for callback in callbacks for kind in type(callback).__mro__}
     if "KerasCheckpoint" in by_kind:
         return None
     optimizer, steps = getattr(names["self"], "optimizer", None), 0

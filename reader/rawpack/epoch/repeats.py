@@ -95,7 +95,7 @@ class RepeatWatch:
         order, library, settings = self._order, self._samples.library, self._settings
         # A function of the epoch may answer in another way each time.
         drawn = None if order.foreseeable else _digest(order.samples(start.epoch, 0, order.length(start.epoch)))
-        steps = [(*one.plans, *map(_weakly, one.steps)) for one in settings.pipelines if one is not None]
+        steps = [(*made.plans, *map(_weakly, made.steps)) for made in settings.pipelines if made is not None]
         steps.append((_weakly(settings.crop[0]), _weakly(settings.texts)))
         plain = replace(settings, pipelines=(), movers=(), crop=(None, settings.crop[1]), buckets=None, texts={})
         stores = [store.digest for store in library.stores]
@@ -153,7 +153,7 @@ def _weakly(value: Any) -> Any:
         if type(value).__eq__ is not Step.__eq__:
             return value
     if isinstance(value, Mapping):
-        return [(name, _weakly(one)) for name, one in value.items()]
+        return [(name, _weakly(part)) for name, part in value.items()]
     if isinstance(value, list | tuple):
         return [*map(_weakly, value)]
     if isinstance(value, np.ndarray):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Whether two arguments are equal; of arrays, shape, dtype and all values."""
-    if isinstance(one, np.ndarray):
-        return isinstance(other, np.ndarray) and one.dtype == other.dtype and np.array_equal(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
-    if isinstance(one, list | tuple) and type(one) is type(other):
-        return len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and (one is other or bool(one == other))
+    if isinstance(first, np.ndarray):
+        return isinstance(second, np.ndarray) and first.dtype == second.dtype and np.array_equal(first, second)
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(same(value, second[name]) for name, value in first.items())
+    if isinstance(first, list | tuple) and type(first) is type(second):
+        return len(first) == len(second) and all(map(same, first, second))
+    return type(first) is type(second) and (first is second or bool(first == second))
