@@ -34,7 +34,7 @@ from rawpack.epoch import making
 from rawpack.epoch.feed import Loader
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.integrations.accelerate import AcceleratedBatches
-from rawpack.integrations.adapter import Face
+from rawpack.integrations.adapter import Adapter
 from rawpack.integrations.data_iter import DataIter
 from rawpack.integrations.jax import JaxBatches
 from rawpack.integrations.keras import KerasBatches
@@ -307,7 +307,7 @@ def test_every_public_name_is_documented() -> None:
         rawpack.Reader,
         rawpack.Batches,
         Loader,
-        Face,
+        Adapter,
         PlacedBatches,
         TorchBatches,
         JaxBatches,
