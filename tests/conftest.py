@@ -7,7 +7,7 @@ import hashlib
 import os
 import signal
 import sys
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -147,7 +147,7 @@ def nothing_read(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
     # Hypothesis gives a test the same example again.
     monkeypatch.setattr(repeats, "_warned", getattr(request.node.obj, "is_hypothesis_test", False))
-    monkeypatch.setattr(repeats, "_read", OrderedDict())
+    monkeypatch.setattr(repeats, "_read", deque(maxlen=256))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from rawpack.epoch import dataloader
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.epoch.loader import Loader
-from rawpack.former import state_now
+from rawpack.epoch.misuse import refuse
 from rawpack.system.user import suggests
 from rawpack.workers.source import Batch
 
@@ -42,7 +42,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         dataloader.register(Batches)
 
     def __iter__(self) -> BatchIterator:
-        dataloader.check_collation()
+        refuse("iterator", self)
         return iter(self._feed)
 
     def __getitem__(self, index: object) -> NoReturn:
@@ -62,7 +62,7 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
         """The sizes of batches, the samples of each, and how many of their pixels are lost; None without `Buckets`."""
         return self._feed.settings.buckets
 
-    @suggests(state_now)
+    @suggests()
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """The state to resume from with `load_state_dict`: plain values that JSON can hold.
 

@@ -19,7 +19,7 @@ from rawpack.disk.manifest import Field
 from rawpack.epoch.dataloader import attribute_of_reader
 from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
-from rawpack.former import batches_now, clips_now, mix_now, reader_now
+from rawpack.former import batches_now, clips_now, reader_now
 from rawpack.order.launcher import Ranks
 from rawpack.order.mixed import MixLength
 from rawpack.order.shuffled import Blocks
@@ -85,7 +85,7 @@ class Reader:
         __getattr__ = attribute_of_reader
 
     @classmethod
-    @suggests(mix_now)
+    @suggests()
     def mix(
         cls,
         stores: Mapping[Any, float] | Sequence[tuple[StorePath | Sequence[StorePath] | Reader, float]],

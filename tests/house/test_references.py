@@ -17,8 +17,8 @@ import pytest
 from rooms import FOLDERS, ROOT, modules
 
 OTHERS = {
-    "Accelerator", "gather_for_metrics", "register_for_checkpointing",  # Accelerate
-    "trainer.estimated_stepping_batches",  # Lightning
+    "Accelerator", "gather_for_metrics", "register_for_checkpointing", "skip_first_batches",  # Accelerate
+    "DataLoader", "evaluate", "predict",  # torch, Keras and Transformers
     "timm.data.create_loader", "Mixup",  # timm
     "InterpolationMode",  # torchvision
     "TensorDict", "NonTensorStack", "jax.Device", "jax.sharding.Sharding", "model.forward", "tf.string",

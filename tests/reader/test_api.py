@@ -66,18 +66,11 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
 @pytest.mark.parametrize(
     ("given", "now"),
     [
-        ({"rank": 2, "world_size": 4}, "rank=2, world_size=4 are now ranks=(2, 4)"),
-        ({"rank": "auto"}, "rank='auto' is now ranks='auto'"),
-        ({"rank": "auto", "uneven": "keep"}, "are now ranks=Ranks('auto', last='keep')"),
-        ({"shuffle": "block", "block": 8, "window": 2}, "are now shuffle=Blocks(block=8, window=2)"),
-        ({"backend": "thread", "timeout": 9}, "are now workers=Workers(backend='thread', timeout=9)"),
-        ({"buckets": "auto", "image_size": 224}, "buckets='auto' is now image_size=Buckets('auto', area=224)"),
-        ({"color": "yuv420"}, "color='yuv420' is now decode=\"planes\""),
-        ({"encoded": False}, "leave out encoded=False"),
-        ({"color": "rgb", "timeout": None}, "leave out timeout=None; leave out color='rgb'"),
-        ({"rank": None, "world_size": None}, "leave out rank=None, world_size=None"),
-        ({"rank": 1, "uneven": "pad"}, "are now ranks=Ranks(1, world_size, last='pad')"),
-        ({"rank": 0, "world_size": 2, "block": 4}, "block=4 is now shuffle=Blocks(block=4); rank=0, world_size=2 are"),
+        ({"rank": 2, "world_size": 4}, "rank=2, world_size=4 are ranks=(2, 4) here"),
+        ({"rank": "auto"}, "rank='auto' is ranks=\"auto\" here"),
+        ({"rank": 1}, "rank=1 is ranks=(1, world_size) here"),
+        ({"timeout": 9}, "DataLoader's timeout=9 is workers=Workers(timeout=9) here"),
+        ({"rank": None, "world_size": None, "timeout": 0}, "leave out timeout=0; leave out rank=None, world_size=None"),
         (
             {"num_workers": 2, "prefetch_factor": 4},
             "DataLoader's num_workers=2 is workers=2 here; leave out prefetch_factor=4",
@@ -90,24 +83,23 @@ def test_attributes_of_a_dataloader(store: Path, way: str, drop_last: bool) -> N
             {"distributed": False, "os_cache": True},
             "leave out distributed=False; leave out os_cache=True: batches are made in advance",
         ),
-        ({"device": "cuda"}, "device='cuda' is now batches(...).torch('cuda')"),
-        ({"encoded": ["image"]}, "encoded=['image'] is now decode=False, or by field: decode={'image': False}"),
-        ({"progress": True}, "`for batch in tqdm(batches)`"),
+        ({"device": "cuda"}, "device='cuda' is batches(...).torch('cuda') here"),
+        ({"encoded": False}, "unexpected keyword argument 'encoded'"),
         ({"shufle": True}, "unexpected keyword argument 'shufle'. Did you mean 'shuffle'?"),
     ],
 )
-def test_names_of_earlier_versions_say_the_new_line(store: Path, given: dict[str, Any], now: str) -> None:
+def test_names_of_other_loaders_say_the_line_to_write(store: Path, given: dict[str, Any], now: str) -> None:
     with pytest.raises(TypeError, match=re.escape(now)):
         Reader(store).batches(4, **given)
 
 
-def test_names_of_earlier_readers_say_the_new_line(store: Path) -> None:
-    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', limit='1GB')")):
-        Reader("memory://bucket/store", cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=re.escape("timeout=5 is now cache=Cache(timeout=5)")):
-        Reader("memory://bucket/store", timeout=5)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="verify=True is now keywords of the readers"):
-        Reader.mix({str(store): 1}, verify=True)  # type: ignore[call-arg]
+def test_names_of_other_datasets_say_the_line_to_write(store: Path) -> None:
+    """Keywords of our own that are misplaced are unknown as any."""
+    with pytest.raises(TypeError, match=re.escape("cache_limit='1GB' is cache=Cache('c', limit='1GB') here")):
+        Reader("memory://bucket/store", cache="c", cache_limit="1GB")  # type: ignore[call-arg]
+    for call in (lambda: Reader(store, timeout=5), lambda: Reader.mix({str(store): 1}, verify=True)):  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            call()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from reading import WAYS, rows_of
 
 from rawpack import Batches, Reader, UsageError
+from rawpack.epoch.misuse import TABLE
 from rawpack.order import launcher
 
 SAMPLES, BATCH = 23, 4
@@ -76,22 +77,6 @@ def test_the_rank_may_come_late(few: Reader, monkeypatch: pytest.MonkeyPatch) ->
         assert "rank 1 of 2" in repr(batches)
 
 
-def test_prepare_of_accelerate_is_refused(few: Reader) -> None:
-    """What Accelerate's `prepare` does with an object of a strange class, to ask for its kind, is an error. Everybody
-    else may ask."""
-    asks = "def prepare(one): return isinstance(one, dict)\ndef register(one): return isinstance(one, dict)"
-    theirs: dict[str, Any] = {"__name__": "accelerate.accelerator"}
-    ours: dict[str, Any] = {"__name__": "elsewhere"}
-    exec(asks, theirs)
-    exec(asks, ours)
-    batches = few.batches(BATCH, workers=0)
-    with pytest.raises(UsageError, match=r"pass batches.accelerate\(accelerator\) to prepare\(\)"):
-        theirs["prepare"](batches)
-    assert not any(ask(batches) for ask in (theirs["register"], ours["prepare"]))
-    assert isinstance(batches, Batches)
-    assert batches.__class__ is Batches
-
-
 def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer may start its other processes after batches(): the warning comes when the epoch begins."""
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"):
@@ -106,15 +91,47 @@ def test_a_world_that_shows_up_late_is_warned_of(few: Reader, monkeypatch: pytes
     list(batches)
 
 
-def test_a_dataloader_that_makes_batches_of_batches_is_refused(few: Reader) -> None:
-    """Whatever its batch size is, 1 by default: its module reads from a dataset with `auto_collation`. With None, and
-    for everybody else who has a variable of that name, batches come as they are."""
-    fetch = "def fetch(dataset, auto_collation): return next(iter(dataset))"
-    theirs: dict[str, Any] = {"__name__": "torch.utils.data._utils.fetch"}
-    ours: dict[str, Any] = {"__name__": "elsewhere"}
-    exec(fetch, theirs)
-    exec(fetch, ours)
-    batches = few.batches(BATCH, workers=0)
-    with pytest.raises(UsageError, match=r"write DataLoader\(batches, batch_size=None, num_workers=0\), or"):
-        theirs["fetch"](batches, True)
-    assert len(theirs["fetch"](batches, False)["index"]) == len(ours["fetch"](batches, True)["index"]) == BATCH
+# ---------------------------------------------------------------------------------------------- what trainers ask
+
+
+class Divides:
+    """As what divides the batches that it reads between processes."""
+
+
+Divides.__name__ = "DataLoaderDispatcher"
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "torch.utils.data._utils.fetch": ("next(iter(dataset))", {"auto_collation": True}),
+    "accelerate.data_loader": ("next(iter(dataset))", {"self": Divides()}),
+    "accelerate.accelerator": ("isinstance(dataset, dict)", {}),
+    "lightning.pytorch.trainer.connectors.data_connector": ("dataset.dataset", {}),
+}
+"""Module -> what a function of it does with batches, and its other variables."""
+
+
+def run_in(module: str, code: str, names: dict[str, Any], function: str = "prepare") -> Any:
+    """What code returns in a function of a module, with these variables."""
+    scope: dict[str, Any] = {"__name__": module}
+    exec(f"def {function}({', '.join(names)}): return {code}", scope)
+    return scope[function](**names)
+
+
+@pytest.mark.parametrize("module", ASKED)
+def test_only_what_would_go_wrong_is_refused(few: Reader, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    """Where it is asked by that function of a trainer: not by the same code elsewhere, without what is wrong there, or
+    further down while it reads other batches."""
+    batches, other = (few.batches(BATCH, workers=0, ranks=(0, 2)) for _ in range(2))
+    code, names = ASKED[module]
+    (row,) = (row for row in TABLE if module in row.modules)
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace())  # type: ignore[arg-type]
+    with pytest.raises(row.error):
+        run_in(module, code, {"dataset": batches, **names})
+    run_in("of_a_user", code, {"dataset": batches, **names})
+    if names:
+        run_in(module, code, {"dataset": batches, **dict.fromkeys(names)})
+    if row.function:
+        assert not run_in(module, code, {"dataset": batches}, "register")
+    if "self" not in names:  # what it reads in turn would be divided, too
+        inner = {"dataset": other, "call": lambda: run_in("of_a_user", code, {"dataset": batches})}
+        run_in(module, "call()", inner | names)
+    assert isinstance(batches, Batches)
+    assert batches.__class__ is Batches

@@ -472,7 +472,7 @@ def test_what_cannot_be_is_refused(reader: Reader, tmp_path: Path) -> None:
             reader.clips(**asked)
     for called in (reader.clips, partial(Reader, "s")):
         with pytest.raises(
-            TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is now .*offsets=\{'image': \[0\.0\]\}"
+            TypeError, match=r"delta_timestamps=\{'image': \[0\.0\]\} is .*offsets=\{'image': \[0\.0\]\}"
         ):
             called(delta_timestamps={"image": [0.0]})  # type: ignore[operator]
     samples = reader.clips(offsets={"image": [0.0]})

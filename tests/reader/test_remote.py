@@ -1269,8 +1269,8 @@ def test_warm_from_python(server: Server, tmp_path: Path) -> None:
             warm(url, cache=Cache(tmp_path / "small", limit))
     with pytest.raises(UsageError, match=r"^cache= applies to URLs"):
         warm(tmp_path, cache=cache)
-    with pytest.raises(TypeError, match=re.escape("cache_bytes='1GB' is now cache=Cache('c', limit='1GB')")):
-        warm(url, cache="c", cache_bytes="1GB")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=re.escape("cache_limit='1GB' is cache=Cache('c', limit='1GB') here")):
+        warm(url, cache="c", cache_limit="1GB")  # type: ignore[call-arg]
 
 
 def test_warm_counts_a_file_before_it_is_seen(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,6 +327,10 @@ def test_more_rows_than_there_is_room_for(reader: Reader) -> None:
         (lambda s: {"image": s["image"][:8]}, "changed the size of 'image' and left 'mask' as it was"),
         (lambda s: {"image": s["image"][:30], "mask": s["mask"][:30]}, "changed the size of 'image' and left 'boxes'"),
         (lambda s: {"boxes": s["boxes"] + 40}, r"box 0 of 1 is \[42.0, 43.0, 53.0, 49.0\].*, not within it"),
+        (
+            lambda s: {"boxes": s["boxes"] + np.float32([0, 34, 0, 34, 0])},
+            r"\[2.0, 37.0, 13.0, 43.0\].*, not within it",
+        ),
         (lambda s: {"boxes": s["boxes"][:, [2, 1, 0, 3, 4]]}, "not within it: move boxes with their image"),
         (lambda s: {"boxes": s["boxes"][:0]}, "'number' and 'boxes' that do not fit: 1 value for 0 boxes"),
         (lambda s: 1 // 0, "failed for the first sample, on which it is tried: ZeroDivisionError"),

@@ -113,8 +113,8 @@ def test_evaluation_with_and_without_the_mixin(tmp_path: Path) -> None:
     for found in (one, first):
         assert found["predicted"] == sorted(labels.tolist())
         assert found["by name"] == [13, 13]
-        assert found["own loaders"] == ["AcceleratedBatches"] * 2, "Trainer neither wraps nor makes them again"
-        assert found["read"] == [[True, 8, False, None], [True, 4, False, None]]
+        assert found["own loaders"] == ["TrainerBatches", "AcceleratedBatches"], "neither wrapped nor made again"
+        assert found["read"] == [[False, 8, False, None], [True, 4, False, None]]
         assert "3 samples, and TrainingArguments say 4: pass per_device_eval_batch_size=" in found["other size"]
     assert one["PlainTrainer"] == {"of": 13, "loss": pytest.approx(np.mean([1.5, 1.5, 1.5, labels[12]]))}
     assert first["PlainTrainer"]["of"] == 14

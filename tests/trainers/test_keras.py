@@ -1,8 +1,8 @@
 """Keras 3 trains from a store, under the backend that KERAS_BACKEND names; here JAX.
 
-Users can rely on this: with the default arguments of `fit`, every sample is trained on once an epoch, in the order of
-the batches; and a run that was killed resumes to the very weights of one that was not. A layer of the model counts what
-it was trained on, so that it does not matter what Keras asks for in advance.
+Users can rely on this: with `fit(data, shuffle=False)`, every sample is trained on once an epoch, in the order of the
+batches; without, `fit` says so; and a run that was killed resumes to the very weights of one that was not. A layer of
+the model counts what it was trained on, so that it does not matter what Keras asks for in advance.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ def whole(store: Path) -> list[Any]:
     """The weights after three epochs of `fit`."""
     model = make_model()
     data = make_data(store)
-    history = model.fit(data, epochs=3, verbose=0).history
+    history = model.fit(data, shuffle=False, epochs=3, verbose=0).history
     assert history["loss"][2] < 0.8 * history["loss"][0]
     assert counts(model) == [3] * SAMPLES
     return weights_of(model)
 
 
 def test_fit_is_a_loop_over_the_batches(store: Path, whole: list[Any]) -> None:
-    """With Keras's default to shuffle, `fit` trains on the batches of a plain loop in their order."""
+    """`fit` trains on the batches of a plain loop in their order."""
     model = make_model()
     batches = make_data(store)._feed
     for _ in range(3):
@@ -111,17 +111,17 @@ def test_epochs_continue_after_fit(store: Path, whole: list[Any]) -> None:
     """Another `fit` trains on the next epoch, whatever was evaluated in between; with an unfinished one, or with an
     error in the middle, an epoch begins again."""
     model, data = make_model(), make_data(store)
-    model.fit(data, epochs=1, verbose=0)
+    model.fit(data, shuffle=False, epochs=1, verbose=0)
     others = make_data(store, shuffle=False)
     model.evaluate(others, verbose=0)
     assert model.predict(others, verbose=0).shape == (SAMPLES, 4)
-    model.fit(data, epochs=3, initial_epoch=1, validation_data=others, verbose=0)
+    model.fit(data, shuffle=False, epochs=3, initial_epoch=1, validation_data=others, verbose=0)
     assert same(weights_of(model), whole)
     with pytest.raises(StoppedError):
-        model.fit(data, epochs=1, callbacks=[stop_after(5)], verbose=0)
+        model.fit(data, shuffle=False, epochs=1, callbacks=[stop_after(5)], verbose=0)
     assert sum(counts(model)) == 3 * SAMPLES + 5 * BATCH
     before = counts(model)
-    model.fit(data, epochs=1, verbose=0)
+    model.fit(data, shuffle=False, epochs=1, verbose=0)
     assert np.subtract(counts(model), before).tolist() == [1] * SAMPLES
     assert data.state_dict(after=0)["epoch"] == 4
 
@@ -134,15 +134,17 @@ def test_a_stopped_run_resumes(
     store: Path, tmp_path: Path, whole: list[Any], steps: int, every: int | None, saved: int
 ) -> None:
     """In the middle of an epoch, before its end is saved, and where only ends are saved: to the same weights, although
-    Keras shuffles, validates, and may stop early."""
+    Keras validates, and may stop early."""
     model, data = make_model(), make_data(store)
     with pytest.raises(StoppedError):
-        model.fit(data, epochs=3, callbacks=[data.checkpoint(tmp_path, every), stop_after(steps)], verbose=0)
+        model.fit(
+            data, shuffle=False, epochs=3, callbacks=[data.checkpoint(tmp_path, every), stop_after(steps)], verbose=0
+        )
     model, data, left = make_model(), make_data(store), Calls(lambda _: None)
     checkpoint = data.checkpoint(tmp_path, every)
     assert checkpoint.initial_epoch == saved // STEPS
     history = model.fit(
-        data, epochs=3, initial_epoch=checkpoint.initial_epoch, verbose=0,
+        data, shuffle=False, epochs=3, initial_epoch=checkpoint.initial_epoch, verbose=0,
         validation_data=make_data(store, shuffle=False),
         callbacks=[keras.callbacks.EarlyStopping(patience=9), checkpoint, left],
     )  # fmt: skip
@@ -153,7 +155,7 @@ def test_a_stopped_run_resumes(
     # A run that is over is loaded, and nothing more is done.
     model, data = make_model(), make_data(store)
     checkpoint = data.checkpoint(tmp_path, every)
-    model.fit(data, epochs=3, initial_epoch=checkpoint.initial_epoch, callbacks=[checkpoint], verbose=0)
+    model.fit(data, shuffle=False, epochs=3, initial_epoch=checkpoint.initial_epoch, callbacks=[checkpoint], verbose=0)
     assert same(weights_of(model), whole)
 
 
@@ -164,9 +166,9 @@ def test_a_run_that_stops_early_resumes(store: Path, tmp_path: Path, whole: list
     checkpoint = data.checkpoint(tmp_path, every=None)
     for steps in (4, 13):
         callbacks = [checkpoint, Calls(lambda done, last=steps: setattr(model, "stop_training", done == last))]
-        model.fit(data, epochs=3, initial_epoch=checkpoint.initial_epoch, callbacks=callbacks, verbose=0)
+        model.fit(data, shuffle=False, epochs=3, initial_epoch=checkpoint.initial_epoch, callbacks=callbacks, verbose=0)
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["position"] == 4 * BATCH
-    model.fit(data, epochs=3, initial_epoch=checkpoint.initial_epoch, callbacks=[checkpoint], verbose=0)
+    model.fit(data, shuffle=False, epochs=3, initial_epoch=checkpoint.initial_epoch, callbacks=[checkpoint], verbose=0)
     assert counts(model) == [3] * SAMPLES
     assert same(weights_of(model), whole)
 
@@ -187,7 +189,7 @@ def test_a_killed_run_resumes(store: Path, tmp_path: Path) -> None:
     printed = run_script(SCRIPT, store, tmp_path, 2, "checkpoint", KERAS_BACKEND=BACKEND)[0]
     assert printed.splitlines()[-1].startswith("1 ")
     model = make_model()
-    model.fit(make_data(store), epochs=2, verbose=0)
+    model.fit(make_data(store), shuffle=False, epochs=2, verbose=0)
     with np.load(tmp_path / "weights.npz") as saved:
         assert same(list(saved.values()), weights_of(model))
     assert counts(model) == [2] * SAMPLES
@@ -209,22 +211,29 @@ def backed_up(folder: Path, save_freq: Any) -> Any:
 
 @way(
     "Keras",
-    "`BackupAndRestore`, as it is by default",
-    "the epoch again, in its own order",
+    "`BackupAndRestore`, and `LambdaCallback` with `data.set_epoch`",
+    "the epoch again, in its own order; without the `LambdaCallback`, an error",
 )
 def test_backup_and_restore_after_each_epoch(
     store: Path, tmp_path: Path, whole: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With Keras's own BackupAndRestore as it is by default, a run that was stopped in epoch 1 begins epoch 1 again, in
-    its own order: to the weights of one that was not, dropout aside."""
+    """With Keras's own BackupAndRestore as it is by default, a run that was stopped in epoch 1 does not train on epoch
+    0 in its place: it is an error with the line to write, by which it begins epoch 1 again, in its own order: to the
+    weights of one that was not stopped, dropout aside."""
     monkeypatch.setattr(keras.layers, "Dropout", lambda *_, **__: StopsDroppingOut())
     undisturbed = make_model()
-    undisturbed.fit(make_data(store), epochs=3, verbose=0)
+    undisturbed.fit(make_data(store), shuffle=False, epochs=3, verbose=0)
     model, data = make_model(), make_data(store)
+    callbacks = [backed_up(tmp_path, "epoch"), stop_after(STEPS + 5)]
     with pytest.raises(StoppedError):
-        model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, "epoch"), stop_after(STEPS + 5)], verbose=0)
+        model.fit(data, shuffle=False, epochs=3, callbacks=callbacks, verbose=0)
     model, data = make_model(), make_data(store)
-    history = model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, "epoch")], verbose=0)
+    with pytest.raises(UsageError, match="to begin epoch 1 again, pass besides it") as refused:
+        model.fit(data, shuffle=False, epochs=3, callbacks=[backed_up(tmp_path, "epoch")], verbose=0)
+    _, _, line = str(refused.value).rpartition("pass besides it ")
+    model, data = make_model(), make_data(store)
+    callbacks = [backed_up(tmp_path, "epoch"), eval(line, {"keras": keras, "data": data})]
+    history = model.fit(data, shuffle=False, epochs=3, callbacks=callbacks, verbose=0)
     assert history.epoch == [1, 2]
     assert counts(model) == [3] * SAMPLES
     assert same(weights_of(model), weights_of(undisturbed))
@@ -243,14 +252,14 @@ def test_backup_and_restore_within_an_epoch(store: Path, tmp_path: Path) -> None
         pytest.warns(UserWarning, match=r"does not save the position.*checkpoint\(folder\)"),
         pytest.raises(StoppedError),
     ):
-        model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, 5), stop_after(STEPS + 9)], verbose=0)
+        model.fit(data, shuffle=False, epochs=3, callbacks=[backed_up(tmp_path, 5), stop_after(STEPS + 9)], verbose=0)
     trained = sum(counts(model))
     model, data = make_model(), make_data(store)
-    with pytest.raises(UsageError, match=r"saved in epoch 1, but not the position.*batches\.checkpoint\(folder\)"):
-        model.fit(data, epochs=3, callbacks=[backed_up(tmp_path, 5)], verbose=0)
+    with pytest.raises(UsageError, match=r"saved in epoch 1, but not the position.*data\.checkpoint\(folder\)"):
+        model.fit(data, shuffle=False, epochs=3, callbacks=[backed_up(tmp_path, 5)], verbose=0)
     assert 0 < sum(counts(model)) < trained
     data.set_epoch(1)  # the user means it
-    model.fit(data, epochs=2, callbacks=[backed_up(tmp_path, 5)], verbose=0)
+    model.fit(data, shuffle=False, epochs=2, callbacks=[backed_up(tmp_path, 5)], verbose=0)
 
 
 @way(
@@ -266,15 +275,15 @@ def test_an_optimizer_that_has_made_steps_meets_fresh_batches(store: Path, monke
     model, data = make_model(), make_data(store)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        model.fit(data, epochs=1, validation_data=make_data(store, shuffle=False), verbose=0)
-        model.fit(data, epochs=1, validation_data=make_data(store, shuffle=False), verbose=0)
+        model.fit(data, shuffle=False, epochs=1, validation_data=make_data(store, shuffle=False), verbose=0)
+        model.fit(data, shuffle=False, epochs=1, validation_data=make_data(store, shuffle=False), verbose=0)
         model.evaluate(make_data(store, shuffle=False), verbose=0)
         named = make_data(store)
         named.set_epoch(0)
-        model.fit(named, epochs=1, verbose=0)
+        model.fit(named, shuffle=False, epochs=1, verbose=0)
     assert [str(one.message) for one in caught if "optimizer of this model" in str(one.message)] == []
     with pytest.warns(UserWarning, match=rf"has made {3 * STEPS} steps, and these batches begin with epoch 0") as told:
-        model.fit(make_data(store), epochs=1, verbose=0)
+        model.fit(make_data(store), shuffle=False, epochs=1, verbose=0)
     assert sum("optimizer of this model" in str(one.message) for one in told) == 1
 
 
@@ -292,14 +301,12 @@ def test_what_a_checkpoint_cannot_count_is_refused(store: Path, tmp_path: Path, 
     words = "pass that dataset to fit"
     match wrong:
         case "shuffled":
-            # As if Keras shuffled in a way that is not known yet.
-            pick = type(data).__getitem__
-            kind = type("Shuffled", (type(data),), {"__getitem__": lambda self, k: pick(self, len(self) - 1 - k)})
-            data.__class__, words = kind, "batch 12 was asked for instead of batch 0.* Pass shuffle=False"
+            # Keras's default. Whatever it draws, it does not begin with batches 0 to 12 in their order.
+            options["shuffle"], words = True, r"was asked for instead of batch .* Write fit\(data, shuffle=False\)"
         case "steps":
             options["steps_per_epoch"] = 5
         case "epoch":
-            model.fit(data, epochs=1, callbacks=[checkpoint], verbose=0)
+            model.fit(data, shuffle=False, epochs=1, callbacks=[checkpoint], verbose=0)
             words = "fit.. begins with epoch 0, but .* was saved in epoch 1: pass initial_epoch="
         case "evaluated":
             # As `evaluate` uses it; JAX's own state does not survive an `evaluate` here.
@@ -308,7 +315,7 @@ def test_what_a_checkpoint_cannot_count_is_refused(store: Path, tmp_path: Path, 
         case "other":
             checkpoint = make_data(store, drop_last=True).checkpoint(tmp_path)
         case "unbuilt":
-            model.fit(data, epochs=1, callbacks=[checkpoint], verbose=0)
+            model.fit(data, shuffle=False, epochs=1, callbacks=[checkpoint], verbose=0)
             model = keras.Sequential([keras.layers.Dense(4)])
             model.compile("sgd", "mse")
             checkpoint.set_model(model)
@@ -321,7 +328,7 @@ def test_what_a_checkpoint_cannot_count_is_refused(store: Path, tmp_path: Path, 
         case "execution":
             model, words = make_model(steps_per_execution=2), "steps_per_execution=2 does not divide the 13 batches"
     with pytest.raises(Exception, match=words):
-        model.fit(data, epochs=2, callbacks=[checkpoint, *more], verbose=0, **options)
+        model.fit(data, epochs=2, callbacks=[checkpoint, *more], verbose=0, **{"shuffle": False} | options)
 
 
 @pytest.mark.skipif(BACKEND == "torch", reason="Keras has no such thing under PyTorch")
@@ -330,11 +337,13 @@ def test_several_steps_in_one_execution(store: Path, tmp_path: Path) -> None:
     few = {"fields": ["image", "number", "label"], "drop_last": True}
     model, data = make_model(steps_per_execution=3), make_data(store, **few)
     with pytest.raises(StoppedError):
-        model.fit(data, epochs=2, callbacks=[data.checkpoint(tmp_path, every=3), stop_after(2)], verbose=0)
+        model.fit(
+            data, shuffle=False, epochs=2, callbacks=[data.checkpoint(tmp_path, every=3), stop_after(2)], verbose=0
+        )
     state = json.loads((tmp_path / "checkpoint.json").read_text())["state"]
     assert (state["epoch"], state["position"]) == (0, 6 * BATCH)
     model, data = make_model(steps_per_execution=3), make_data(store, **few)
-    model.fit(data, epochs=2, callbacks=[data.checkpoint(tmp_path)], verbose=0)
+    model.fit(data, shuffle=False, epochs=2, callbacks=[data.checkpoint(tmp_path)], verbose=0)
     seen = sorted(counts(model))
     assert (sum(seen), seen[0] >= 0, seen[-1]) == (2 * 12 * BATCH, True, 2)
 
@@ -363,7 +372,7 @@ def test_several_labels_and_weights(store: Path) -> None:
     weighted = one.evaluate(batches.keras(y="label", sample_weight="label"), verbose=0)
     assert weighted == pytest.approx((losses["a"] * labels).sum() / SAMPLES, rel=1e-4)
     one.compile(keras.optimizers.SGD(0.0), loss)
-    history = one.fit(batches.keras(y="label"), class_weight={0: 0, 1: 1, 2: 2, 3: 3}, verbose=0).history
+    history = one.fit(batches.keras(y="label"), shuffle=False, class_weight={0: 0, 1: 1, 2: 2, 3: 3}, verbose=0).history
     assert history["loss"][0] == pytest.approx((losses["a"] * labels).sum() / SAMPLES, rel=1e-4)
 
 

@@ -16,7 +16,7 @@ from running import pack
 from trained import Step, numbered_store, numbers_of, run_script, steps_in
 from ways import way
 
-from rawpack import Reader, Workers
+from rawpack import Reader, UsageError, Workers
 
 pytest.importorskip("lightning")
 import lightning
@@ -201,7 +201,7 @@ STOPS = {
     "new loaders each epoch": Stop(
         23, 21, {"every": 3, "style": "module", "trainer": {"reload_dataloaders_every_n_epochs": 1}}
     ),
-    "datamodule that was asked for its length": Stop(10, 9, {"every": 3, "style": "datamodule", "schedule": True}),
+    "datamodule, with a schedule": Stop(10, 9, {"every": 3, "style": "datamodule", "schedule": "computed"}),
 }
 
 
@@ -224,13 +224,28 @@ def test_resumes_after_what_was_saved(place: Place, stop: Stop, request: pytest.
             assert numbers_of(seen, validation) == list(range(VALIDATED))
 
 
-@way("Lightning", "the same, with a schedule by `trainer.estimated_stepping_batches`", "to the sample")
-def test_the_position_is_loaded_where_lightning_was_asked_for_the_length(place: Place) -> None:
+@way("Lightning", "the same, after `trainer.estimated_stepping_batches` was read", "an error at the first batch")
+@pytest.mark.parametrize("style", ["loaders", "datamodule"])
+def test_a_position_that_lightning_does_not_load_is_an_error(place: Place, style: str) -> None:
     """After `estimated_stepping_batches`, Lightning does not load the states of loaders, and would begin the epoch
-    again: the loader loads what Lightning has read."""
-    stopped(place.run("estimated", stop=10, every=3, schedule=True))
-    place.run("estimated, resumed", ckpt=place.last("estimated"), schedule=True).fit()
-    assert as_plain(place.steps("estimated, resumed")) == place.plain(2)[9:]
+    again: the error has the line to write, with which it resumes. Nothing is said where a run begins, and where the
+    position was the end of an epoch."""
+    options: dict[str, Any] = {"every": 3, "style": style}
+    stopped(place.run(f"{style}, estimated", stop=10, schedule="estimated", **options))
+    last = place.last(f"{style}, estimated")
+    with pytest.raises(UsageError, match=r"did not resume at position 36 of epoch 0, .* trainer\.max_epochs \* "):
+        place.run(f"{style}, refused", ckpt=last, schedule="estimated", **options).fit()
+    assert not place.steps(f"{style}, refused")
+    place.run(f"{style}, resumed", ckpt=last, schedule="computed", **options).fit()
+    assert as_plain(place.steps(f"{style}, resumed")) == place.plain(2)[9:]
+
+
+def test_a_schedule_by_estimated_steps_resumes_at_the_end_of_an_epoch(place: Place) -> None:
+    """There is no position within an epoch to load."""
+    options: dict[str, Any] = {"every": 16, "schedule": "estimated"}
+    stopped(place.run("estimated", stop=18, **options))
+    place.run("estimated, resumed", ckpt=place.last("estimated"), **options).fit()
+    assert as_plain(place.steps("estimated, resumed")) == place.plain(2)[16:]
 
 
 def test_a_search_for_the_learning_rate_changes_nothing(place: Place) -> None:

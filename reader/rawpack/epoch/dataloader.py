@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from rawpack.epoch.misuse import refuse
 from rawpack.errors import UsageError
 
 
@@ -14,22 +15,6 @@ def register(kind: type) -> None:
     dataset: Any = getattr(_module(), "IterableDataset", None)
     if hasattr(dataset, "register"):
         dataset.register(kind)
-
-
-_FETCHER = "torch.utils.data._utils.fetch"
-"""torch's module that reads from a dataset, in the process of a DataLoader and in its workers."""
-
-
-def check_collation() -> None:
-    """Called by `__iter__`: raise UsageError where its caller is a DataLoader that makes batches of what it gets, as it
-    does with any `batch_size` but None."""
-    caller = sys._getframe(1).f_back  # None where a thread of C asks
-    if caller and caller.f_globals.get("__name__") == _FETCHER and caller.f_locals.get("auto_collation"):
-        raise UsageError(
-            "DataLoader(batches) makes batches of batches, as its batch_size is 1 by default: write "
-            "DataLoader(batches, batch_size=None, num_workers=0), or `for batch in batches.torch()` without a "
-            "DataLoader; batches(...) has the batch size"
-        )
 
 
 def not_indexed() -> UsageError:
@@ -49,38 +34,6 @@ def check_no_worker() -> None:
             "DataLoader(batches, batch_size=None, num_workers=0), or leave out the DataLoader; "
             "reader.batches(workers=...) says how many"
         )
-
-
-_SHARDERS = {"accelerate.data_loader": ("DataLoaderDispatcher", "IterableDatasetShard")}
-"""Module -> its classes that divide what a dataset gives between processes."""
-
-
-def sharded_by() -> str | None:
-    """The class of a trainer that is reading here, to divide the batches between its processes; None where none is."""
-    if not any(name in sys.modules for name in _SHARDERS):
-        return None
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        names = _SHARDERS.get(frame.f_globals.get("__name__", ""), ())
-        if names and frame.f_code.co_name == "__iter__":
-            kind = type(frame.f_locals.get("self")).__name__
-            if kind in names:
-                return f"Accelerate's {kind}"
-        frame = frame.f_back
-    return None
-
-
-_REBUILDERS = tuple(f"{name}.trainer.connectors.data_connector" for name in ("lightning.pytorch", "pytorch_lightning"))
-"""Modules that make another DataLoader of the dataset of each loader that has one, to turn shuffling off."""
-
-
-def check_not_rebuilt(loader: object) -> None:
-    """Raise AttributeError where one of these modules asks for the dataset of batches: it then leaves them alone."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("rawpack."):
-        frame = frame.f_back
-    if frame is not None and frame.f_globals.get("__name__") in _REBUILDERS:
-        raise AttributeError(f"a {type(loader).__name__} cannot be made again of its dataset")
 
 
 _ATTRIBUTES = (
@@ -131,14 +84,8 @@ class Unprepared:
     @property  # type: ignore[misc] # nobody sets it
     def __class__(self) -> type[Self]:
         # All that `prepare` does with an object of a class that it does not know is isinstance(), which asks for this.
-        caller = sys._getframe().f_back  # None where a thread of C asks
-        module, name = (caller.f_globals.get("__name__"), caller.f_code.co_name) if caller else (None, "")
-        prepares = module == "accelerate.accelerator" and "prepare" in name
-        if prepares and not self._preparable:
-            raise UsageError(
-                "Accelerate does not learn from these batches which one is the last of an epoch, so accumulated "
-                "gradients would wait for the next epoch or be lost: pass batches.accelerate(accelerator) to prepare()"
-            )
+        if not self._preparable:
+            refuse("class", self)
         return type(self)
 
 

@@ -21,6 +21,7 @@ from rawpack.epoch import dataloader
 from rawpack.epoch.bookmark import Bookmark, Place, is_count
 from rawpack.epoch.iterator import BatchIterator, EpochPass
 from rawpack.epoch.making import Making
+from rawpack.epoch.misuse import refuse
 from rawpack.epoch.repeats import RepeatWatch
 from rawpack.epoch.states import VERSIONS, check_state
 from rawpack.errors import UsageError
@@ -35,11 +36,6 @@ from rawpack.workers.source import Batch
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
-
-_SHARDED_AGAIN = (
-    "these batches are one rank's, and {sharder} would divide them between the processes again, so that most samples "
-    'are never read: leave out the DataLoader, and use batches(..., ranks="auto").accelerate(accelerator)'
-)
 
 
 class Epochs(Iterable[Batch]):
@@ -197,8 +193,8 @@ class Epochs(Iterable[Batch]):
 
     def _check(self, start: EpochStart) -> None:
         """Raise UsageError where this process must not read an epoch, or has nothing to read in it."""
-        if start.split.world_size > 1 and (sharder := dataloader.sharded_by()) is not None:
-            raise UsageError(_SHARDED_AGAIN.format(sharder=sharder))
+        if start.split.world_size > 1:
+            refuse("rank", self)
         if not start.position:
             # Again: ranks may be known by now, and samplers may have epochs of different lengths.
             start.split.check_not_empty()

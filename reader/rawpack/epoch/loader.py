@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
-from rawpack.epoch import dataloader
 from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.misuse import refuse
 from rawpack.errors import UsageError
 
 
@@ -27,7 +27,7 @@ class Loader:
     @property
     def dataset(self) -> Any:
         """The reader. Its length is the number of samples, whatever a `sampler` makes of them."""
-        dataloader.check_not_rebuilt(self)
+        refuse("dataset", self)
         return self._feed.dataset
 
     @property

@@ -4,10 +4,16 @@ such a loop are the same one."""
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Callable
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from rawpack.choose.settings import Settings
 from rawpack.order.base import Order
@@ -15,16 +21,27 @@ from rawpack.order.steps import EpochStart
 from rawpack.samples.sample_set import SampleSet
 from rawpack.system.user import warn
 
-_MOST = 256
-"""Digests that are kept, of 32 characters each."""
 _SOME = 2
 """Batches of an epoch that a loop has taken, where `next(iter(batches))` takes one to look at it."""
 _ENOUGH = 2
 """Marks that make the next loop a repetition: an epoch that was read to its end gets two, one that was left one."""
 _numbers = count()
 """Counts, in this process, the `Batches` that were made, and the marks."""
-_read: OrderedDict[str, tuple[int, int]] = OrderedDict()
-"""Digest of batches that were read in epoch 0 and no further -> marks, and when the last one came, by `_numbers`."""
+
+
+@dataclass(eq=False)
+class _Read:
+    """Equal batches, of which some were read in epoch 0."""
+
+    key: list[Any]
+    """What makes them equal."""
+    marks: int = 0
+    """None of those that went on to epoch 1."""
+    when: int = 0
+    """When the last mark came, by `_numbers`."""
+
+
+_read: deque[_Read] = deque(maxlen=256)
 _warned = False
 """Whether this process was warned."""
 
@@ -41,7 +58,7 @@ class RepeatWatch:
         self._samples, self._order, self._settings = samples, order, settings
         self._number, self._process = next(_numbers), os.getpid()
         self._first, self._further = True, False
-        self._digest: str | None = None
+        self._read: _Read | None = None
 
     def begins(self, start: EpochStart, choices: int, identity: Callable[[], Any]) -> Callable[[], None] | None:
         """Called when an iterator begins. Warns, once in a process, where it repeats what others have read.
@@ -52,37 +69,37 @@ class RepeatWatch:
         first, self._first = self._first, False
         if start.epoch:
             self._further = True
-            if self._digest is not None:
-                _read.pop(self._digest, None)
+            if self._read is not None:
+                self._read.marks = 0
             return None
         # Batches of a parent do not say where they begin.
         elsewhere = os.getpid() != self._process
         if _warned or choices or start.position or elsewhere or not (random := self._random()):
             return None
-        if self._digest is None:
+        if self._read is None:
             # With the process: a forked child begins without what its parent has read.
-            self._digest = self._digest_of(start, [os.getpid(), identity()])
-        marks, when = _read.get(self._digest, (0, 0))
-        if first and marks >= _ENOUGH and when < self._number:
+            key = self._key_of(start, [os.getpid(), identity()])
+            self._read = next((read for read in tuple(_read) if read.key == key), None) or _Read(key)
+            if self._read not in _read:
+                _read.append(self._read)
+        if first and self._read.marks >= _ENOUGH and self._read.when < self._number:
             self._warn(random, self._message(start.split.batch_size))
         return _counted(self._mark, len(start))
 
     def _mark(self) -> None:
         """Epoch 0 was read, in part or to its end, which for a queue may be when the next has begun."""
-        if self._digest is not None and not self._further:
-            _read[self._digest] = _read.get(self._digest, (0, 0))[0] + 1, next(_numbers)
-            _read.move_to_end(self._digest)
-            while len(_read) > _MOST:
-                _read.popitem(last=False)
+        if (read := self._read) is not None and not self._further:
+            read.marks, read.when = read.marks + 1, next(_numbers)
 
-    def _digest_of(self, start: EpochStart, besides: list[Any]) -> str:
-        from rawpack.epoch.fingerprint import fingerprint
-
-        order, library = self._order, self._samples.library
+    def _key_of(self, start: EpochStart, besides: list[Any]) -> list[Any]:
+        order, library, settings = self._order, self._samples.library, self._settings
         # A function of the epoch may answer in another way each time.
-        drawn = None if order.foreseeable else order.samples(start.epoch, 0, order.length(start.epoch))
+        drawn = None if order.foreseeable else _digest(order.samples(start.epoch, 0, order.length(start.epoch)))
+        steps = [(*made.plans, *map(_weakly, made.steps)) for made in settings.pipelines if made is not None]
+        steps.append((_weakly(settings.crop[0]), _weakly(settings.texts)))
+        plain = replace(settings, pipelines=(), movers=(), crop=(None, settings.crop[1]), buckets=None, texts={})
         stores = [store.digest for store in library.stores]
-        return fingerprint([*besides, stores, library.groups, self._settings, drawn])
+        return [*besides, stores, library.groups, plain, steps, drawn]
 
     @staticmethod
     def _warn(random: list[str], message: str) -> None:
@@ -119,6 +136,34 @@ class RepeatWatch:
             "is run again, call set_epoch(0) on the new batches, and there is no warning):\n"
             f"    batches = {reader}.batches({batch_size}{shuffle}, ...)"
         )
+
+
+def _digest(values: NDArray[Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(np.ascontiguousarray(values).data)
+
+
+def _weakly(value: Any) -> Any:
+    """What is equal where arguments are, and keeps none of the user's functions and objects alive, besides steps that
+    say what they equal."""
+    from rawpack.transforms.step import BatchStep, Spec, Step, arguments, is_own
+
+    if isinstance(value, Step | BatchStep):
+        if is_own(type(value)):
+            return type(value), _weakly(arguments(value))
+        if type(value).__eq__ is not Step.__eq__:
+            return value
+    if isinstance(value, Mapping):
+        return [(name, _weakly(part)) for name, part in value.items()]
+    if isinstance(value, list | tuple):
+        return [*map(_weakly, value)]
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, _digest(value)
+    if value is None or isinstance(value, bool | int | float | str | Spec):
+        return value
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return value if callable(value) else object()
 
 
 def _counted(mark: Callable[[], None], batches: int) -> Callable[[], None]:

@@ -22,12 +22,20 @@ def accelerated_batches(feed: Epochs, accelerator: Any, **options: Any) -> Accel
 
 
 def state_keeping_batches(
-    feed: Epochs, device: Any, ranks: tuple[int, int], trainer: str, *, named: Form | None = None, **options: Any
+    feed: Epochs,
+    device: Any,
+    ranks: tuple[int, int],
+    trainer: str,
+    *,
+    kind: type[AcceleratedBatches] | None = None,
+    named: Form | None = None,
+    **options: Any,
 ) -> AcceleratedBatches:
     """Tensors for a trainer that is built on Accelerate.
 
     ranks: the process and the number of processes, as the trainer counts them: of the batches too, where `ranks=` was
-    left out. Raises UsageError where those of the batches are others. named: makes what the trainer gets of a batch.
+    left out. Raises UsageError where those of the batches are others. kind: of what is returned. named: makes what the
+    trainer gets of a batch.
     """
     module = imported("accelerate.data_loader", "this needs Accelerate and PyTorch: pip install accelerate")
     state = imported("accelerate.state", "this needs Accelerate and PyTorch: pip install accelerate")
@@ -36,8 +44,9 @@ def state_keeping_batches(
         hook("accelerate", module.DataLoaderStateMixin, name)
     for name in ("_add_dataloader", "_remove_dataloader"):
         hook("accelerate", state.GradientState, name, "dataloader")
-    kind = type(AcceleratedBatches.__name__, (AcceleratedBatches, module.DataLoaderStateMixin), {})
-    made: AcceleratedBatches = torch_batches(feed.with_ranks(*ranks), device, **options, kind=kind)  # type: ignore[assignment]
+    kind = kind or AcceleratedBatches
+    mixed = type(kind.__name__, (kind, module.DataLoaderStateMixin), {})
+    made: AcceleratedBatches = torch_batches(feed.with_ranks(*ranks), device, **options, kind=mixed)  # type: ignore[assignment]
     made._follow(state.GradientState(), ranks, trainer, named)
     return made
 
@@ -57,7 +66,7 @@ class AcceleratedBatches(TorchBatches):
     def _follow(self, gradient_state: Any, ranks: tuple[int, int], trainer: str, named: Form | None) -> None:
         """Called once, when it is made."""
         self.gradient_state, self._ranks, self._trainer, self._named = gradient_state, ranks, trainer, named
-        self._drop_last, self._skipped = self.drop_last, 0
+        self._drop_last = self.drop_last
         self._check_ranks()
 
     @property
@@ -80,16 +89,6 @@ class AcceleratedBatches(TorchBatches):
                 yield batch if self._named is None else self._named(batch)
         finally:
             self.end()  # type: ignore[attr-defined] # of DataLoaderStateMixin
-
-    def _skip(self, batches: int) -> None:
-        """The epoch that is set next begins after so many of its batches."""
-        self._skipped = batches
-
-    def set_epoch(self, epoch: int) -> None:
-        super().set_epoch(epoch)
-        if self._skipped:
-            self.load_state_dict(self.state_dict(after=self._skipped))
-            self._skipped = 0
 
     def _check_ranks(self) -> None:
         split = self._feed.next_start().split

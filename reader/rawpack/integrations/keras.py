@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any, NoReturn
 from rawpack.epoch.bookmark import Place
 from rawpack.epoch.epochs import Epochs
 from rawpack.epoch.iterator import BatchIterator
+from rawpack.epoch.misuse import refuse
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.integrations.adapter import Adapter, Chosen, Form, imported, inputs_and_labels
 from rawpack.integrations.jax import NarrowedFields
 from rawpack.integrations.keras_checkpoint import KerasCheckpoint, keras_checkpoint
-from rawpack.integrations.keras_resume import begin_as_fit_does
 from rawpack.order.steps import EpochStart
 
 _HELD = 3
@@ -97,9 +96,9 @@ class KerasBatches(Adapter):
                 )
             if number not in (0, self._asked):
                 raise UsageError(
-                    f"batch {number} was asked for instead of batch {self._asked}: batches come in order. Pass "
-                    "shuffle=False and no steps_per_epoch= to fit(), and give evaluate() and predict() within an epoch "
-                    "a dataset of their own"
+                    f"batch {number} was asked for instead of batch {self._asked}: batches come in order. Write "
+                    "fit(data, shuffle=False), as reader.batches(shuffle=True) shuffles the samples, without "
+                    "steps_per_epoch=; and give evaluate() and predict() within an epoch a dataset of their own"
                 )
             if self._stream is None or number != self._asked:
                 self._end_stream()
@@ -117,18 +116,15 @@ class KerasBatches(Adapter):
         return self._form(arrays)  # type: ignore[no-any-return]
 
     def on_epoch_begin(self) -> None:
-        """Called by Keras. UsageError where a callback of Keras has restored a model within an epoch."""
-        begin_as_fit_does(self)
+        """Called by Keras. UsageError where a callback of Keras has restored a model, and nobody has said where
+        these batches begin."""
+        if not self._feed.choices and not self._start.position and not self._resumes:
+            refuse("epoch of fit", self)
 
     def _epoch(self) -> Iterator[Any]:
         while self._asked < len(self._start):
             yield self[self._asked]
         self.set_epoch(self._start.epoch + 1)
-
-    @property
-    def _untouched(self) -> bool:
-        """Whether nobody has said where to begin, and no epoch has ended."""
-        return not self._feed.choices and not self._start.position and not self._resumes
 
     def on_epoch_end(self) -> None:
         """Called by Keras, also before it begins and after it has looked at the first batches: if all batches of the
@@ -179,17 +175,8 @@ class KerasBatches(Adapter):
             self._stream.close()
         self._stream = None
 
-    def _no_workers(self) -> int:
-        """1: threads or processes of Keras would only ask for several batches at once."""
-        # `fit` shuffles by default: by random numbers of its own, so that no batch could be made in advance. What it
-        # makes of `shuffle=` is only known to the object that asks here. If Keras changes that, __getitem__ raises.
-        adapter: Any = sys._getframe(1).f_locals.get("self")
-        if getattr(adapter, "py_dataset", None) is self and getattr(adapter, "shuffle", None) is True:
-            adapter.shuffle = False
-        return 1
-
     def _refuse(self, value: object) -> NoReturn:
         raise UsageError(f"Keras's workers and use_multiprocessing cannot be {value!r}: pass workers= to batches()")
 
-    workers = property(_no_workers, _refuse)
+    workers = property(lambda self: 1, _refuse)
     use_multiprocessing = property(lambda self: False, _refuse)

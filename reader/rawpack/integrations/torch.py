@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from rawpack.checks import one_of, whole_number
 from rawpack.epoch.dataloader import Unprepared
 from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.misuse import refuse
 from rawpack.errors import UsageError
 from rawpack.integrations.adapter import Form, flat, imported, tuples
 from rawpack.integrations.cuda import CudaCopies, Tensors, TorchRuntime
-from rawpack.integrations.lightning import load_what_was_not_loaded
 from rawpack.integrations.placed import Copies, PlacedBatches, PlacedIterator
 from rawpack.transforms.plan import cut_tails
 from rawpack.transforms.values import Tail
@@ -211,7 +211,7 @@ class TorchBatches(Unprepared, PlacedBatches):
 
     def _begun(self, iterator: PlacedIterator) -> None:
         """Called by an iterator at its first `next()`."""
-        load_what_was_not_loaded(self)
+        refuse("epoch", self)
         super()._begun(iterator)
 
 

@@ -3,15 +3,15 @@ imported here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import wraps
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from rawpack.epoch.epochs import Epochs
 from rawpack.errors import UsageError
 from rawpack.integrations.accelerate import AcceleratedBatches, state_keeping_batches
 from rawpack.integrations.adapter import check_fields, imported
-from rawpack.integrations.versions import hook, warn_if_untested
+from rawpack.integrations.torch import EpochSetter
+from rawpack.integrations.versions import warn_if_untested
 
 
 class StoreTrainerMixin:
@@ -36,7 +36,8 @@ class StoreTrainerMixin:
         """As Trainer's."""
         if _feed_of(self.train_dataset) is None:
             return super().get_train_dataloader()  # type: ignore[misc]
-        return self._loader(self.train_dataset, "per_device_train_batch_size", self.args.train_batch_size)
+        size = self.args.train_batch_size
+        return self._loader(self.train_dataset, "per_device_train_batch_size", size, TrainerBatches)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """As Trainer's."""
@@ -58,11 +59,14 @@ class StoreTrainerMixin:
         loader.set_epoch(0)
         return loader
 
-    def _loader(self, batches: Any, parameter: str, size: int) -> AcceleratedBatches:
+    def _loader(
+        self, batches: Any, parameter: str, size: int, kind: type[AcceleratedBatches] = AcceleratedBatches
+    ) -> AcceleratedBatches:
         """The batches as Trainer wants them. Raises UsageError where they do not fit its arguments."""
         feed, columns = _feed_of(batches), dict(self.columns)
         assert feed is not None
-        _let_trainer_skip()
+        imported("transformers.trainer", "StoreTrainerMixin needs Transformers: pip install transformers")
+        warn_if_untested("transformers")
         check_fields(feed, "columns", columns.values())
         if (own := feed.next_start().split.batch_size) != size:
             raise UsageError(
@@ -74,6 +78,7 @@ class StoreTrainerMixin:
             self.args.device,
             (int(self.args.process_index), int(self.args.world_size)),
             "Trainer",
+            kind=kind,
             named=lambda batch: {name: batch[field] for name, field in columns.items()},
         )
 
@@ -84,23 +89,51 @@ def _feed_of(dataset: Any) -> Epochs | None:
     return feed if isinstance(feed, Epochs) else None
 
 
-def _let_trainer_skip() -> None:
-    """Have a Trainer that resumes in the middle of an epoch begin there, where Accelerate's function would read all
-    that is skipped. For loaders of others, nothing changes."""
-    module = imported("transformers.trainer", "StoreTrainerMixin needs Transformers: pip install transformers")
-    warn_if_untested("transformers")
-    plain = hook("transformers", module, "skip_first_batches", "dataloader", "num_batches")
-    if hasattr(plain, "__wrapped__"):
-        return
-    hook("transformers", module.Trainer, "get_train_dataloader")
-    hook("transformers", module.Trainer, "get_eval_dataloader", "eval_dataset")
-    hook("transformers", module.Trainer, "get_test_dataloader", "test_dataset")
+class TrainerBatches(AcceleratedBatches):
+    """Batches for training, of which Accelerate's `skip_first_batches`, which Trainer resumes with, can make a
+    DataLoader: its dataset has whole batches by their number, and begins with the first that is asked for."""
 
-    @wraps(plain)
-    def skip_first_batches(dataloader: Any, num_batches: int = 0) -> Any:
-        if not isinstance(dataloader, AcceleratedBatches):
-            return plain(dataloader, num_batches)
-        dataloader._skip(num_batches)
-        return dataloader
+    num_workers = 0
+    prefetch_factor = None
+    """A DataLoader of these needs no workers."""
 
-    module.skip_first_batches = skip_first_batches
+    @staticmethod
+    def collate_fn(batch: Any) -> Any:
+        """A batch as it is."""
+        return batch
+
+    @property
+    def dataset(self) -> BatchesByNumber:
+        """As long as the reader."""
+        return BatchesByNumber(self)
+
+    @property
+    def batch_sampler(self) -> BatchNumbers:
+        """The numbers of the batches of the current epoch; by it, Trainer sets the epoch, too."""
+        return BatchNumbers(self)
+
+
+class BatchesByNumber:
+    """A dataset of torch, in the order of the numbers."""
+
+    def __init__(self, batches: TrainerBatches) -> None:
+        self._batches, self._rest = batches, iter(())
+        self._next: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._batches._feed.dataset)
+
+    def __getitems__(self, numbers: list[int]) -> Any:
+        (number,) = numbers
+        if number != self._next:
+            self._batches.load_state_dict(self._batches.state_dict(after=number))
+            self._rest = iter(self._batches)
+        self._next = number + 1
+        return next(self._rest)
+
+
+class BatchNumbers(EpochSetter):
+    """A batch sampler of torch: lists of one number."""
+
+    def __iter__(self) -> Iterator[list[int]]:  # type: ignore[override] # EpochSetter's raises
+        return ([number] for number in range(len(self._batches)))

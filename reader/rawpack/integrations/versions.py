@@ -12,7 +12,7 @@ from rawpack.system.user import warn_once
 
 TESTED = {
     "accelerate": ("1.15.0",),
-    "transformers": ("5.23.0",),
+    "transformers": ("5.23.0", "5.24.0"),
     "timm": ("1.0.31",),
     "ultralytics": ("8.4.190",),
 }

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawpack.errors import UsageError
+from rawpack.system.equality import same
 
 if TYPE_CHECKING:
     from rawpack.order.ranks import RankSplit
@@ -124,5 +125,13 @@ class Order(ABC):
         object.__setattr__(self, "_kept", kept)
         return low, samples
 
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return same(self.__getstate__(), other.__getstate__())
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_kept"}
+        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_deals")}

@@ -45,6 +45,9 @@ class Bucketed(Order):
     kept; with 8 bytes more for each where stores are remote, whose prefetching asks for the order itself.
     """
 
+    _deals: tuple[tuple[int, Deal], ...] = ()
+    """Of the last two epochs, with their numbers."""
+
     def __init__(
         self, order: Order, bucket_of: NDArray[np.uint8], count: int, batch_size: int, seed: int, name: str = ""
     ) -> None:
@@ -55,7 +58,6 @@ class Bucketed(Order):
         self.repeats = order.repeats
         # Where samples repeat, epochs have different ones, and so differ in their number of batches.
         self.foreseeable = order.foreseeable and not order.repeats
-        self._deals: tuple[tuple[int, Deal], ...] = ()
 
     @property
     def name(self) -> str:

@@ -82,7 +82,7 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 def suggests(now: Callable[[Mapping[str, Any]], str | None] = lambda given: None) -> Callable[[Call], Call]:
     """Make a function say what to write where it is called with an unknown keyword: the nearest one.
 
-    now: what the keywords of a call are called today, where some of them are of an earlier version.
+    now: what to write for keywords of a call that are those of another loader.
     """
 
     def decorate(function: Call) -> Call:

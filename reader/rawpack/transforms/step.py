@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import Range
 from rawpack.errors import UsageError
+from rawpack.system.equality import same
 from rawpack.system.user import suggesting
 from rawpack.transforms.randomness import Random, Randoms
 
@@ -75,16 +76,35 @@ class Move:
     shift_x: float = 0.0
 
 
-class _Suggesting:
-    """What is made with a wrong keyword names the nearest one: the classes of this package, not those of users."""
+def is_own(kind: type) -> bool:
+    """Whether a class is of this package, and not a user's."""
+    return kind.__module__.startswith("rawpack.")
+
+
+def arguments(step: object) -> dict[str, Any]:
+    """What a step was made with."""
+    return {name: value for name, value in vars(step).items() if not name.startswith("_")}
+
+
+class _Own:
+    """The classes of this package, not those of users: what is made with a wrong keyword names the nearest one, and
+    steps of the same class and arguments are equal."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "__init__" in vars(cls) and cls.__module__.startswith("rawpack."):
+        if "__init__" in vars(cls) and is_own(cls):
             suggesting(cls)
 
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other) or not is_own(type(self)):
+            return NotImplemented
+        return same(arguments(self), arguments(other))
 
-class Step(_Suggesting):
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+class Step(_Own):
     """One step of a transform: derive from it and override what differs.
 
     An instance is sent to the workers by cloudpickle and used there by several threads at once: it holds settings,
@@ -196,14 +216,14 @@ class Step(_Suggesting):
         return Move()
 
     def __repr__(self) -> str:
-        shown = (f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        shown = (f"{name}={value!r}" for name, value in arguments(self).items())
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def guarded(step: Step, method: Callable[..., Array]) -> Callable[..., Array]:
     """`apply`, or another method of a step that makes a result. A step of another package might write to the array that
     it gets, so it gets a read-only one."""
-    return method if type(step).__module__.startswith("rawpack.") else partial(_on_read_only, method)
+    return method if is_own(type(step)) else partial(_on_read_only, method)
 
 
 def read_only(image: Array) -> Array:
@@ -283,7 +303,7 @@ class CropStep(Step):
         return self.finish_mask(mask[y : y + height, x : x + width], drawn, out)
 
 
-class BatchStep(_Suggesting):
+class BatchStep(_Own):
     """A step that works on whole batches: at the end of a transform, with one worker for each batch."""
 
     refuses: tuple[str, ...] = ()

@@ -62,10 +62,15 @@ class FieldViews(Step):
     own, so that what one field skips shifts nothing of another's."""
 
     def __init__(self, views: Views, plan: FieldPlan, name: str) -> None:
-        self._views, self.plan, self._name = views, plan, name
+        self.views, self._plan, self._name = views, plan, name
 
     def __repr__(self) -> str:
-        return repr(self._views)
+        return repr(self.views)
+
+    @property
+    def plan(self) -> FieldPlan:
+        """What is done to each view."""
+        return self._plan
 
     def draw(self, random: Random, height: int, width: int) -> int:
         return random.integer(_KEYS)
@@ -73,8 +78,8 @@ class FieldViews(Step):
     def apply(self, image: Array, drawn: int, out: Array | None = None) -> Array:
         plan, image = self.plan, read_only(image)  # each view begins with it
         if out is None:
-            out = np.empty((self._views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
-        for view in range(self._views.n):
+            out = np.empty((self.views.n, *(n or 0 for n in plan.result.shape)), plan.result.dtype)
+        for view in range(self.views.n):
             memory = out[view, ...]
             made = made_by(plan, self._name, image, drawn, view, memory)
             if made is not memory:

@@ -82,6 +82,6 @@ if __name__ == "__main__":
         callback = keras.callbacks.BackupAndRestore(str(place), save_freq=save_freq, delete_checkpoint=False)
     first = callback.initial_epoch if kind == "checkpoint" else 0
     callbacks = [callback, *(Ends(int(count)) for count in steps)]
-    history = model.fit(data, epochs=int(epochs), initial_epoch=first, callbacks=callbacks, verbose=2)
+    history = model.fit(data, shuffle=False, epochs=int(epochs), initial_epoch=first, callbacks=callbacks, verbose=2)
     np.savez(Path(folder) / "weights.npz", *weights_of(model))
     print(history.epoch[0], *history.history["loss"])

@@ -41,8 +41,8 @@ class Run:
     """Interrupt before this batch, counted over all epochs since `fit`."""
     kill: bool = False
     """Interrupt by ending the process on the spot."""
-    schedule: bool = False
-    """Whether there is a learning rate schedule, as long as `trainer.estimated_stepping_batches` says."""
+    schedule: str = ""
+    """A learning rate schedule, as long as `trainer.estimated_stepping_batches`, if "estimated", or "computed"."""
     fields: list[str] | None = None
     every: int | None = None
     """Save a checkpoint every n optimizer steps; None: after each validation, or epoch."""
@@ -120,7 +120,10 @@ class Model(lightning.LightningModule):
         optimizer = torch.optim.SGD(self.parameters(), 0.05, momentum=0.9)
         if not self.run.schedule:
             return optimizer
-        steps = self.trainer.estimated_stepping_batches
+        if self.run.schedule == "estimated":
+            steps = self.trainer.estimated_stepping_batches
+        else:
+            steps = 2 * len(self.run.loader())
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=steps)
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 

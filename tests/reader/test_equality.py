@@ -1,0 +1,167 @@
+"""Steps, orders and samplers are equal where their arguments are, whatever they have done since; those of users are
+equal where they say so."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rawpack import transforms
+from rawpack.order import Balanced, Weighted
+from rawpack.order.base import Order
+from rawpack.order.buckets import Bucketed
+from rawpack.order.mixed import Mixed
+from rawpack.order.ranks import RankSplit
+from rawpack.order.sampled import Sampled
+from rawpack.order.shuffled import BlockShuffled, Sequential, Shuffled
+from rawpack.transforms import (
+    BatchLambda,
+    BatchStep,
+    CenterCrop,
+    ColorJitter,
+    ConvertImageDtype,
+    CutMix,
+    Fit,
+    Lambda,
+    MixUp,
+    Normalize,
+    OneHot,
+    OneText,
+    RandAugment,
+    RandomCrop,
+    RandomErasing,
+    RandomHorizontalFlip,
+    RandomResizedCrop,
+    RandomVerticalFlip,
+    Resize,
+    SampleLambda,
+    Step,
+    ToCHW,
+    Views,
+)
+
+
+def same(value: Any, *_: Any) -> Any:
+    return value
+
+
+def other(value: Any, *_: Any) -> Any:
+    return None
+
+
+Make = Callable[..., Any]
+ARRAY, COLUMN, MAKES = np.arange(6), np.array([0, 0, 1, 1, 2, 2]), {"a": ((1,), "u1")}
+OF = COLUMN.astype(np.uint8)
+CASES: list[tuple[Make, tuple[Any, ...], dict[str, Any], list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
+    (BatchLambda, (same,), {}, [((other,), {}), ((same,), {"random": True}), ((same,), {"makes": MAKES})]),
+    (CenterCrop, (4,), {}, [((5,), {}), (((4, 5),), {}), ((4,), {"fields": ["image"]})]),
+    (ColorJitter, (0.1,), {"hue": 0.1}, [((0.2,), {"hue": 0.1}), ((0.1,), {})]),
+    (ConvertImageDtype, ("float32",), {}, [(("float16",), {})]),
+    (CutMix, (), {}, [((), {"alpha": 0.5})]),
+    (Fit, (8,), {}, [((9,), {})]),
+    (Lambda, (same,), {}, [((other,), {}), ((same,), {"field": "a"}), ((same,), {"shape": (3,)})]),
+    (MixUp, (), {}, [((), {"alpha": 0.5})]),
+    (Normalize, ((0.5,), (0.5,)), {}, [(((0.4,), (0.5,)), {}), (((0.5,), (0.4,)), {})]),
+    (OneHot, (4,), {}, [((5,), {})]),
+    (OneText, ("a",), {}, [(("b",), {})]),
+    (RandAugment, (), {}, [((3,), {})]),
+    (RandomCrop, (4,), {}, [((5,), {})]),
+    (RandomErasing, (), {}, [((0.25,), {})]),
+    (RandomHorizontalFlip, (), {}, [((0.25,), {}), ((), {"fields": ["image"]})]),
+    (RandomVerticalFlip, (), {}, [((0.25,), {})]),
+    (RandomResizedCrop, (6,), {}, [((7,), {}), ((6,), {"scale": (0.5, 1)})]),
+    (Resize, (6,), {}, [((7,), {}), ((6,), {"interpolation": "nearest"})]),
+    (SampleLambda, (same,), {}, [((other,), {}), ((same,), {"makes": MAKES})]),
+    (ToCHW, (), {}, [((), {"fields": ["a"]})]),
+    (Views, (2, [RandomResizedCrop(6)]), {}, [((3, [RandomResizedCrop(6)]), {}), ((2, [RandomResizedCrop(7)]), {})]),
+    (Sequential, (6,), {}, [((7,), {})]),
+    (Shuffled, (6, 1), {}, [((7, 1), {}), ((6, 2), {})]),
+    (BlockShuffled, (60, 1, 4, 8), {}, [((60, 2, 4, 8), {}), ((60, 1, 5, 8), {})]),
+    (Balanced, ("label",), {}, [(("a",), {}), (("label",), {"length": 9}), (("label",), {"replacement": True})]),
+    (Balanced, (COLUMN.copy(),), {}, [((COLUMN[::-1],), {}), (("label",), {})]),
+    (Weighted, (ARRAY,), {}, [((ARRAY + 1,), {}), ((ARRAY,), {"length": 9}), ((ARRAY,), {"replacement": False})]),
+    (Sampled, (ARRAY, 6), {}, [((ARRAY[::-1], 6), {}), ((ARRAY, 7), {})]),
+    (Sampled, (same, 6), {}, [((other, 6), {})]),
+    (Bucketed, (Shuffled(6, 1), OF, 3, 2, 1), {}, [
+        ((Shuffled(6, 2), OF, 3, 2, 1), {}), ((Shuffled(6, 1), OF, 3, 3, 1), {})
+    ]),
+]  # fmt: skip
+"""Class, arguments, and others by which it is another one."""
+
+
+@pytest.mark.parametrize(("make", "arguments", "options", "others"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_equal_where_arguments_are(make: Make, arguments: Any, options: Any, others: Any) -> None:
+    """And then of the same hash; never equal to one with another argument, of another class, or to its arguments."""
+    one, again = make(*arguments, **options), make(*arguments, **options)
+    assert one == again
+    assert hash(one) == hash(again)
+    if not any(callable(argument) for argument in arguments):
+        assert pickle.loads(pickle.dumps(one)) == one
+    for changed, named in others:
+        assert one != make(*changed, **named)
+    assert one not in (None, arguments, object())
+    derived = type(make.__name__, (make,), {})
+    assert one != derived(*arguments, **options)
+
+
+def test_an_order_that_was_read_is_still_equal() -> None:
+    """What is kept of the last epochs does not count; and one that was bound to samples is not the one without."""
+    orders: tuple[Order, ...] = (Shuffled(3, 1), Shuffled(3, 2))
+    by_size: tuple[Any, ...] = (Shuffled(6, 1), OF, 3, 2, 1)
+    makes: list[tuple[Make, tuple[Any, ...]]] = [
+        (Shuffled, (6, 1)),
+        (Sampled, (ARRAY, 6)),
+        (Bucketed, by_size),
+        (Mixed, (orders, (Fraction(1, 2),) * 2, 2)),
+    ]
+    for make, arguments in makes:
+        one, again = make(*arguments), make(*arguments)
+        one.split(RankSplit(6, 2, 0, 1), 0)
+        one.samples(0, 0, 6)
+        assert one == again
+    balanced = Balanced("label")
+    bound = [balanced.order(lambda name: COLUMN, 6, seed, 2) for seed in (1, 1, 2)]
+    bound[0].samples(0, 0, 6)
+    assert bound[0] == bound[1] != bound[2]
+    assert bound[0] != balanced
+
+
+def test_every_public_step_is_in_the_table() -> None:
+    """Those of other libraries are in their own tests."""
+    named = {case[0].__name__ for case in CASES}
+    public = [getattr(transforms, name) for name in transforms.__all__ if name not in ("Albumentations", "Torchvision")]
+    steps = {kind.__name__ for kind in public if isinstance(kind, type) and issubclass(kind, Step | BatchStep)}
+    assert steps - named <= {"Step", "BatchStep", "CropStep"}
+
+
+class Own(Step):
+    """Of a user."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+
+class Says(Own):
+    """One that says what it equals."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Says) and self.times == other.times
+
+    __hash__ = Own.__hash__
+
+
+def test_steps_of_users_are_equal_where_they_say_so() -> None:
+    """Else only to themselves, as they may have more than arguments; also those that derive from a step of this
+    package."""
+    flip = type("Flip", (RandomHorizontalFlip,), {"__module__": "of_a_user"})
+    for one, again in ((Own(2), Own(2)), (flip(), flip())):
+        assert one == one
+        assert one != again
+        assert len({one, again}) == 2
+    assert Says(2) == Says(2) != Says(3)
+    assert Views(2, [Says(2)]) == Views(2, [Says(2)]) != Views(2, [Own(2)])
