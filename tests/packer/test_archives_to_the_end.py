@@ -126,7 +126,6 @@ def test_other_bytes_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name
 
 
 def test_bytes_after_compressed_data_are_an_error(tmp_path: Path) -> None:
-    """Of a .tar.bz2 as of others."""
     (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + b"rest")
     refused(tmp_path / "a.tar.bz2", tmp_path / "store", "is not compressed")
     (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + bytes(1000))
@@ -134,7 +133,6 @@ def test_bytes_after_compressed_data_are_an_error(tmp_path: Path) -> None:
 
 
 def test_shards_that_were_joined_are_refused(tmp_path: Path) -> None:
-    """WebDataset shards by `cat` too."""
     (tmp_path / "a.tar").write_bytes(shard(0) + shard(6))
     refused(tmp_path / "a.tar", tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
 
@@ -245,7 +243,6 @@ def test_an_image_beside_inner_tars_is_an_error_that_names_the_way(tmp_path: Pat
 
 
 def test_archives_beside_the_folder_that_is_named_are_no_error(tmp_path: Path) -> None:
-    """Only what is in the folder that is packed counts."""
     (tmp_path / "a.tar").write_bytes(tar({**PHOTOS, "extra.tar.gz": gzip.compress(TWO[0]), "extra.zip": b"PK"}))
     refused(tmp_path / "a.tar", tmp_path / "store", "a.tar/extra.zip is an archive in an archive", "a.tar/FOLDER")
     assert strict(Path(f"{tmp_path}/a.tar/p"), tmp_path / "store").code == 0
@@ -267,14 +264,12 @@ def test_other_archives_in_an_archive_are_an_error(tmp_path: Path, kept: str, en
 
 @pytest.mark.parametrize("outer", ["a.zip", "deep.tar"])
 def test_tars_in_zips_and_deeper_ones_are_an_error(tmp_path: Path, outer: str) -> None:
-    """They are not read, and not dropped."""
     data = zipped(inner()) if outer == "a.zip" else tar({**inner(), "cow.tar": tar({"more.tar": TWO[0]})})
     (tmp_path / outer).write_bytes(data)
     refused(tmp_path / outer, tmp_path / "store", "is an archive in an archive")
 
 
 def test_the_last_of_two_inner_tars_with_one_name_counts(tmp_path: Path) -> None:
-    """As `tar` unpacks them."""
     members = {**inner(), "bee.tar ": tar({"new.png": png(7)})}
     (tmp_path / "tot.tar").write_bytes(tar(members).replace(b"bee.tar \0", b"bee.tar\0\0"))
     fixed = bytearray((tmp_path / "tot.tar").read_bytes())
@@ -342,7 +337,6 @@ def test_zips_that_are_more_or_less_than_one(tmp_path: Path, data: bytes, messag
 
 @pytest.mark.parametrize("change", ["encrypted", "lzma", "bzip2"])
 def test_zips_that_cannot_be_read_are_refused_before_packing(tmp_path: Path, change: str) -> None:
-    """The reason and the cure are on the screen; --skip-unreadable packs the images that can be read."""
     method = {"lzma": zipfile.ZIP_LZMA, "bzip2": zipfile.ZIP_BZIP2}.get(change, zipfile.ZIP_DEFLATED)
     data = bytearray(zipped({"1.png": png(1), "2.png": png(2)}, method))
     if change == "encrypted":

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from pictures import picture
 from PIL import Image
-from running import pack, run_here
+from running import pack, run_here, stop_of
 from test_source_conformance import write_again
 
 import rawpack
@@ -165,10 +165,9 @@ def test_splits_of_an_npz(tmp_path: Path) -> None:
         "y_test": np.arange(4)[:, None] + 4,
     }
     np.savez(path, **arrays, classes=np.arange(8))
-    ran = run_here("pack", path, tmp_path / "store")
-    assert ran.code == 2
-    assert f"`rawpack pack --splits train,test {path} {tmp_path / 'store'}`" in ran.err
-    assert f"`rawpack pack {path}/train {tmp_path / 'store'}` takes one of them" in ran.err
+    said = stop_of("pack", path, tmp_path / "store")
+    assert f"`rawpack pack --splits train,test {path} {tmp_path / 'store'}`" in said
+    assert f"`rawpack pack {path}/train {tmp_path / 'store'}` takes one of them" in said
     test = Reader(pack(path / "test", tmp_path / "store"))
     assert test.column("label").tolist() == [4, 5, 6, 7]
     np.testing.assert_array_equal(test[3]["image"], images(4, 9)[3])
@@ -180,7 +179,6 @@ def test_splits_of_an_npz(tmp_path: Path) -> None:
 
 
 def test_splits_in_python(tmp_path: Path) -> None:
-    """`pack_splits` takes them by their names too, with arrays named as without the split."""
     np.savez(
         tmp_path / "set.npz", source_train=images(4), c_train=np.arange(4), source_val=images(2), c_val=np.arange(2)
     )
@@ -200,7 +198,6 @@ def test_named_arrays_are_packed_as_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["image_column", "label_column"])
 def test_arrays_are_named_by_one_option(column: str, tmp_path: Path) -> None:
-    """The error names the other that was given, too."""
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 8, 8, 3), np.uint8), y=np.arange(2))
     with pytest.raises(UsageError, match=f"--array and --{column.replace('_', '-')} both name arrays"):
         open_source(tmp_path / "a.npz", array="image=x,label=y", **{column: "x"})

@@ -57,7 +57,6 @@ def values(reader: Reader, name: str) -> list[Any]:
 
 
 def test_measurements_in_an_idx_file_are_not_cut_to_whole_numbers(tmp_path: Path) -> None:
-    """Labels that are floats stay floats."""
     (tmp_path / "t-images").write_bytes(struct.pack(">I3I", 0x803, N, 4, 5) + bytes(N * 20))
     (tmp_path / "t-labels").write_bytes(struct.pack(">II6f", 0xD01, N, *(i / 2 for i in range(N))))
     reader = packed(tmp_path / "t-images", tmp_path)
@@ -157,7 +156,6 @@ def test_a_data_set_called_label_goes_before_one_in_a_group(tmp_path: Path) -> N
 
 
 def test_names_of_data_sets_may_begin_with_a_slash(tmp_path: Path) -> None:
-    """As HDF5's own paths do."""
     source = hdf5(tmp_path, meta__y=np.arange(N))
     assert values(packed(source, tmp_path, label_column="/meta/y"), "label") == list(range(N))
     assert values(packed(source, tmp_path, array="image=/image,label=/meta/y"), "label") == list(range(N))
@@ -173,7 +171,6 @@ def test_another_label_beside_a_column_called_label(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [pa.uint8(), pa.uint32(), pa.uint64(), pa.int8()])
 def test_labels_of_any_whole_type_in_parquet(kind: pa.DataType, tmp_path: Path) -> None:
-    """Signed or not, of any size."""
     source = parquet(tmp_path / "t.parquet", label=pa.array([0, 1, 2] * 2, kind))
     assert values(packed(source, tmp_path), "label") == [0, 1, 2] * 2
 
@@ -191,7 +188,6 @@ def test_parquet_files_whose_labels_differ_in_type(first: pa.DataType, second: p
 
 
 def test_bytes_called_label_in_parquet_are_refused(tmp_path: Path) -> None:
-    """They are neither numbers nor names."""
     source = parquet(tmp_path / "t.parquet", label=pa.array([b"\xff"] * N, pa.binary()))
     with pytest.raises(UsageError, match="labels are numbers or names"):
         packed(source, tmp_path)

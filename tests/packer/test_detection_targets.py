@@ -86,7 +86,6 @@ def test_tensors(tmp_path: Path) -> None:
 
 
 def test_boxes_move_with_the_image_and_may_be_declared(tmp_path: Path) -> None:
-    """A size scales them; `fields=` says another form; classes name their numbers."""
     reader = packed(Scenes(), tmp_path / "half", size=(HEIGHT // 2, WIDTH // 2), classes=["none", "a", "b", "c"])
     assert reader.classes == ("none", "a", "b", "c")
     for i in range(6):

@@ -177,7 +177,6 @@ def test_whole_numbers_stay_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_do_not_fit_are_refused(text: str, column: str | None, message: str, tmp_path: Path) -> None:
-    """One line says what is wrong with the file, and what to do."""
     root = folder(tmp_path / "data", [*NAMES, "other/3.png"])
     (tmp_path / "labels.csv").write_text(text)
     if column is None and "a,b" in text:
@@ -289,7 +288,6 @@ def test_a_read_that_fails_is_no_damage_of_the_labels(
 
 
 def test_a_column_needs_its_file(tmp_path: Path) -> None:
-    """`--label-column` of a folder names a column of `--labels-file`; a file that is nowhere is named."""
     root = folder(tmp_path / "data")
     with pytest.raises(UsageError, match="--label-column breed names a column of --labels-file"):
         open_source(root, label_column="breed")
@@ -298,8 +296,6 @@ def test_a_column_needs_its_file(tmp_path: Path) -> None:
 
 
 def test_splits_share_a_table(tmp_path: Path) -> None:
-    """Stores of `--splits` have the same classes, each the labels of its images, and a table next to the splits stops
-    nothing."""
     folder(tmp_path / "data", [f"{split}/{split}{n}.png" for split in ("train", "val") for n in range(2)])
     (tmp_path / "data/labels.csv").write_text("id,c\ntrain0,a\ntrain1,b\nval0,b\nval1,c\n")
     rawpack_packer.pack_splits(

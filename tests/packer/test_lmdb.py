@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from archived import MakesAFolder
 from pictures import picture, save
-from running import pack, run_here
+from running import pack, run_here, stop_of
 from test_source_conformance import write_again
 
 from rawpack import Reader
@@ -165,7 +165,6 @@ def test_entries_are_what_liblmdb_reads(tmp_path: Path, count: int) -> None:
 
 
 def test_texts_are_a_field(tmp_path: Path) -> None:
-    """As they were written, in the order of the numbers; a file is as good as a folder, and six digits as nine."""
     texts = ["Words", "\u00e9t\u00e9", "", "a" * 300, "5"]
     values = text_recognition(files(tmp_path), texts, digits=6)
     source = open_source(write(tmp_path / "set.lmdb", values | {b"filename-000001": b"x"}, subdir=False))
@@ -197,7 +196,6 @@ def test_a_number_of_samples_that_cannot_be_is_refused(tmp_path: Path, said: byt
 
 
 def test_datums_of_caffe_are_read(tmp_path: Path) -> None:
-    """Planes become RGB, one plane gray; files stay files; negative labels are read."""
     color, image = picture(5, 9, 1), jpeg(tmp_path, 3)
     values = {
         b"0": datum(color, 3),
@@ -263,7 +261,6 @@ def test_other_schemes_are_refused_by_name(tmp_path: Path, values: dict[bytes, b
 
 
 def test_keys_that_are_no_text_are_rejected(tmp_path: Path) -> None:
-    """Others are packed."""
     image = jpeg(tmp_path, 1)
     source = open_source(write(tmp_path / "set", {b"\xff\xfe": image, b"a": image}))
     assert [source.key(i) for i in range(2)] == ["a", "\\xff\\xfe"]
@@ -479,10 +476,9 @@ def test_pixels_and_boxes_are_asked_for(options: list[str], tmp_path: Path) -> N
     """The size of pixels is not guessed: 27 x 48 pixels are as many as 36 x 36. What is printed leads to the boxes."""
     pixels = np.random.default_rng(0).integers(0, 256, (27, 48, 3), np.uint8)
     where = write(tmp_path / "set", {b"a.jpg": pixels.tobytes(), b"a.txt": rows((1, 0.5, 0.5, 0.5, 0.5))})
-    ran = run_here("pack", *options, where, tmp_path / "s")
-    assert ran.code == 2
-    assert ("--array image=jpg:HEIGHTxWIDTH" if options else "add --field boxes=txt:yolo;") in ran.err
-    assert "36" not in ran.err
+    stop = stop_of("pack", *options, where, tmp_path / "s")
+    assert ("--array image=jpg:HEIGHTxWIDTH" if options else "add --field boxes=txt:yolo;") in stop
+    assert "36" not in stop
     for said, image in ("27x48", pixels), ("27x48:bgr", pixels[..., ::-1]):
         opened = open_source(where, fields=["boxes=txt:yolo"], array=f"image=jpg:{said}")
         np.testing.assert_array_equal(opened[0].image, image)

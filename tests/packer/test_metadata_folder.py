@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pictures import picture, save
-from running import pack, run_here
+from running import pack, run_here, stop_of
 from videos import encode
 
 from rawpack import Reader, UsageError
@@ -132,8 +132,9 @@ def test_a_split_that_the_table_does_not_list_is_no_plain_folder(tmp_path: Path)
     for split in ("train", "test"):
         save(tmp_path / "data" / split / "0.png", picture(12, 12, 0))
     write(tmp_path / "data/metadata.csv", [{"file_name": "train/0.png", "text": "a"}])
-    ran = run_here("pack", "--workers", 0, *SMALL, "--splits", "train,test", tmp_path / "data", tmp_path / "sets")
-    assert (ran.code, "metadata.csv" in ran.err) == (2, True), ran.err
+    assert "metadata.csv" in stop_of(
+        "pack", "--workers", 0, *SMALL, "--splits", "train,test", tmp_path / "data", tmp_path / "sets"
+    )
 
 
 def class_folders(root: Path) -> Path:
@@ -194,7 +195,6 @@ def test_what_table_and_folder_do_not_share_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_table_of_other_files_is_refused(tmp_path: Path) -> None:
-    """A table none of whose files is in the folder packs nothing, and says what it names."""
     root = image_folder(tmp_path / "data")
     write(root / "metadata.csv", [{"file_name": "elsewhere/0.png", "text": "a"}])
     with pytest.raises(UsageError, match=r"none of the files that \S+ lists is in \S+: line 2 names 'elsewhere/0.png'"):

@@ -76,7 +76,6 @@ def test_one_box_in_pixels_among_shares(tmp_path: Path) -> None:
     ],
 )
 def test_objects_of_a_row(bad: Any, words: str, tmp_path: Path) -> None:
-    """As Hugging Face's metadata.jsonl has them; Parquet's are collected by the same."""
     photos(tmp_path)
     good = {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}
     rows = [{"file_name": f"{i}.jpg", "objects": good if i < 3 else bad} for i in range(4)]

@@ -186,7 +186,6 @@ def test_classes_name_the_labels(tmp_path: Path) -> None:
 
 
 def test_a_part_is_small(tmp_path: Path) -> None:
-    """A worker gets its own samples only, not the index of the file."""
     source = opened(tmp_path, b"".join(record(PNG + bytes(8), i, i) for i in range(5000)))
     assert len(pickle.dumps(source.part(100, 110))) < 3000
 
@@ -234,7 +233,6 @@ def test_raw_pixels_are_refused_by_name() -> None:
 
 @pytest.mark.parametrize(("name", "message"), [("lfw.bin", "pickle"), ("a.idx", "give the .rec"), ("a.lst", "im2rec")])
 def test_other_files_of_these_tools_are_refused_by_name(name: str, message: str, tmp_path: Path) -> None:
-    """Verification sets are pickles, which are never opened."""
     (tmp_path / name).write_bytes(b"\x80\x04cos\nsystem\n")
     with pytest.raises(UsageError, match=message):
         open_source(tmp_path / name, "recordio")

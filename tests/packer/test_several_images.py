@@ -20,7 +20,7 @@ from archived import tar
 from numpy.typing import NDArray
 from pictures import encoded, picture
 from PIL import Image
-from running import run_here
+from running import reader_of, run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
@@ -299,8 +299,7 @@ def test_parts_of_a_source_have_their_own_images(kind: str, tmp_path: Path) -> N
     given = SOURCES[kind](tmp_path)
     one = packed(tmp_path, given)
     source, said = given
-    rawpack_packer.pack(source, tmp_path / "two", workers=2, shard_size="1KiB", **{"size": "keep", **said})
-    two = Reader(tmp_path / "two")
+    two = reader_of(source, tmp_path / "two", workers=2, shard_size="1KiB", **{"size": "keep", **said})
     for i in range(COUNT):
         for name in ALL:
             np.testing.assert_array_equal(one[i][name], two[i][name])
@@ -570,7 +569,6 @@ def test_pairs_of_splits(tmp_path: Path) -> None:
 
 
 def test_a_changed_partner_stops(tmp_path: Path) -> None:
-    """A partner that is another one than when packing began stops it, as an image would; a resumed run notices it."""
     source, said = from_pairs()(tmp_path)
     opened = open_source(source, **said)
     before = opened.states()
@@ -603,7 +601,6 @@ def test_a_changed_partner_stops(tmp_path: Path) -> None:
 def test_wrong_pairs_are_refused(
     options: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each error has the option, the folder, and what to write instead."""
     monkeypatch.chdir(tmp_path)
     source, _ = from_pairs()(tmp_path)
     for path in ("image/b/7.png", "other/x/0.png", "double/0.png", "double/0.jpeg"):

@@ -121,7 +121,6 @@ def test_labels_of_samples_that_raise_and_targets_that_are_texts(tmp_path: Path)
 @pytest.mark.parametrize("module", ["pandas", "polars"])
 @pytest.mark.parametrize("guise", ["path", "bytes", "pillow", "array"])
 def test_images_of_frames(module: str, guise: str, paths: list[str], tmp_path: Path) -> None:
-    """A column of paths may be called as in a listing; `key` has the keys."""
     made: dict[str, Any] = {
         "path": lambda i: paths[i],
         "bytes": lambda i: Path(paths[i]).read_bytes(),
@@ -176,7 +175,6 @@ def test_missing_files_of_frames_are_named_as_those_of_listings(module: str, pat
 
 @pytest.mark.parametrize("module", ["pandas", "polars", "arrow"])
 def test_the_keys_of_a_frame_are_its_paths(module: str, paths: list[str], tmp_path: Path) -> None:
-    """As those of a CSV are; where one is missing or there twice, they are row numbers, and the summary says so."""
     columns = {"path": paths, "age": list(range(N))}
 
     def frame(**other: list[Any]) -> Any:
@@ -445,7 +443,6 @@ def test_times_that_are_not_asked_for(form: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet", "csv"])
 def test_a_bool_that_is_missing(form: str, tmp_path: Path) -> None:
-    """It is called what it is, and the cure works."""
     options: dict[str, Any] = {"key_column": "key"} if form == "csv" else {}
     image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
     (tmp_path / "0.png").write_bytes(image)
@@ -558,7 +555,6 @@ def test_lists_of_different_lengths_are_not_rounded(odd: list[Any], tmp_path: Pa
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
 def test_lists_of_lists_of_different_lengths(form: str, tmp_path: Path) -> None:
-    """Such as outlines: no field has them, and the cure works."""
     columns = {"image": [cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()] * 2, "x": [[[1], [2, 3]], [[4]]]}
     module = pytest.importorskip({"arrow": "pyarrow"}.get(form, form))
     source = module.table(columns) if form == "arrow" else module.DataFrame(columns)

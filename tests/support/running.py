@@ -19,7 +19,9 @@ from folders import settled
 
 import rawpack
 import rawpack_packer
+from rawpack import DecodeError, Reader
 from rawpack_packer.cli import main
+from rawpack_packer.sources import Samples
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "memmap": ("--format", "memmap"),
@@ -76,6 +78,28 @@ def pack(source: Path, destination: Path, *options: object) -> Path:
     ran = run_here("pack", "--workers", 0, "--quiet", *options, source, destination)
     assert (ran.code, ran.err) == (0, ""), ran
     return destination
+
+
+def reader_of(source: Any, destination: Path, **options: Any) -> Reader:
+    """Pack what Python has, and read the store."""
+    rawpack_packer.pack(source, destination, **options)
+    return Reader(destination)
+
+
+def stop_of(*args: object) -> str:
+    """What the command prints on stderr as it stops with exit code 2, run in this process."""
+    ran = run_here(*args)
+    assert ran.code == 2, ran
+    return ran.err
+
+
+def reason_of(samples: Samples, i: int) -> str:
+    """Why sample i of a source cannot be read; "" if it can."""
+    try:
+        samples[i]
+    except DecodeError as error:
+        return error.reason
+    return ""
 
 
 Undisturbed = Callable[[str], dict[str, bytes]]
