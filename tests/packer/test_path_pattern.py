@@ -37,8 +37,7 @@ def faces(root: Path) -> Path:
 
 
 def samples(store: Path) -> list[dict[str, Any]]:
-    reader = Reader(store)
-    return [reader[i] for i in range(len(reader))]
+    return [*Reader(store)]
 
 
 def expected() -> dict[str, tuple[str, str, int]]:

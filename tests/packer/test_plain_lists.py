@@ -36,8 +36,7 @@ def listed(tmp_path: Path) -> Callable[..., Path]:
 
 
 def samples(store: Path) -> list[dict[str, Any]]:
-    reader = Reader(store)
-    return [reader[i] for i in range(len(reader))]
+    return [*Reader(store)]
 
 
 # ---------------------------------------------------------------------------------------------- the column of paths
