@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 from pictures import picture
 from PIL import Image
+from running import reader_of as packed
 
 import rawpack_packer
 from rawpack import Reader
 from rawpack.targets import torchvision_targets
 
 HEIGHT, WIDTH = 40, 60
-
-
-def packed(source: Any, store: Path, **options: Any) -> Reader:
-    rawpack_packer.pack(source, store, **{"workers": 0, **options})
-    return Reader(store)
 
 
 class Scenes:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import rejects_of
-from running import pack
+from running import outcomes_of, pack
 from test_source_conformance import write_again
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.sources import FieldKind, Source, open_source
 from rawpack_packer.sources.archives.recordio import open_recordio
 from rawpack_packer.testing import SourceConformance
@@ -253,14 +253,5 @@ def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
             changed = bytearray(data)
             for at in dice.integers(0, len(data), dice.integers(1, 6)):
                 changed[at] = dice.choice([0, 0xFF, 0x0A, 0x80, int(dice.integers(256))])
-            try:
-                source = opened(tmp_path, bytes(changed))
-                for i in range(len(source)):
-                    try:
-                        assert source[i].key == source.key(i)
-                    except DecodeError:
-                        outcomes.add("rejected")
-                outcomes.add("read")
-            except UsageError:
-                outcomes.add("refused")
+            outcomes |= outcomes_of(lambda data=bytes(changed): opened(tmp_path, data))
     assert outcomes >= {"read", "refused"}

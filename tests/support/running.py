@@ -19,9 +19,9 @@ from folders import settled
 
 import rawpack
 import rawpack_packer
-from rawpack import DecodeError, Reader
+from rawpack import DecodeError, Reader, UsageError
 from rawpack_packer.cli import main
-from rawpack_packer.sources import Samples
+from rawpack_packer.sources import Samples, Source
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "memmap": ("--format", "memmap"),
@@ -100,6 +100,23 @@ def reason_of(samples: Samples, i: int) -> str:
     except DecodeError as error:
         return error.reason
     return ""
+
+
+def outcomes_of(opening: Callable[[], Source], *refusals: type[Exception]) -> set[str]:
+    """How it ends to open a source and to read its samples: refused, by a UsageError or one of these, or read, rejected
+    or both. Other errors are raised."""
+    try:
+        source = opening()
+    except (UsageError, *refusals):
+        return {"refused"}
+    found = set[str]()
+    for i in range(len(source)):
+        try:
+            assert source[i].key == source.key(i)
+            found.add("read")
+        except DecodeError:
+            found.add("rejected")
+    return found
 
 
 Undisturbed = Callable[[str], dict[str, bytes]]
