@@ -138,18 +138,6 @@ def test_numbers_stay_numbers_and_folders_stay_classes(tmp_path: Path) -> None:
     assert [(reader[i]["label"], reader[i]["a"]) for i in range(2)] == [(0, 11.0), (1, 12.0)]
 
 
-def test_an_archive_is_as_its_folder(tmp_path: Path) -> None:
-    faces(tmp_path / "faces")
-    with zipfile.ZipFile(tmp_path / "faces.zip", "w") as file:
-        for path in sorted((tmp_path / "faces").rglob("*.jpg")):
-            file.write(path, path.relative_to(tmp_path / "faces"))
-    made = [tmp_path / "s", tmp_path / "t"]
-    for source, store in zip((tmp_path / "faces", tmp_path / "faces.zip"), made, strict=True):
-        rawpack_packer.pack(source, store, size=8, key_pattern=PATTERN, workers=0)
-    first, second = ([(one["key"], one["person"], one["label"], one["n"]) for one in samples(one)] for one in made)
-    assert first == second
-
-
 def test_a_listing_has_both(tmp_path: Path) -> None:
     """Columns and the pattern's fields go together, whatever the keys are; a name that both have is refused."""
     faces(tmp_path / "faces")

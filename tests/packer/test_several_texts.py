@@ -323,12 +323,6 @@ def test_a_json_list_that_is_none(text: str, fault: str, tmp_path: Path) -> None
     assert (ran.code, "list.json" in ran.err, fault in ran.err) == (2, True, True), ran.err
 
 
-def test_json_that_is_neither_coco_nor_a_list(tmp_path: Path) -> None:
-    """The error says what COCO's JSON has."""
-    (tmp_path / "x.json").write_text('{"a": 1}')
-    assert "is not COCO's JSON" in stop_of("pack", tmp_path / "x.json", tmp_path / "store")
-
-
 def test_coco_captions_name_what_is_wrong(tmp_path: Path) -> None:
     """An annotation of an image that is not there; masks, which captions do not have."""
     image = {"id": 1, "file_name": save(tmp_path / "0.png", picture(8, 8, 0)).name}
@@ -395,28 +389,6 @@ def _flickr(tmp_path: Path, text: str) -> Path:
         save(tmp_path / f"flickr/{i}.png", picture(20, 30, i))
     (tmp_path / "results.csv").write_text(text)
     return tmp_path / "results.csv"
-
-
-WORDS = ("dog", "cat, old", "bird")
-FLICKR = "image_name| comment_number| comment\n" + "".join(
-    f"{i}.png| {k}| A {word} , by {i} .\n" for i in range(3) for k, word in enumerate(WORDS[: i + 1])
-)
-"""As Kaggle's copy of Flickr30k has it."""
-
-
-def test_a_row_for_each_caption_becomes_a_list_of_them(tmp_path: Path) -> None:
-    """As in Flickr30k: each image is a sample, with its captions in the order of their rows. The summary says so, and
-    what was left out."""
-    file = _flickr(tmp_path, FLICKR)
-    options = ("--images", tmp_path / "flickr", "--path", "image_name", "--size", "keep", "--workers", 0)
-    ran = run_here("pack", *options, file, tmp_path / "store")
-    assert ran.code == 0, ran.err
-    assert "6 rows of 3 images: lists of texts for each, comment" in ran.out
-    assert "left out because rows of one image differ in them: comment_number" in ran.out
-    reader = Reader(tmp_path / "store")
-    assert [one["key"] for one in reader] == ["0.png", "1.png", "2.png"]
-    captions = ["A dog , by {} .", "A cat, old , by {} .", "A bird , by {} ."]
-    assert [one["comment"] for one in reader] == [[text.format(i) for text in captions[: i + 1]] for i in range(3)]
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,6 @@ def test_features_of_all_shapes(name: str) -> None:
 def test_tensorflow_datasets() -> None:
     """A folder is divided by the names of its files; dtypes, shapes and names of classes are those of its JSON and
     lists, found through the folder of the version."""
-    with pytest.raises(UsageError, match=r"is divided into the splits train, test: `rawpack pack --splits train,test"):
-        open_source(FIXTURES / "pets")
     source = open_source(FIXTURES / "pets" / "1.0.0" / "train", fields=["segmentation:mask"])
     assert hashes(source) == [one["image"][0] for one in PETS]
     assert (len(source), source.info.classes) == (5, ("cat", "dog", "eel", "fox"))
@@ -149,11 +147,6 @@ def test_tensorflow_datasets() -> None:
         top, left, bottom, right = np.reshape(one["objects/bbox"], (-1, 4)).T
         wanted = np.stack([one["objects/label"], (left + right) / 2, (top + bottom) / 2, right - left, bottom - top], 1)
         np.testing.assert_allclose(np.reshape(rows, (-1, 5)), wanted, rtol=1e-6)
-
-
-def test_each_split_is_packed(tmp_path: Path) -> None:
-    pack(FIXTURES / "pets", tmp_path / "stores", "--splits", "train,test", "--size", "keep", "--format", "lmdb")
-    assert [len(Reader(tmp_path / "stores" / name)) for name in ("train", "test")] == [5, 3]
 
 
 @pytest.mark.parametrize("folder", ["pets", "pets/1.0.0"])

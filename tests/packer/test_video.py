@@ -89,16 +89,6 @@ def test_a_folder_of_videos_is_found_with_its_classes(clips: Path) -> None:
 
 
 @here
-def test_one_file_has_no_classes(clips: Path) -> None:
-    plain = clips.parent / "nameless"
-    plain.write_bytes((clips / "run" / "b.mp4").read_bytes())
-    for path in (clips / "run" / "b.mp4", plain):
-        source = open_source(path)
-        assert (source.info.kind, source.info.classes, len(source)) == ("video", None, 31)
-        assert list(source.info.fields) == ["video", "frame", "pts_seconds"]
-
-
-@here
 def test_a_pattern_is_the_videos_that_it_names(clips: Path) -> None:
     """Those of one folder, which may be named by their bytes alone; in several they may have classes."""
     source = open_source(clips / "run" / "*.m*")
@@ -121,16 +111,11 @@ def test_a_pattern_is_the_videos_that_it_names(clips: Path) -> None:
 
 
 @here
-def test_images_win_over_videos_beside_them(tmp_path: Path) -> None:
-    """A folder with both is one of images, and says how many videos were left out; --source video takes those."""
+def test_videos_beside_images_are_taken_by_their_kind(tmp_path: Path) -> None:
     encode(tmp_path / "source" / "x.mp4", "libx264", 3, options=FAST)
     save(tmp_path / "source" / "y.jpg", picture(20, 20, 0))
-    source = open_source(tmp_path / "source")
-    assert (source.info.kind, len(source), source.info.counts["videos"]) == ("folder", 1, 1)
     videos = open_source(tmp_path / "source", "video")
     assert (len(videos), videos.info.counts["images"]) == (3, 1)
-    with pytest.raises(UsageError, match="takes no option --fps: it belongs to listing, video"):
-        open_source(tmp_path / "source", fps="5")
 
 
 @here

@@ -94,16 +94,6 @@ def test_a_list_does_not_lead_out_of_its_set(coco8: Path, tmp_path: Path) -> Non
     assert open_source(file).key(0) == "private/images/p.jpg"
 
 
-def test_one_split_has_advice_and_a_wrong_one_is_named(coco8: Path) -> None:
-    """A split is a path of its own; one that the file does not have is refused with those it has."""
-    file = coco8.parent / "coco8.yaml"
-    assert len(open_source(file / "val")) == 1
-    assert "no split 'minival': it has train, val" in stop_of(
-        "pack", "--splits", "train,minival", file, coco8.parent / "s"
-    )
-    assert "rawpack pack --splits train,val" in stop_of("pack", file, coco8.parent / "s")
-
-
 def test_splits_may_be_lists_of_folders_or_text_files(coco8: Path) -> None:
     """Several folders are one split; a list has its paths from its own folder or the dataset's; one folder for train
     and val is a set without splits."""
@@ -120,22 +110,9 @@ def test_splits_may_be_lists_of_folders_or_text_files(coco8: Path) -> None:
     assert len(same) == 2
 
 
-def test_roboflows_paths_are_found(tmp_path: Path) -> None:
-    """Roboflow writes ../train/images next to train/images."""
-    put(tmp_path / "set/train", "a", "0 0.5 0.5 1 1\n")
-    put(tmp_path / "set/valid", "b", "0 0.5 0.5 1 1\n")
-    file = yaml(
-        tmp_path / "set", "train: ../train/images\nval: ../valid/images\ntest: ../test/images\nnc: 1\nnames: [x]\n"
-    )
-    assert open_source(file / "val").key(0) == "valid/images/b.jpg"
-    assert len(open_source(file, "yolo")) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("names: [a]\n", "names no images"),
-        ("train: nowhere\nnames: [a]\n", "there is no nowhere in"),
         ("train: images/train\nnames: {1: a}\n", "no list 'names'"),
         ("train: [\n", "is not YAML"),
         ("[a, b]\n", "is not a data.yaml"),
@@ -163,15 +140,6 @@ def test_folders_that_are_named_next_to_a_data_yaml(coco8: Path) -> None:
         UsageError, match=r"coco8\.yaml/val is a split, and --images names all images: give .*coco8\.yaml"
     ):
         open_source(coco8.parent / "coco8.yaml/val", "yolo", **folders)
-
-
-def test_images_that_have_one_text_file_are_said(coco8: Path) -> None:
-    """a.jpg and a.png get the boxes of a.txt, as in Ultralytics; the summary says that it is one file."""
-    save(coco8 / "images/train/a.png", picture(HEIGHT, WIDTH, 9))
-    source = open_source(coco8.parent / "coco8.yaml/train")
-    said = "1 image has the text file of another: images/train/a.png that of images/train/a.jpg"
-    assert said in source.info.problems
-    assert not open_source(coco8.parent / "coco8.yaml/val").info.problems
 
 
 def test_polygons_have_boxes_around_them(tmp_path: Path) -> None:
@@ -264,14 +232,6 @@ def test_bad_points_of_polygons_are_refused(bad: str, tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- pairs of folders
-
-
-def test_darknets_folders_are_recognized(tmp_path: Path) -> None:
-    """JPEGImages and labels side by side."""
-    put(tmp_path / "set", "a", "0 0.5 0.5 0.2 0.4\n", folder="JPEGImages")
-    source = open_source(tmp_path / "set")
-    assert (source.info.kind, source.key(0)) == ("yolo", "JPEGImages/a.jpg")
-    assert source[0].fields["boxes"].rows.shape == (1, 5)  # type: ignore[union-attr]
 
 
 def test_any_pair_of_folders(tmp_path: Path) -> None:
