@@ -124,15 +124,6 @@ def test_layouts_that_lose_nothing_pack_as_they_are(name: str, tmp_path: Path) -
         assert source.info.classes == classes
 
 
-def test_captions_of_img2dataset_become_fields(tmp_path: Path) -> None:
-    root = write(tmp_path / "i2d", STOPS["img2dataset's shards"][0])
-    ran = run_here("pack", *SMALL, "--field", "caption=txt", root, tmp_path / "store")
-    assert ran.code == 0, ran.err
-    assert [(sample["key"], sample["caption"]) for sample in Reader(tmp_path / "store")] == [
-        ("00", "a cat"), ("10", "a cat"),
-    ]  # fmt: skip
-
-
 def test_a_database_and_labels_from_elsewhere_stop_nothing(tmp_path: Path) -> None:
     """An LSUN database packs as before, and so does Kaggle's archive of validation images with labels of its own."""
     with lmdb.open(str(tmp_path / "bedroom_val_lmdb"), map_size=1 << 20) as database, database.begin(write=True) as put:
