@@ -246,8 +246,6 @@ def test_the_image_column(tmp_path: Path) -> None:
     many = write(tmp_path / "many.parquet", {"pages": pa.array([[{"bytes": b"", "path": ""}]], pa.list_(IMAGE))})
     with pytest.raises(UsageError, match=r"--image-column pages: it contains list.*split a list of images"):
         open_source(many, image_column="pages")
-    with pytest.raises(UsageError, match=r"--image-column nix: .* has no such column: it has left, right, mask"):
-        open_source(two, image_column="nix")
 
 
 def test_a_parquet_file_of_paths_is_a_listing(tmp_path: Path) -> None:
@@ -373,8 +371,6 @@ def test_which_column_is_the_label(tmp_path: Path) -> None:
     assert open_source(named, classes=tmp_path / "names")[0].fields["label"] == 1
     with pytest.raises(UsageError, match="the label of row 1 is 7; there are 2 classes"):
         open_source(write(tmp_path / "4.parquet", {"img": images(2), "label": [0, 7]}, label=fine))
-    with pytest.raises(UsageError, match="row 1 is 'cat'; it is none of the 1 classes"):
-        open_source(named, classes=["dog"])
     floats = write(tmp_path / "5.parquet", {"img": images(2), "label": [0.5, None]})
     source = open_source(floats)
     assert (source.info.classes, source.info.fields["label"]) == (None, FieldKind("float64"))
