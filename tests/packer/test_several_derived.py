@@ -415,7 +415,8 @@ def test_sizes_by_field_cut_the_same_part_out_of_all_images(tmp_path: Path, larg
     size = {"image": 32, "target": 32 * k, "depth": 32 * k} if large == "target" else {"image": 32 * k, "target": 32}
     size = size if large == "target" else {**size, "depth": 32}
     fields = {"target": "image", "depth": "image", "mask": "mask", "boxes": "xyxy"}
-    reader = stored(samples, tmp_path / "s", workers=0, size=size, fields=fields, classes=None)
+    rawpack_packer.pack(samples, tmp_path / "s", workers=0, size=size, fields=fields, classes=None)
+    reader = Reader(tmp_path / "s")
     for i, given in enumerate(samples):
         sample = reader[i]
         few, many = (sample["image"], sample["target"]) if large == "target" else (sample["target"], sample["image"])
