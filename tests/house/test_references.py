@@ -33,7 +33,7 @@ EXAMPLES = {
     "loader.batch_sampler",  # a variable
     "train_images", "train_masks", "trainannot", "test_images", "train2017", "val2017", "views_0", "views_1",
     "x_train", "_file_name", "numpy.py", "a.xml", "a.cls", "obj.names", "__keys__",
-    "subject=train:1-20,val:21-40", "meta.json.camera.iso",
+    "subject=train:1-20,val:21-40",
 }  # fmt: skip
 """Files, folders, columns, arrays and variables of users."""
 OURS = (".py", ".c", ".h", ".md", ".html", ".css", ".js")

@@ -12,7 +12,7 @@ MODULE = "rawpack/system/writing.py"
 ALLOWED: dict[tuple[str, str], str] = {
     ("rawpack_packer/tune/system.py", "mkdtemp"): "a folder of a new name that nobody else can open",
     ("rawpack_packer/sources/archives/opened.py", "TemporaryFile"): "a file without a name",
-    ("rawpack_packer/sources/table/kept.py", "TemporaryFile"): "a file without a name",
+    ("rawpack_packer/sources/table/process_file.py", "TemporaryFile"): "a file without a name",
     ("rawpack_packer/report/figures.py", "savefig"): "into memory",
     ("rawpack_packer/job/upload.py", "makedirs"): "behind a URL",
     ("rawpack_packer/inspect/warm.py", "touch"): "a file in the reader's cache was used just now",

@@ -24,7 +24,7 @@ from folders import files_of, states_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import encoded, picture, save
-from running import run_command
+from running import reason_of, run_command
 
 from rawpack.errors import DecodeError, UsageError
 from rawpack_packer import api
@@ -133,7 +133,6 @@ def same(one: Samples, two: Samples) -> None:
 def test_the_folder_that_was_archived_is_packed(
     tmp_path: Path, members: list[str], keys: list[str], classes: tuple[str, ...] | None
 ) -> None:
-    """The only folder at the top is the source, once; a root that was archived as "./" is the source itself."""
     source = open_archive(make_tar(tmp_path / "a.tar", *members))
     assert [source.key(i) for i in range(len(source))] == keys
     assert source.info.classes == classes
@@ -212,7 +211,6 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarIn
 
 
 def test_links_never_leave_the_archive(tmp_path: Path) -> None:
-    """Links to files of this machine, by absolute or climbing paths, cannot be read, whatever is there."""
     (tmp_path / "secret.jpg").write_bytes(JPEG)
     path = make_tar(
         tmp_path / "a.tar", "./", "a/1.jpg", link("a/abs.jpg", str(tmp_path / "secret.jpg")),
@@ -225,14 +223,6 @@ def test_links_never_leave_the_archive(tmp_path: Path) -> None:
         "a/1.jpg": "", "a/abs.jpg": "unreadable", "a/hard.jpg": "", "a/hard2.jpg": "unreadable",
         "a/loop.jpg": "unreadable", "a/up.jpg": "unreadable",
     }  # fmt: skip
-
-
-def reason_of(samples: Samples, i: int) -> str:
-    try:
-        samples[i]
-    except DecodeError as error:
-        return error.reason
-    return ""
 
 
 def test_links_that_multiply_end_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +246,6 @@ def test_names_that_lead_out_are_rejected_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip", "photos"])
 def test_packing_writes_only_inside_the_destination(name: str, tmp_path: Path) -> None:
-    """Neither the home, nor the folder of temporary files, nor what is packed has another file afterwards."""
     for i in range(3):
         save(tmp_path / "from" / "photos" / f"{i % 2}" / f"{i}.jpg", picture(20, 30, i))
     shell(tmp_path / "from", "tar cf a.tar photos; tar czf a.tar.gz photos; zip -qr a.zip photos")
@@ -275,7 +264,6 @@ def test_packing_writes_only_inside_the_destination(name: str, tmp_path: Path) -
 
 
 def test_the_last_of_two_members_counts_and_is_reported(tmp_path: Path) -> None:
-    """A file that was added again replaces the older one, as tar unpacks it, and the user learns of it."""
     root = tmp_path / "photos"
     save(root / "a" / "1.png", picture(20, 30, 0))
     shell(tmp_path, "tar cf a.tar photos")
@@ -292,7 +280,6 @@ def test_the_last_of_two_members_counts_and_is_reported(tmp_path: Path) -> None:
 
 
 def test_sparse_and_special_members(tmp_path: Path) -> None:
-    """Pipes are counted, sparse files rejected; what follows them is read."""
     root = tmp_path / "p"
     (root / "a").mkdir(parents=True)
     (root / "a" / "2.jpg").write_bytes(JPEG)
@@ -518,7 +505,6 @@ def test_a_grown_archive_is_appended(tmp_path: Path) -> None:
 
 
 def test_parts_are_small(tmp_path: Path) -> None:
-    """A part holds only its own members and the archives that they are in."""
     for k in range(3):
         make_tar(tmp_path / f"{k}.tar", *(f"{k}/some-image-{i:04}.jpg" for i in range(500)))
     source = open_source(f"{tmp_path}/{{0..2}}.tar")
@@ -615,7 +601,6 @@ def test_imagenet_validation_set(tmp_path: Path, form: str) -> None:
     ],
 )
 def test_labels_that_do_not_fit(tmp_path: Path, archive: str, labels: str, message: str) -> None:
-    """Swapped or wrong files are refused with what is wrong and what to give."""
     make_imagenet(tmp_path)
     (tmp_path / "short.txt").write_text("a\nb\n")
     (tmp_path / "six.txt").write_text("a\n" * 6)

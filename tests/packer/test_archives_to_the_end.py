@@ -67,8 +67,12 @@ def strict(source: Path, store: Path, *options: object) -> Ran:
     return run_here("pack", "-q", "--strict", "--workers", 0, *options, source, store)
 
 
-def refused(source: Path, store: Path, *messages: str) -> None:
-    """It ends with an error that says all of this, with --strict and with --max-rejects 0, and nothing is written."""
+def refused(source: Path, data: bytes | None, *messages: str) -> None:
+    """A file of these bytes, or as it is, ends with an error that says all of this, with --strict and with
+    --max-rejects 0, and nothing is written."""
+    store = source.with_name("store")
+    if data is not None:
+        source.write_bytes(data)
     for ran in (strict(source, store), run_here("pack", "-q", "--max-rejects", 0, "--workers", 0, source, store)):
         assert ran.code in (1, 2), ran
         for message in messages:
@@ -77,8 +81,9 @@ def refused(source: Path, store: Path, *messages: str) -> None:
         assert not store.exists()
 
 
-def with_unreadable(source: Path, store: Path) -> dict[str, bytes]:
+def with_unreadable(source: Path) -> dict[str, bytes]:
     """What `--skip-unreadable` packs, as keys and pixels; its exit code says that something is missing."""
+    store = source.with_name("store")
     ran = run_here("pack", "-q", "--skip-unreadable", "--size", "keep", "--workers", 0, source, store)
     assert ran.code == 1, ran
     return packed(store)
@@ -109,9 +114,8 @@ JOINED = {
 @pytest.mark.parametrize("name", JOINED)
 def test_members_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: str) -> None:
     """Archives joined by `cat`, and a lone block of zeros, are refused; --skip-unreadable packs what is before that."""
-    (tmp_path / name).write_bytes(JOINED[name])
-    refused(tmp_path / name, tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
-    before = with_unreadable(tmp_path / name, tmp_path / "store")
+    refused(tmp_path / name, JOINED[name], "more members follow the mark of its end", "ONE.tar::TWO.tar")
+    before = with_unreadable(tmp_path / name)
     ants = {path[len("p/") :]: data for path, data in of_class("ant").items()}
     assert before.items() <= pixels(ants).items()
     assert len(before) == (2 if name == "one-block.tar" else 4)
@@ -121,22 +125,21 @@ def test_members_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: st
 def test_other_bytes_after_the_mark_of_the_end_are_an_error(tmp_path: Path, name: str) -> None:
     """Nobody knows what they were."""
     data = TWO[0] + bytes(100) + b"rest"
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
-    refused(tmp_path / name, tmp_path / "store", f"is not zeros, from byte {len(TWO[0]) + 100} on; 4 members before")
+    refused(
+        tmp_path / name,
+        gzip.compress(data) if name.endswith("gz") else data,
+        f"is not zeros, from byte {len(TWO[0]) + 100} on; 4 members before",
+    )
 
 
 def test_bytes_after_compressed_data_are_an_error(tmp_path: Path) -> None:
-    """Of a .tar.bz2 as of others."""
-    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + b"rest")
-    refused(tmp_path / "a.tar.bz2", tmp_path / "store", "is not compressed")
+    refused(tmp_path / "a.tar.bz2", bz2.compress(TWO[0]) + b"rest", "is not compressed")
     (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(TWO[0]) + bytes(1000))
     assert strict(tmp_path / "a.tar.bz2", tmp_path / "store").code == 0
 
 
 def test_shards_that_were_joined_are_refused(tmp_path: Path) -> None:
-    """WebDataset shards by `cat` too."""
-    (tmp_path / "a.tar").write_bytes(shard(0) + shard(6))
-    refused(tmp_path / "a.tar", tmp_path / "store", "more members follow the mark of its end", "ONE.tar::TWO.tar")
+    refused(tmp_path / "a.tar", shard(0) + shard(6), "more members follow the mark of its end", "ONE.tar::TWO.tar")
 
 
 END = TWO[0].rstrip(b"\0")
@@ -182,7 +185,7 @@ def test_every_cut_of_a_tar_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(PackError, match=r"cut\.tar cannot be read to its end: .*; \d members? before that"):
             open_source(path)
     path.write_bytes(whole[: whole.index(b"p/ant/3.png") - 5])  # within padding
-    found = with_unreadable(path, tmp_path / "store")
+    found = with_unreadable(path)
     assert len(found) == 3
     assert found.items() <= whole_members.items()
 
@@ -202,11 +205,10 @@ def test_a_damaged_class_of_a_tar_of_tars_is_an_error(tmp_path: Path) -> None:
     """It is not left out; with --skip-unreadable it is, and the labels of the other classes stay as they were."""
     (tmp_path / "tot.tar").write_bytes(tar(inner()))
     assert strict(tmp_path / "tot.tar", tmp_path / "sound").code == 0
-    (tmp_path / "tot.tar").write_bytes(tar(damaged_inner()))
     refused(
-        tmp_path / "tot.tar", tmp_path / "store", "tot.tar/bee.tar cannot be read to its end: it has no valid header"
+        tmp_path / "tot.tar", tar(damaged_inner()), "tot.tar/bee.tar cannot be read to its end: it has no valid header"
     )
-    assert len(with_unreadable(tmp_path / "tot.tar", tmp_path / "store")) == 8
+    assert len(with_unreadable(tmp_path / "tot.tar")) == 8
     sound, left = Reader(tmp_path / "sound"), Reader(tmp_path / "store")
     assert left.classes == sound.classes == CLASSES
     labels = {str(sound[i]["key"]): int(sound[i]["label"]) for i in range(len(sound))}
@@ -218,9 +220,11 @@ def test_a_damaged_class_of_a_tar_of_tars_is_an_error(tmp_path: Path) -> None:
 def test_what_follows_the_end_of_an_inner_tar_is_an_error(tmp_path: Path, rest: bytes) -> None:
     """A class that was made of two archives by `cat` does not lose the half of them."""
     members = inner()
-    (tmp_path / "tot.tar").write_bytes(tar({**members, "bee.tar": members["bee.tar"] + rest}))
     refused(
-        tmp_path / "tot.tar", tmp_path / "store", "tot.tar/bee.tar cannot be read to its end", "the mark of its end"
+        tmp_path / "tot.tar",
+        tar({**members, "bee.tar": members["bee.tar"] + rest}),
+        "tot.tar/bee.tar cannot be read to its end",
+        "the mark of its end",
     )
 
 
@@ -236,18 +240,20 @@ def test_an_empty_class_of_a_tar_of_tars_is_a_class(tmp_path: Path, how: str) ->
 
 def test_an_image_beside_inner_tars_is_an_error_that_names_the_way(tmp_path: Path) -> None:
     """The images of the archives are not dropped; what is typed by the message packs them, or the image."""
-    (tmp_path / "stray.tar").write_bytes(tar({"cover.png": png(99), **inner()}))
-    way = f"{tmp_path}/stray.tar/bee"
-    refused(tmp_path / "stray.tar", tmp_path / "store", "stray.tar/bee.tar is an archive next to 1 image", way)
+    data, way = tar({"cover.png": png(99), **inner()}), f"{tmp_path}/stray.tar/bee"
+    refused(tmp_path / "stray.tar", data, "stray.tar/bee.tar is an archive next to 1 image", way)
     assert strict(Path(way), tmp_path / "bees").code == 0
     assert len(Reader(tmp_path / "bees")) == 4
-    assert with_unreadable(tmp_path / "stray.tar", tmp_path / "store") == pixels({"cover.png": png(99)})
+    assert with_unreadable(tmp_path / "stray.tar") == pixels({"cover.png": png(99)})
 
 
 def test_archives_beside_the_folder_that_is_named_are_no_error(tmp_path: Path) -> None:
-    """Only what is in the folder that is packed counts."""
-    (tmp_path / "a.tar").write_bytes(tar({**PHOTOS, "extra.tar.gz": gzip.compress(TWO[0]), "extra.zip": b"PK"}))
-    refused(tmp_path / "a.tar", tmp_path / "store", "a.tar/extra.zip is an archive in an archive", "a.tar/FOLDER")
+    refused(
+        tmp_path / "a.tar",
+        tar({**PHOTOS, "extra.tar.gz": gzip.compress(TWO[0]), "extra.zip": b"PK"}),
+        "a.tar/extra.zip is an archive in an archive",
+        "a.tar/FOLDER",
+    )
     assert strict(Path(f"{tmp_path}/a.tar/p"), tmp_path / "store").code == 0
     assert Reader(tmp_path / "store").classes == CLASSES
 
@@ -258,23 +264,19 @@ def test_other_archives_in_an_archive_are_an_error(tmp_path: Path, kept: str, en
     """Beside inner tars or alone, compressed ones are not dropped; the message says what to do."""
     members = {name if name == kept else name.replace(".tar", ending): gzip.compress(data) if name != kept else data
                for name, data in inner().items()}  # fmt: skip
-    (tmp_path / "tot.tar").write_bytes(tar(members))
-    refused(tmp_path / "tot.tar", tmp_path / "store", f"tot.tar/ant{ending} is an archive in an archive", "unpack both")
+    refused(tmp_path / "tot.tar", tar(members), f"tot.tar/ant{ending} is an archive in an archive", "unpack both")
     if kept:
-        assert len(with_unreadable(tmp_path / "tot.tar", tmp_path / "store")) == 4
+        assert len(with_unreadable(tmp_path / "tot.tar")) == 4
         assert Reader(tmp_path / "store").classes == CLASSES
 
 
 @pytest.mark.parametrize("outer", ["a.zip", "deep.tar"])
 def test_tars_in_zips_and_deeper_ones_are_an_error(tmp_path: Path, outer: str) -> None:
-    """They are not read, and not dropped."""
     data = zipped(inner()) if outer == "a.zip" else tar({**inner(), "cow.tar": tar({"more.tar": TWO[0]})})
-    (tmp_path / outer).write_bytes(data)
-    refused(tmp_path / outer, tmp_path / "store", "is an archive in an archive")
+    refused(tmp_path / outer, data, "is an archive in an archive")
 
 
 def test_the_last_of_two_inner_tars_with_one_name_counts(tmp_path: Path) -> None:
-    """As `tar` unpacks them."""
     members = {**inner(), "bee.tar ": tar({"new.png": png(7)})}
     (tmp_path / "tot.tar").write_bytes(tar(members).replace(b"bee.tar \0", b"bee.tar\0\0"))
     fixed = bytearray((tmp_path / "tot.tar").read_bytes())
@@ -300,12 +302,9 @@ def test_a_zip_whose_directory_is_shorter_than_it_says_is_an_error(tmp_path: Pat
     """One byte makes the rest of the directory a comment; `zipfile` says nothing of it."""
     data = bytearray(zipped(PHOTOS))
     data[entry(data, 4) + 33] = 255
-    (tmp_path / "a.zip").write_bytes(data)
-    assert len(zipfile.ZipFile(tmp_path / "a.zip").namelist()) == 5
-    refused(
-        tmp_path / "a.zip", tmp_path / "store", "lists 5 members, and the record at its end says 12; 5 members before"
-    )
-    assert len(with_unreadable(tmp_path / "a.zip", tmp_path / "store")) == 5
+    assert len(zipfile.ZipFile(io.BytesIO(data)).namelist()) == 5
+    refused(tmp_path / "a.zip", data, "lists 5 members, and the record at its end says 12; 5 members before")
+    assert len(with_unreadable(tmp_path / "a.zip")) == 5
 
 
 def test_more_members_than_the_old_record_can_count(tmp_path: Path) -> None:
@@ -336,25 +335,22 @@ def test_more_members_than_the_old_record_can_count(tmp_path: Path) -> None:
 )
 def test_zips_that_are_more_or_less_than_one(tmp_path: Path, data: bytes, message: str) -> None:
     """Joined by `cat`, with something at the end, or cut."""
-    (tmp_path / "a.zip").write_bytes(data)
-    refused(tmp_path / "a.zip", tmp_path / "store", message)
+    refused(tmp_path / "a.zip", data, message)
 
 
 @pytest.mark.parametrize("change", ["encrypted", "lzma", "bzip2"])
 def test_zips_that_cannot_be_read_are_refused_before_packing(tmp_path: Path, change: str) -> None:
-    """The reason and the cure are on the screen; --skip-unreadable packs the images that can be read."""
     method = {"lzma": zipfile.ZIP_LZMA, "bzip2": zipfile.ZIP_BZIP2}.get(change, zipfile.ZIP_DEFLATED)
     data = bytearray(zipped({"1.png": png(1), "2.png": png(2)}, method))
     if change == "encrypted":
         for number in range(2):
             data[entry(data, number) + 8] |= 1
-    (tmp_path / "a.zip").write_bytes(data)
     message = {
         "encrypted": "it is encrypted: unpack it with its password",
         "lzma": "compressed by method 14 (LZMA), and only 0 and 8 (deflate) are read: unpack it",
         "bzip2": "compressed by method 12 (bzip2), and only 0 and 8 (deflate) are read: unpack it",
     }[change]
-    refused(tmp_path / "a.zip", tmp_path / "store", "2 images of 2 cannot be read", message)
+    refused(tmp_path / "a.zip", data, "2 images of 2 cannot be read", message)
 
 
 def test_the_first_of_several_archives_that_is_something_else_is_the_error(tmp_path: Path) -> None:
@@ -383,9 +379,7 @@ def test_a_split_zip_is_refused_with_the_command_that_joins_it(tmp_path: Path) -
         (tmp_path / f"{i}.png").write_bytes(png(i) + os.urandom(20_000))
     subprocess.run("zip -q -0 -s 64k a.zip *.png", shell=True, check=True, cwd=tmp_path)
     assert (tmp_path / "a.z01").exists()
-    refused(
-        tmp_path / "a.zip", tmp_path / "store", "it is one part of a split archive: join the parts first", "zip -s 0"
-    )
+    refused(tmp_path / "a.zip", None, "it is one part of a split archive: join the parts first", "zip -s 0")
 
 
 @pytest.mark.parametrize("form", ["zip", "tar"])
@@ -405,11 +399,8 @@ def test_a_member_without_a_name_is_an_error(tmp_path: Path, form: str) -> None:
         struct.pack_into("<L", data, end + 12, length - len(name))
         data[at + 28 : at + 30] = bytes(2)
         del data[at + 46 : at + 46 + len(name)]
-    path.write_bytes(data)
-    refused(
-        path, tmp_path / "store", "has no name" if form == "tar" else "is 'p/ant/1.png', and its directory calls it ''"
-    )
-    assert len(with_unreadable(path, tmp_path / "store")) == 11
+    refused(path, data, "has no name" if form == "tar" else "is 'p/ant/1.png', and its directory calls it ''")
+    assert len(with_unreadable(path)) == 11
 
 
 def test_a_name_that_begins_with_nul_is_rejected(tmp_path: Path) -> None:
@@ -452,9 +443,8 @@ def test_a_zip_whose_directory_has_other_members_than_it_is_an_error(tmp_path: P
     """A member that the directory gives another name, place or kind might be left out, or get the class of another; the
     message names it. --skip-unreadable packs the rest, and never that member under another name."""
     data, message = DIFFERENT[how]
-    (tmp_path / "a.zip").write_bytes(data)
-    refused(tmp_path / "a.zip", tmp_path / "store", "a.zip cannot be read to its end", message)
-    rest = with_unreadable(tmp_path / "a.zip", tmp_path / "store")
+    refused(tmp_path / "a.zip", data, "a.zip cannot be read to its end", message)
+    rest = with_unreadable(tmp_path / "a.zip")
     assert len(rest) == 11
     assert rest.items() <= pixels({path[len("p/") :]: image for path, image in PHOTOS.items()}).items()
 

@@ -94,7 +94,6 @@ def test_what_moves_images_refuses_an_array_that_looks_like_them(how: str, plain
 
 @pytest.mark.parametrize("how", STAYING)
 def test_what_leaves_pixels_in_place_takes_any_array(how: str, plain: Path) -> None:
-    """The field comes as it was packed."""
     (batch,) = Reader(plain).batches(COUNT, workers=0, **STAYING[how])
     np.testing.assert_array_equal(batch["other"], columns()["other"])
 
@@ -117,7 +116,6 @@ def test_an_array_of_another_size_moves_nobody(shape: tuple[int, ...], tmp_path:
 
 @pytest.mark.parametrize("layout", ["memmap", "hdf5", "lmdb"])
 def test_said_to_be_an_array_it_stays(layout: str, tmp_path: Path) -> None:
-    """`fields={"other": "array"}` is kept by the store, by what is made of it, and by appends."""
     store = packed(tmp_path / "s", columns(), fields={"other": "array"}, format=layout)
     rawpack_packer.append(columns(), store, fields={"other": "array"}, workers=0)
     rawpack_packer.convert(store, tmp_path / "converted", format="memmap", size=16, workers=0)
@@ -198,7 +196,6 @@ class Shifted(Step):
 
 
 def test_a_step_of_ones_own_is_asked_as_well(plain: Path) -> None:
-    """What takes masks along would leave the array behind."""
     with pytest.raises(UsageError, match="Shifted"):
         Reader(plain).batches(4, transform=[Shifted()])
 
@@ -292,7 +289,6 @@ PATHS = {
 
 @pytest.mark.parametrize("kind", PATHS)
 def test_every_path_with_arrays_takes_the_word(kind: str, tmp_path: Path) -> None:
-    """`--field NAME:array` of the command, and fields= of Python, wherever arrays come with images."""
     write, name = PATHS[kind]
     path, size = write(tmp_path), f"{HEIGHT}x{WIDTH}"
     array = "image=image,other=other" if kind == "hdf5" else None  # both may be images by their shapes
@@ -340,7 +336,6 @@ def test_files_of_arrays_may_have_masks(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_words_that_do_not_fit_a_file_of_arrays_are_refused(fields: Any, words: str, tmp_path: Path) -> None:
-    """The error says which fields there are, and which words."""
     path = write_npz(tmp_path)
     with pytest.raises(UsageError, match=words):
         rawpack_packer.pack(path, tmp_path / "s", fields=fields, workers=0)

@@ -181,7 +181,6 @@ def test_offsets_ascend(tmp_path: Path) -> None:
 
 
 def test_frames_are_those_of_the_samples(tmp_path: Path) -> None:
-    """Each once, one after another, with as many bytes as it says, and together with those of the samples."""
     pytest.importorskip("pyarrow")
     value = struct.pack("<I", 96) + bytes(96)
     part = zstd_of(value)
@@ -231,7 +230,6 @@ def test_dicts_that_take_no_bytes() -> None:
 
 # ------------------------------------------------------------------------------------------------ all archives
 def test_no_more_is_read_than_a_file_has(tmp_path: Path) -> None:
-    """Nor is memory taken for it."""
     (tmp_path / "a").write_bytes(b"0123456789")
     descriptor = os.open(tmp_path / "a", os.O_RDONLY)
     try:
@@ -245,7 +243,6 @@ def test_no_more_is_read_than_a_file_has(tmp_path: Path) -> None:
 
 
 def test_streams_are_read_in_steps() -> None:
-    """A member of a compressed archive has as many bytes as come, not as its header says."""
     stream, asked = io.BytesIO(bytes(3 * MIB)), list[int]()
 
     def read(size: int) -> bytes:

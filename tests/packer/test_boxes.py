@@ -175,7 +175,6 @@ def test_what_is_no_box_is_rejected(form: str, boxes: Any, words: str, tmp_path:
     ids=str,
 )
 def test_boxes_of_batches_move_with_their_images(transform: Any, kept: Path) -> None:
-    """After image_size= and any transform, random or not, boxes are around their pixels, epoch after epoch."""
     batches = Reader(kept).batches(
         8, shuffle=True, seed=3, fields=["image", "boxes"], image_size=72, transform=transform, workers=0
     )
@@ -243,7 +242,6 @@ def test_boxes_move_where_images_differ_in_size(kept: Path) -> None:
 
 
 def test_padded_boxes_say_how_many_there_are(kept: Path) -> None:
-    """ragged="pad" counts the boxes that are left, not those that are stored."""
     batches = Reader(kept).batches(
         COUNT, fields=["image", "boxes"], transform=[RandomResizedCrop(32, scale=(0.05, 0.1))], ragged="pad", workers=0
     )

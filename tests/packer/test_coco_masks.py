@@ -64,7 +64,6 @@ def test_run_lengths_are_decoded_as_by_pycocotools(at: int) -> None:
     ],
 )  # fmt: skip
 def test_run_lengths_of_no_mask_are_refused(counts: Any, size: tuple[int, int]) -> None:
-    """A wrong character, an end in the middle of a number, runs of another size, sizes beyond all images."""
     with pytest.raises(ValueError, match=r"run|mask"):
         decode_runs(Runs(counts, size))
 
@@ -192,7 +191,6 @@ def test_bad_segmentations_are_refused(change: Any, words: str, coco: Path) -> N
 
 
 def test_other_faults_are_refused(coco: Path, tmp_path: Path) -> None:
-    """Keypoints of another number, masks without a size, names of masks that do not exist."""
     with pytest.raises(UsageError, match="write semantic:mask"):
         open_source(coco, fields=["seg:mask"])
     with pytest.raises(UsageError, match="boxes"):

@@ -98,7 +98,6 @@ def test_fields_are_what_features_say(tmp_path: Path) -> None:
 
 
 def test_a_transform_of_the_dataset_makes_other_values(tmp_path: Path) -> None:
-    """Then its features say nothing, and values are looked at."""
     rawpack.pack(Rows(["small"], form="custom"), tmp_path / "store", workers=0)
     assert Reader(tmp_path / "store").fields["small"].dtype == "int64"
 

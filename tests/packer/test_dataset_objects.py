@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pictures import picture
 from PIL import Image
+from running import reader_of
 
 import rawpack
 from rawpack import Reader, UsageError
@@ -69,8 +70,9 @@ def test_objects_of_a_table_in_memory(tmp_path: Path, kind: str) -> None:
     texts = [one | {"category": [NAMES[k] for k in one["category"]]} for one in OBJECTS]
     columns = {"image": [*map(_saved, range(3), [tmp_path] * 3)], "objects": texts[1:] + texts[:1]}
     frame = columns if kind == "dict" else pytest.importorskip(kind).DataFrame(columns)
-    rawpack.pack(frame, tmp_path / "store", workers=0, size="keep", crop=(20, 10, 40, 30), fields={"objects": "xywh"})
-    reader = Reader(tmp_path / "store")
+    reader = reader_of(
+        frame, tmp_path / "store", workers=0, size="keep", crop=(20, 10, 40, 30), fields={"objects": "xywh"}
+    )
     assert reader.classes == ("hen", "owl")
     assert [one["boxes"].tolist() for one in reader] == [[], [[0, 2, 3, 16, 0]], [[10, 10, 16, 15, 1]]]
     assert [one["id"].tolist() for one in reader] == [[], [9], [7]]
@@ -94,7 +96,6 @@ def test_the_form_is_asked_for_and_all_can_be_kept_as_text(tmp_path: Path) -> No
 
 
 def test_the_real_features_of_hugging_face(tmp_path: Path) -> None:
-    """As `datasets` itself has them."""
     datasets = pytest.importorskip("datasets")
     number = datasets.Value("int64")
     objects = {"id": number, "bbox": datasets.Sequence(datasets.Value("float32"), length=4),
@@ -106,6 +107,5 @@ def test_the_real_features_of_hugging_face(tmp_path: Path) -> None:
     ):
         features = datasets.Features({"image": datasets.Image(), "objects": kind})
         made = datasets.Dataset.from_dict({"image": IMAGES, "objects": values}, features=features)
-        rawpack.pack(made, tmp_path / form, size="keep", workers=0)
-        reader = Reader(tmp_path / form)
+        reader = reader_of(made, tmp_path / form, size="keep", workers=0)
         assert ([one["boxes"].tolist() for one in reader], reader.classes) == (WANTED, tuple(NAMES)), form

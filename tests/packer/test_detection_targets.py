@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 from pictures import picture
 from PIL import Image
+from running import reader_of as packed
 
 import rawpack_packer
 from rawpack import Reader
 from rawpack.targets import torchvision_targets
 
 HEIGHT, WIDTH = 40, 60
-
-
-def packed(source: Any, store: Path, **options: Any) -> Reader:
-    rawpack_packer.pack(source, store, **{"workers": 0, **options})
-    return Reader(store)
 
 
 class Scenes:
@@ -86,7 +82,6 @@ def test_tensors(tmp_path: Path) -> None:
 
 
 def test_boxes_move_with_the_image_and_may_be_declared(tmp_path: Path) -> None:
-    """A size scales them; `fields=` says another form; classes name their numbers."""
     reader = packed(Scenes(), tmp_path / "half", size=(HEIGHT // 2, WIDTH // 2), classes=["none", "a", "b", "c"])
     assert reader.classes == ("none", "a", "b", "c")
     for i in range(6):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
@@ -16,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archived import tar, zipped
+from archived import tar
+from every_kind import OTHERS, TABLES, Files, pictures, png, written
 from PIL import Image
 from running import run_here
-from tfrecords import tfrecord
 
 from rawpack import Reader
 from rawpack.errors import UsageError
@@ -33,163 +32,72 @@ from rawpack_packer.sources.registry import kinds_at, open_source
 Columns = dict[str, list[Any]]
 
 
-def _png(i: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (4, 4), (i, 0, 0)).save(file, "PNG")
-    return file.getvalue()
+def _pictures(columns: Columns) -> Files:
+    return pictures(*(f"{i}.png" for i in range(len(next(iter(columns.values()))))))
 
 
-def _files(root: Path, count: int) -> list[str]:
-    for i in range(count):
-        (root / f"{i}.png").write_bytes(_png(i))
-    return [f"{i}.png" for i in range(count)]
-
-
-def _csv(root: Path, columns: Columns) -> Source:
-    columns = {"path": _files(root, len(next(iter(columns.values())))), **columns}
-    rows = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
-    (root / "t.csv").write_text("\ufeff" + "\n".join(rows) + "\n", "utf-8")
-    return open_source(root / "t.csv")
-
-
-def _jsonl(root: Path, columns: Columns) -> Source:
-    columns = {"path": _files(root, len(next(iter(columns.values())))), **columns}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    (root / "t.jsonl").write_text("\ufeff" + "".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return open_source(root / "t.jsonl")
-
-
-def _parquet(root: Path, columns: Columns) -> Source:
-    images = [_png(i) for i in range(len(next(iter(columns.values()))))]
-    pq.write_table(pa.table({"image": images, **columns}), root / "t.parquet")
-    return open_source(root / "t.parquet")
-
-
-def _tfrecord(root: Path, columns: Columns) -> Source:
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    encoded = [{name: one.encode() if isinstance(one, str) else one for name, one in row.items()} for row in rows]
-    (root / "t.tfrecord").write_bytes(tfrecord([{"image": _png(i), **row} for i, row in enumerate(encoded)]))
-    return open_source(root / "t.tfrecord")
-
-
-def _npz(root: Path, columns: Columns) -> Source:
-    count = len(next(iter(columns.values())))
-    images: Any = np.zeros((count, 4, 4, 3), np.uint8)
-    np.savez(root / "t.npz", image=images, **{name: np.array(one) for name, one in columns.items()})
-    return open_source(root / "t.npz")
-
-
-def _hdf5(root: Path, columns: Columns) -> Source:
-    with h5py.File(root / "t.h5", "w") as file:
-        file["image"] = np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8)
-        for name, values in columns.items():
-            file[name] = values
-    return open_source(root / "t.h5")
-
-
-def _chunk(head: list[int], samples: list[list[bytes]], skip: int, config: bytes = b"") -> bytes:
-    """A file of samples, each with the lengths of its values but for the first `skip`, which have 8 bytes, before
-    them. head: what is before the offsets of the samples."""
-    encoded = [struct.pack(f"<{len(row) - skip}I", *map(len, row[skip:])) + b"".join(row) for row in samples]
-    first = 4 * (len(head) + len(samples) + 1) + len(config)
-    ends = [first + sum(map(len, encoded[:i])) for i in range(len(samples) + 1)]
-    return struct.pack(f"<{len(head) + len(ends)}I", *head, *ends) + config + b"".join(encoded)
+def _rows(columns: Columns) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else struct.pack("<q", value)
 
 
-def _mds(root: Path, columns: Columns) -> Source:
-    """Streaming's shards: numbers take 8 bytes, and have no length before them."""
-    columns = dict(sorted(columns.items(), key=lambda column: isinstance(column[1][0], str)))
-    count, whole = len(next(iter(columns.values()))), sum(not isinstance(values[0], str) for values in columns.values())
-    samples = [[*(_bytes(values[i]) for values in columns.values()), _png(i)] for i in range(count)]
-    data = _chunk([count], samples, whole, b"{}")
-    (root / "shard.00000.mds").write_bytes(data)
-    about = {
-        "column_names": [*columns, "image"],
-        "column_encodings": [*("str" if isinstance(values[0], str) else "int" for values in columns.values()), "png"],
-        "column_sizes": [8] * whole + [None] * (len(columns) + 1 - whole),
-        "compression": None, "format": "mds", "hashes": [], "samples": count, "size_limit": 1 << 26, "version": 2,
-        "raw_data": {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}, "zip_data": None,
-    }  # fmt: skip
-    (root / "index.json").write_text(json.dumps({"version": 2, "shards": [about]}))
-    return open_source(root)
-
-
-def _litdata(root: Path, columns: Columns) -> Source:
-    count = len(next(iter(columns.values())))
-    data = _chunk([count], [[_png(i), *(_bytes(values[i]) for values in columns.values())] for i in range(count)], 0)
+def _litdata(root: Path, columns: Columns, files: Files) -> Path:
+    """A chunk: the offsets of its samples, each of which has the lengths of its values before them."""
+    samples = [[data, *map(_bytes, row.values())] for (_, data), row in zip(files, _rows(columns), strict=True)]
+    encoded = [struct.pack(f"<{len(values)}I", *map(len, values)) + b"".join(values) for values in samples]
+    offsets = np.cumsum([4 * (len(encoded) + 2), *map(len, encoded)]).astype("<u4")
+    data = struct.pack("<I", len(encoded)) + offsets.tobytes() + b"".join(encoded)
     (root / "chunk-0-0.bin").write_bytes(data)
     formats = ["jpeg", *("str" if isinstance(values[0], str) else "int" for values in columns.values())]
     leaf: dict[str, Any] = {"type": None, "context": None, "children_spec": []}
     tree = {"type": "builtins.dict", "context": json.dumps(["image", *columns]), "children_spec": [leaf] * len(formats)}
     config = {"data_format": formats, "data_spec": json.dumps([1, tree]), "item_loader": "PyTreeLoader"}
-    chunk = {"chunk_bytes": len(data), "chunk_size": count, "dim": None, "filename": "chunk-0-0.bin"}
+    chunk = {"chunk_bytes": len(data), "chunk_size": len(encoded), "dim": None, "filename": "chunk-0-0.bin"}
     (root / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
-    return open_source(root)
+    return root
 
 
-def _columns(root: Path, columns: Columns) -> Source:
-    return open_dataset({"image": np.zeros((len(next(iter(columns.values()))), 4, 4, 3), np.uint8), **columns})
+def _samples(root: Path, columns: Columns, files: Files) -> list[dict[str, Any]]:
+    return [{"image": Image.new("RGB", (4, 4)), **row} for row in _rows(columns)]
 
 
-def _samples(root: Path, columns: Columns) -> Source:
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return open_dataset([{"image": Image.new("RGB", (4, 4)), **row} for row in rows])
-
-
-DOORS: dict[str, Callable[[Path, Columns], Source]] = {
-    "csv": _csv, "jsonl": _jsonl, "parquet": _parquet, "tfrecord": _tfrecord, "npz": _npz, "hdf5": _hdf5,
-    "mds": _mds, "litdata": _litdata, "columns": _columns, "samples": _samples,
-}  # fmt: skip
-MEMORY = ("columns", "samples")
-
-
-def _members(columns: Columns) -> dict[str, bytes]:
-    return {f"{name}/{i}.png": _png(i) for i, name in enumerate(columns["label"])}
-
-
-def _folder(root: Path, columns: Columns) -> Source:
-    for name, data in _members(columns).items():
-        (root / "set" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "set" / name).write_bytes(data)
-    return open_source(root / "set")
-
-
-def _tar(root: Path, columns: Columns) -> Source:
-    (root / "set.tar").write_bytes(tar(_members(columns)))
-    return open_source(root / "set.tar")
-
-
-def _zip(root: Path, columns: Columns) -> Source:
-    (root / "set.zip").write_bytes(zipped(_members(columns)))
-    return open_source(root / "set.zip")
-
-
-def _webdataset(root: Path, columns: Columns) -> Source:
+def _webdataset(root: Path, columns: Columns, files: Files) -> Path:
     """The label in .cls, all else in .json."""
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     members = dict[str, bytes | str]()
-    for i, row in enumerate(rows):
-        members[f"{i}.png"] = _png(i)
+    for i, row in enumerate(_rows(columns)):
+        members[f"{i}.png"] = files[i][1]
         members |= {f"{i}.cls": str(row.pop("label"))} if "label" in row else {}
         members |= {f"{i}.json": json.dumps(row)} if row else {}
     (root / "set.tar").write_bytes(tar(members))
-    return open_source(root / "set.tar", "webdataset")
+    return root / "set.tar"
 
 
-OF_FOLDERS = {"folder": _folder, "tar": _tar, "zip": _zip}
+DOORS: dict[str, Callable[[Path, Columns, Files], Any]] = {**TABLES, "litdata": _litdata, "samples": _samples}
+MEMORY = ("columns", "samples")
+OF_FOLDERS = ("folder", "tar", "zip")
 """Kinds whose labels are the names of folders, and which have no columns."""
-LABELED: dict[str, Callable[[Path, Columns], Source]] = {**DOORS, **OF_FOLDERS, "webdataset": _webdataset}
+
+
+def opened(door: str, root: Path, columns: Columns) -> Source:
+    files = _pictures(columns)
+    if door in OF_FOLDERS:
+        return open_source(OTHERS[door](root, columns["label"], files))
+    if door == "webdataset":
+        return open_source(_webdataset(root, columns, files), "webdataset")
+    source = DOORS[door](root, columns, files)
+    return open_source(source) if isinstance(source, Path) else open_dataset(source)
+
+
 NAMES = ("label", "Label", "class", "CLASS_NAME", "category_id", "target", "y", "classId", "cls")
 
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_a_label_column(door: str, name: str, tmp_path: Path) -> None:
-    source = DOORS[door](tmp_path, {name: [3, 1, 2]})
+    source = opened(door, tmp_path, {name: [3, 1, 2]})
     assert [*source.info.fields] == ["label"]
     assert [int(source[i].fields["label"]) for i in range(3)] == [3, 1, 2]
 
@@ -197,27 +105,17 @@ def test_what_is_a_label_column(door: str, name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("door", DOORS)
 def test_what_is_none(door: str, tmp_path: Path) -> None:
     """Beside x, y is where something is; `label` itself comes before other names."""
-    assert {*DOORS[door](tmp_path, {"x": [3, 1, 2], "y": [1, 2, 3]}).info.fields} == {"x", "y"}
-    assert {*DOORS[door](tmp_path, {"class": [3, 1, 2], "label": [1, 2, 3]}).info.fields} == {"class", "label"}
+    assert {*opened(door, tmp_path, {"x": [3, 1, 2], "y": [1, 2, 3]}).info.fields} == {"x", "y"}
+    assert {*opened(door, tmp_path, {"class": [3, 1, 2], "label": [1, 2, 3]}).info.fields} == {"class", "label"}
 
 
-@pytest.mark.parametrize("door", LABELED)
-def test_names_of_classes(door: str, tmp_path: Path) -> None:
-    name = "class" if door in DOORS else "label"
-    source = LABELED[door](tmp_path, {name: ["cat", "dog", "cat"]})
-    assert (source.info.classes, sorted(int(source[i].fields["label"]) for i in range(3))) == (
-        ("cat", "dog"),
-        [0, 0, 1],
-    )
-
-
-@pytest.mark.parametrize("door", LABELED)
+@pytest.mark.parametrize("door", [*DOORS, *OF_FOLDERS, "webdataset"])
 @pytest.mark.parametrize(
     ("names", "line"),
     [(["7", "8", "10"], "class 10 has the label 0"), (["Oak", "a", "oak"], "Oak and oak differ in case only")],
 )
 def test_names_that_may_be_a_mistake(door: str, names: list[str], line: str, tmp_path: Path) -> None:
-    source = LABELED[door](tmp_path, {"label": names})
+    source = opened(door, tmp_path, {"label": names})
     if door in MEMORY:
         add_doubts(source, {})
     as_numbers = door in ("csv", "webdataset") and names[0].isdecimal()  # in text files, they are numbers
@@ -242,7 +140,7 @@ def test_what_may_be_the_label(door: str, columns: Columns, line: bool, tmp_path
     """Whatever it is called: the only column of few values that occur again, where no name says which it is."""
     if door == "hdf5" and "kind_of_it" in columns:
         pytest.skip("the only whole numbers of an HDF5 file are the label")
-    problems = " ".join(DOORS.get(door, _webdataset)(tmp_path, columns).info.problems)
+    problems = " ".join(opened(door, tmp_path, columns).info.problems)
     name, *_ = columns
     cure = f"--field label=json.{name}" if door == "webdataset" else f"--label-column {name}"
     assert (cure in problems) == (line and not SILENT.get(door))
@@ -254,10 +152,10 @@ def test_what_divides(door: str, values: list[str], tmp_path: Path) -> None:
     """A column of splits, or folders; of shards, names of files. A sample may be in none."""
     if door in OF_FOLDERS:
         with pytest.raises(DividedError, match="splits"):
-            OF_FOLDERS[door](tmp_path, {"label": ["train", "val", "train"]})
+            opened(door, tmp_path, {"label": ["train", "val", "train"]})
         return
     with pytest.raises(SplitColumnError, match=r"column part of .* has the splits") as refused:
-        refuse_split_column(DOORS[door](tmp_path, {"part": values, "n": [1, 2, 3]}), None, {})
+        refuse_split_column(opened(door, tmp_path, {"part": values, "n": [1, 2, 3]}), None, {})
     assert ("other:" in str(refused.value)) == ("" in values)
 
 
@@ -272,7 +170,7 @@ BLANKS = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_blanks_around_names(door: str, tmp_path: Path) -> None:
-    source = DOORS[door](tmp_path, {"label": [" cat", "cat", "dog "]})
+    source = opened(door, tmp_path, {"label": [" cat", "cat", "dog "]})
     assert source.info.classes == (("cat", "dog") if not BLANKS[door] else (" cat", "cat", "dog "))
     assert any("are one, 'cat'" in one for one in source.info.problems) != bool(BLANKS[door])
 
@@ -281,8 +179,9 @@ def test_blanks_around_names(door: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["csv", "jsonl", "parquet"])
 def test_what_is_a_path_column(end: str, name: str, tmp_path: Path) -> None:
     """All other kinds hold their images themselves."""
-    columns = {name: _files(tmp_path, 3), "label": [3, 1, 2]}
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    columns = {name: ["0.png", "1.png", "2.png"], "label": [3, 1, 2]}
+    written(tmp_path, _pictures(columns))
+    rows = _rows(columns)
     if end == "parquet":
         pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     else:
@@ -321,7 +220,7 @@ def test_what_may_lie_beside_files_of_records(
 
 
 def _csv_of(root: Path, name: str, head: str = "path,label") -> None:
-    (root / f"{name}.png").write_bytes(_png(len(name)))
+    (root / f"{name}.png").write_bytes(png(len(name)))
     (root / f"{name}.csv").write_text(f"{head}\n{name}.png,{name[0]}\n")
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import every_kind
 import numpy as np
 import pytest
-from archived import tar, zipped
-from pictures import encoded, picture
 from PIL import Image
 from running import run_here
 
@@ -22,49 +21,11 @@ from rawpack.errors import UsageError
 from rawpack_packer.sources import open_source
 
 
-def jpeg(seed: int) -> bytes:
-    return encoded(picture(8, 8, seed), "JPEG")
-
-
-Made = Callable[[Path, list[str]], Any]
-
-
-def _folder(root: Path, classes: list[str]) -> Path:
-    for name in classes:
-        (root / "set" / name).mkdir(parents=True)
-        (root / "set" / name / "0.jpg").write_bytes(jpeg(0))
-    return root / "set"
-
-
-def _members(classes: list[str]) -> dict[str, bytes]:
-    return {f"{name}/0.jpg": jpeg(0) for name in classes}
-
-
-def _zip(root: Path, classes: list[str]) -> Path:
-    (root / "set.zip").write_bytes(zipped(_members(classes)))  # type: ignore[arg-type]
-    return root / "set.zip"
-
-
-def _tar(root: Path, classes: list[str]) -> Path:
-    (root / "set.tar").write_bytes(tar(_members(classes)))  # type: ignore[arg-type]
-    return root / "set.tar"
-
-
-def _listing(root: Path, classes: list[str]) -> Path:
-    for i in range(len(classes)):
-        (root / f"{i}.jpg").write_bytes(jpeg(i))
-    (root / "set.csv").write_text("\n".join(["path,label", *(f"{i}.jpg,{name}" for i, name in enumerate(classes))]))
-    return root / "set.csv"
-
-
-def _parquet(root: Path, classes: list[str]) -> Path:
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"image": [jpeg(0)] * len(classes), "label": classes}), root / "set.parquet")
-    return root / "set.parquet"
-
-
-def _samples(root: Path, classes: list[str]) -> list[dict[str, Any]]:
-    return [{"image": np.zeros((8, 8, 3), np.uint8), "label": name} for name in classes]
+def made(kind: str, root: Path, classes: list[str]) -> Any:
+    """A source with an image of each of these classes."""
+    if kind == "samples":
+        return [{"image": np.zeros((8, 8, 3), np.uint8), "label": name} for name in classes]
+    return every_kind.made(kind, root, classes, every_kind.pictures(*(f"{i}.png" for i in range(len(classes)))))
 
 
 def settled(source: Any, root: Path, line: str, **option: Any) -> rawpack.Reader:
@@ -86,16 +47,19 @@ def _classes(store: rawpack.Reader) -> list[str]:
     return sorted(names[int(sample["label"])] for sample in store)
 
 
-@pytest.mark.parametrize("made", [_folder, _zip, _tar, _listing, _parquet, _samples])
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar", "csv", "parquet", "samples"])
 @pytest.mark.parametrize(
     ("classes", "line"),
-    [(["7", "8", "10"], "class 10 has the label 0"), (["a", "Oak", "oak"], "Oak and oak differ in case only")],
+    [
+        (["7", "8", "10"], "class 10 has the label 0"),
+        (["a", "Oak", "oak"], "Oak and oak differ in case only"),
+    ],
 )
-def test_names_of_classes_that_may_be_a_mistake(made: Made, classes: list[str], line: str, tmp_path: Path) -> None:
-    if made is _listing and classes[0].isdecimal():
+def test_names_of_classes_that_may_be_a_mistake(kind: str, classes: list[str], line: str, tmp_path: Path) -> None:
+    if kind == "csv" and classes[0].isdecimal():
         pytest.skip("numbers in a text file are numbers")
     names: Any = classes
-    source = made(tmp_path, classes)
+    source = made(kind, tmp_path, classes)
     if isinstance(source, Path):
         names = tmp_path / "names.txt"
         names.write_text("\n".join(classes))
@@ -103,21 +67,59 @@ def test_names_of_classes_that_may_be_a_mistake(made: Made, classes: list[str], 
     assert (store.classes, _classes(store)) == (tuple(classes), sorted(classes))
 
 
-@pytest.mark.parametrize("made", [_folder, _zip, _tar])
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
 @pytest.mark.parametrize(("depth", "classes"), [(1, ["a", "a", "b"]), (2, ["x", "x", "y"])])
-def test_class_folders_two_deep(made: Made, depth: int, classes: list[str], tmp_path: Path) -> None:
+def test_class_folders_two_deep(kind: str, depth: int, classes: list[str], tmp_path: Path) -> None:
     """Folders of one name are one class."""
-    source = made(tmp_path, ["a/x", "a/y", "b/x"])
+    source = made(kind, tmp_path, ["a/x", "a/y", "b/x"])
     assert _classes(settled(source, tmp_path, "are no classes of their own", label_depth=depth)) == classes
 
 
-@pytest.mark.parametrize(("made", "divides"), [(_zip, False), (_listing, False), (_parquet, True)])
-def test_a_split_in_a_file_next_to_one_of_other_classes(made: Made, divides: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "labels"), [({"label_depth": 1}, ["any"] * 2), ({"label_depth": 2}, ["oak", "yew"])]
+)
+def test_the_folders_in_a_single_one_are_the_classes(
+    option: Mapping[str, int], labels: list[str], tmp_path: Path
+) -> None:
+    source = made("folder", tmp_path, ["any/oak", "any/yew"])
+    assert open_source(source).info.classes == ("oak", "yew")
+    assert _classes(settled(source, tmp_path, "all images are in any/", **option)) == labels
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_labels_that_begin_at_1_with_names(first: int, tmp_path: Path) -> None:
+    source, names = made("csv", tmp_path, ["1", "2"]), ("ash", "oak", "yew")
+    (tmp_path / "plain.txt").write_text("\n".join(names))
+    (tmp_path / "counted.txt").write_text("\n".join(f"{k} {name}" for k, name in enumerate(names, first)))
+    assert "labels begin at 1" in open_source(source, classes=tmp_path / "plain.txt").info.doubts[0]
+    info = open_source(source, classes=tmp_path / "counted.txt").info
+    assert (info.classes, info.empty_classes, info.doubts) == (names, (names[2 * first],), ())
+
+
+def test_a_split_next_to_one_of_other_classes(tmp_path: Path) -> None:
+    for classes, split in ((["oak", "yew"], "train"), (["yew"], "valid")):
+        made("folder", tmp_path / split, classes)
+        (tmp_path / split / "set").rename(tmp_path / split / "x")
+    root = tmp_path / "both"
+    root.mkdir()
+    for split in ("train", "valid"):
+        (tmp_path / split / "x").rename(root / split)
+    assert _classes(
+        settled(root / "valid", tmp_path, "train next to valid has other classes", classes=["oak", "yew"])
+    ) == ["yew"]
+    packed = rawpack_packer.pack_splits(
+        root, tmp_path / "sets", splits=["train", "valid"], size=8, workers=0, strict=True
+    )
+    assert [one.manifest.classes for one in packed.values()] == [("oak", "yew")] * 2
+
+
+@pytest.mark.parametrize(("kind", "divides"), [("zip", False), ("csv", False), ("parquet", True)])
+def test_a_split_in_a_file_next_to_one_of_other_classes(kind: str, divides: bool, tmp_path: Path) -> None:
     """Whatever holds the splits; the command that is printed gives both the same classes."""
     (tmp_path / "both").mkdir()
     for classes, split in ((["fir", "oak", "yew"], "train"), (["oak", "yew"], "valid")):
         (tmp_path / split).mkdir()
-        source = made(tmp_path / split, classes)
+        source = made(kind, tmp_path / split, classes)
         for file in (tmp_path / split).iterdir():
             file.rename(tmp_path / "both" / (f"{split}{source.suffix}" if file.name == source.name else file.name))
     path = tmp_path / "both" / f"valid{source.suffix}"
@@ -143,15 +145,15 @@ def test_of_a_long_parquet_file_the_first_rows_are_compared(
     tables = pytest.importorskip("rawpack_packer.sources.parquet.tables")
     monkeypatch.setattr(tables, "_FIRST", 2)
     for split, classes in (("train", first), ("valid", ["oak", "yew"])):
-        _parquet(tmp_path, classes).rename(tmp_path / f"{split}.parquet")
+        made("parquet", tmp_path, classes).rename(tmp_path / f"{split}.parquet")
     assert bool(open_source(tmp_path / "valid.parquet").info.doubts) == line
 
 
-@pytest.mark.parametrize("made", [_folder, _zip, _tar])
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
 @pytest.mark.parametrize("above", ["", "data/"])
-def test_a_split_in_an_archive_next_to_one_of_other_classes(made: Made, above: str, tmp_path: Path) -> None:
+def test_a_split_in_an_archive_next_to_one_of_other_classes(kind: str, above: str, tmp_path: Path) -> None:
     folders = ("train/fir", "train/oak", "train/yew", "valid/oak", "valid/yew")
-    source = made(tmp_path, [above + folder for folder in folders])
+    source = made(kind, tmp_path, [above + folder for folder in folders])
     path = source / above / "valid"
     (doubt,) = open_source(path).info.doubts
     assert doubt.startswith("train next to valid has other classes")
@@ -162,20 +164,33 @@ def test_a_split_in_an_archive_next_to_one_of_other_classes(made: Made, above: s
 
 
 def test_splits_whose_class_folders_differ_in_depth(tmp_path: Path) -> None:
-    _folder(tmp_path, ["train/x/oak", "train/x/yew", "val/oak", "val/yew"])
+    made("folder", tmp_path, ["train/x/oak", "train/x/yew", "val/oak", "val/yew"])
     with pytest.raises(UsageError, match="differ in depth"):
         rawpack_packer.pack_splits(tmp_path / "set", tmp_path / "sets", splits=["train", "val"], size=8, workers=0)
 
 
-def test_a_column_of_splits_is_asked_about(tmp_path: Path) -> None:
-    """Of samples in memory as of files, before anything is written; the option keeps the column."""
+@pytest.mark.parametrize("kind", ["csv", "parquet", "samples"])
+def test_a_column_of_splits_is_asked_about(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = ["Training", "PublicTest", "Training"]
-    samples = [{"image": np.zeros((8, 8, 3), np.uint8), "part": value} for value in values]
-    with pytest.raises(UsageError, match="column part of"):
-        rawpack_packer.pack(samples, tmp_path / "one", size=8, workers=0)
+    monkeypatch.chdir(tmp_path)
+    source = made(kind, tmp_path, values)
+    if kind == "samples":
+        source = [{"image": one["image"], "part": one["label"]} for one in source]
+    if kind == "csv":
+        source.write_text(source.read_text().replace("label", "part"))
+    if kind == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"image": [every_kind.png(0)] * 3, "part": values}), source)
+    with pytest.raises(UsageError, match="column part of") as caught:
+        rawpack_packer.pack(source, tmp_path / "one", size=8, workers=0)
     assert not (tmp_path / "one").exists()
-    rawpack_packer.pack(samples, tmp_path / "kept", size=8, workers=0, fields={"part": "str"}, strict=True)
+    rawpack_packer.pack(source, tmp_path / "kept", size=8, workers=0, fields={"part": "str"}, strict=True)
     assert [sample["part"] for sample in rawpack.Reader(tmp_path / "kept")] == values
+    if kind != "samples":
+        (command,) = re.findall("`rawpack (.*?)`", str(caught.value))
+        ran = run_here(*shlex.split(command), "--size", 8, "--workers", 0)
+        assert ran.code == 0, ran.err
+        assert len(rawpack.Reader(tmp_path / "one", split="Training")) == 2
 
 
 def test_a_column_of_splits_does_not_hide_one_of_classes(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pictures import picture
 from PIL import Image
 from reading import WAYS
-from running import FORMATS, run_here
+from running import FORMATS, reader_of, run_here
 
 import rawpack_packer
 from rawpack import DecodeError, Reader, UsageError, Workers, transforms
@@ -139,7 +139,6 @@ def expected(i: int, sized: bool) -> dict[str, NDArray[Any]]:
 
 @over
 def test_every_field_of_a_sample_comes_back(store: Store) -> None:
-    """reader[i] has every number, vector, text and ragged array as it was given, of the dtype that it had."""
     path, given, _ = store
     reader = Reader(path)
     assert list(reader.fields) == [*given[0], "key"]
@@ -220,8 +219,7 @@ def test_palette_masks_keep_their_indices(layout: str, tmp_path: Path) -> None:
     file = io.BytesIO()
     Image.fromarray(grey).save(file, "PNG")
     given.append({"image": picture(21, 13, 9), "mask": file.getvalue()})
-    rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, format=layout)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, format=layout)
     for i, indices in enumerate([*wanted, grey]):
         np.testing.assert_array_equal(reader[i]["mask"][..., 0], indices)
 
@@ -232,7 +230,6 @@ def test_palette_masks_keep_their_indices(layout: str, tmp_path: Path) -> None:
 @over
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_hold_every_field(store: Store, way: str) -> None:
-    """Whoever makes the batches: numbers and masks as arrays, texts and ragged fields as lists."""
     path, given, _ = store
     reader = Reader(path)
     batches = reader.batches(32, shuffle=True, seed=2, fields=list(reader.fields), image_size=SIZE, **WAYS[way])
@@ -338,9 +335,7 @@ def test_several_stores_are_one_with_all_fields(stores: Any) -> None:
     [("half", 16, 0.5), ("f", 32, 0.5), ("d[2]", 64, [0.1, 0.2]), (("<f8", (2,)), 64, [0.1, 0.2])],
 )
 def test_a_dtype_may_be_said_by_any_of_its_names(said: Any, bits: int, value: Any, tmp_path: Path) -> None:
-    """numpy's other names of a dtype make a store that is read, and that has the one name of the format."""
-    rawpack_packer.pack([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", fields={"v": said}, workers=0)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", fields={"v": said}, workers=0)
     assert reader.fields["v"].dtype == f"float{bits}"
     np.testing.assert_array_equal(reader[0]["v"], value)
 
@@ -366,7 +361,6 @@ def test_what_no_store_can_hold_is_refused_before_anything_is_packed(
 
 
 def test_sixteen_axes_are_stored(tmp_path: Path) -> None:
-    """A field of as many axes as a store can have comes back as it was."""
     value = np.arange(16).reshape(*12 * (1,), 2, 2, 2, 2)
     rawpack_packer.pack([{"image": picture(4, 4, 0), "v": value}], tmp_path / "s", workers=0)
     np.testing.assert_array_equal(Reader(tmp_path / "s")[0]["v"], value)
@@ -377,7 +371,6 @@ def test_sixteen_axes_are_stored(tmp_path: Path) -> None:
 
 @over
 def test_inspect_tells_and_verifies_all_fields(store: Store) -> None:
-    """`rawpack inspect --verify` names every field and finds nothing wrong."""
     path, given, _ = store
     ran = run_here("inspect", "--verify", "--json", path)
     assert ran.code == 0, ran
@@ -420,7 +413,6 @@ def test_reading_with_checks_covers_masks(stores: Any, tmp_path: Path) -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(value: Any, field: str, words: str) -> None:
-    """A number that its column cannot hold exactly is an error that shows it, and never another number."""
     with pytest.raises(DecodeError) as refused:
         as_stored("x", value, Field(kind="number", dtype=field))
     assert refused.value.reason == "bad_field"
@@ -492,7 +484,6 @@ def test_samples_that_do_not_fit_are_rejected_with_their_reason(tmp_path: Path) 
     ],
 )
 def test_names_that_cannot_be_are_refused_with_another(names: list[str], words: str, tmp_path: Path) -> None:
-    """A reserved or impossible name of a field is an error that names the rename, and nothing is written."""
     with pytest.raises(UsageError) as refused:
         rawpack_packer.pack([{"image": picture(8, 8, 0), **dict.fromkeys(names, 1)}], tmp_path / "s", workers=0)
     assert words in str(refused.value)
@@ -500,7 +491,6 @@ def test_names_that_cannot_be_are_refused_with_another(names: list[str], words: 
 
 
 def test_masks_that_png_cannot_hold_are_refused_by_lmdb(tmp_path: Path) -> None:
-    """float32 masks go into memmap and hdf5; lmdb refuses them and names the two."""
     given = [{"image": picture(8, 8, 0), "mask": np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)}]
     with pytest.raises(UsageError, match=r"uint8 or uint16.*format='memmap' or format='hdf5'"):
         rawpack_packer.pack(given, tmp_path / "s", fields={"mask": "mask"}, workers=0, format="lmdb")
@@ -518,7 +508,6 @@ def test_masks_that_png_cannot_hold_are_refused_by_lmdb(tmp_path: Path) -> None:
     )
 )
 def test_a_masks_png_is_a_png_and_comes_back(image: NDArray[Any]) -> None:
-    """What lmdb stores of a mask decodes to the mask, here and in Pillow."""
     file = png.encode(image)
     np.testing.assert_array_equal(png.decode(file, image.shape, image.dtype), image)
     if image.dtype == np.uint8 or image.shape[2] == 1:  # Pillow reads 16 bits of RGB as 8

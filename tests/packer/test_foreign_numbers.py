@@ -256,7 +256,6 @@ def test_columns_of_episodes_have_the_types_that_lerobot_writes(name: str, tmp_p
 
 @pytest.mark.parametrize("column", ["episode_index", "frame_index", "timestamp", "task_index"])
 def test_columns_of_rows_have_the_types_that_lerobot_writes(column: str, tmp_path: Path) -> None:
-    """The same of the rows themselves."""
     root = Path(shutil.copytree(FIXTURES / "lerobot/v30/h264", tmp_path / "set"))
     (file,) = root.glob("data/*/*.parquet")
     table = pq.read_table(file)

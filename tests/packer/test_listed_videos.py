@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import pack, run_here
+from running import pack, run_here, stop_of
 from videos import encode, looked_through_here, number_of  # noqa: F401
 
 from rawpack import Reader, UsageError
@@ -61,7 +61,6 @@ def test_frames_have_the_fields_of_their_row(listed: Callable[..., Path]) -> Non
 
 
 def test_boxes_of_a_row_keep_the_names_of_their_classes(place: Path, tmp_path: Path) -> None:
-    """The boxes of a video go with each of its frames, and --classes names what their numbers mean."""
     (place / "boxes.jsonl").write_text('{"path": "sub/c.mp4", "boxes": [[0, 0, 8, 8, 1]]}\n')
     (place / "names.txt").write_text("cup\ndog\n")
     options = ("--size", "keep", "--field", "boxes:xyxy", "--classes", place / "names.txt")
@@ -141,9 +140,9 @@ def test_slowfast_lists_and_kinetics_tables(listed: Callable[..., Path], place: 
     assert train[29]["key"] == "eating cake/-3b7_x y_000010_000020.mp4#000029"
     assert (train[0]["youtube_id"], train[0]["time_start"]) == ("-3b7_x y", 10)
     listing = listed("label,youtube_id,time_start\nx,q,1\nx,q,one\n", "bad.csv")
-    ran = run_here("pack", "--path", "{youtube_id}_{time_start:06d}.mp4", listing, tmp_path / "s")
-    assert ran.code == 2
-    assert "line 3: --path: time_start is 'one', not a whole number" in ran.err
+    assert "line 3: --path: time_start is 'one', not a whole number" in stop_of(
+        "pack", "--path", "{youtube_id}_{time_start:06d}.mp4", listing, tmp_path / "s"
+    )
     ran = run_here(
         "pack",
         "--path",
@@ -195,11 +194,9 @@ def test_parts_of_one_file_stay_in_one_split(listed: Callable[..., Path], tmp_pa
     ],
 )
 def test_bad_rows_are_named(text: str, words: Sequence[str], listed: Callable[..., Path], tmp_path: Path) -> None:
-    """With line and column, and nothing is written."""
-    ran = run_here("pack", "--workers", 0, listed(text), tmp_path / "s")
-    assert ran.code == 2, ran
+    said = stop_of("pack", "--workers", 0, listed(text), tmp_path / "s")
     for word in words:
-        assert word in ran.err
+        assert word in said
     assert not (tmp_path / "s").exists()
 
 
@@ -208,9 +205,9 @@ def test_video_options_are_refused_for_images_and_videos_can_be_said(
 ) -> None:
     """A listing is one of videos by the first extension, or by --source video."""
     save(place / "0.jpg", picture(8, 8, 0))
-    ran = run_here("pack", "--fps", 2, listed("path,start\n0.jpg,5\n", "images.csv"), tmp_path / "s")
-    assert ran.code == 2
-    assert "--fps applies to videos" in ran.err
+    assert "--fps applies to videos" in stop_of(
+        "pack", "--fps", 2, listed("path,start\n0.jpg,5\n", "images.csv"), tmp_path / "s"
+    )
     (place / "nameless").write_bytes((place / "b.avi").read_bytes())
     said = open_source(listed("path,start\nnameless,1\n"), "video")
     assert [one["shows"] for one in rows(said)] == list(range(10, 20))

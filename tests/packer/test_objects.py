@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import pack, run_here
+from running import pack, run_here, stop_of
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -94,9 +94,7 @@ def test_a_column_of_lists_with_a_row_for_each_box(photos: Path) -> None:
 def test_the_form_of_lists_is_asked_for_where_it_cannot_be_known(photos: Path) -> None:
     """If no box shows what its last two numbers are, the command stops, and says both of what may be typed."""
     (photos / "train.csv").write_text(WHEAT.replace("34.0, 22.0", "4.0, 2.0").replace("[1, 2, 3, 4]", "[1, 2, 30, 40]"))
-    ran = run_here("pack", photos / "train.csv", photos.parent / "store")
-    assert ran.code == 2
-    assert "say which, --field bbox:xyxy or bbox:xywh" in ran.err
+    assert "say which, --field bbox:xyxy or bbox:xywh" in stop_of("pack", photos / "train.csv", photos.parent / "store")
     reader = packed(photos / "train.csv", "--field", "bbox:xyxy")
     assert boxes_of(reader)[0] == [[4, 2, 6, 5.5], [1, 2, 6, 5]]
 
@@ -129,7 +127,6 @@ def test_what_rows_have_besides(photos: Path) -> None:
 
 
 def test_flags_leave_with_their_boxes(photos: Path) -> None:
-    """A crop that loses a box loses its numbers too."""
     (photos / "b.csv").write_text(ROWS + "0.png,cat,7,x,1,2,5,6\n0.png,dog,8,x,30,20,50,40\n")
     reader = Reader(pack(photos / "b.csv", photos.parent / "s", "--size", "keep", "--crop", "20,20,40,20"))
     assert (boxes_of(reader), reader[0]["score"].tolist()) == ([[[10, 0, 30, 20, 1]]], [8])
@@ -144,7 +141,6 @@ def test_flags_leave_with_their_boxes(photos: Path) -> None:
     ],
 )
 def test_faults_in_rows_of_boxes(row: str, error: str, photos: Path) -> None:
-    """The first fault is reported with its line and column."""
     (photos / "b.csv").write_text(ROWS + row)
     with pytest.raises(UsageError, match=re.escape(error)):
         open_source(photos / "b.csv")
@@ -442,7 +438,6 @@ def test_a_file_of_labelme_is_that_of_the_image_that_it_names(photos: Path) -> N
 
 
 def test_classes_of_labelme_can_be_given(photos: Path) -> None:
-    """`--classes` numbers them; a label that is none of them is a fault, which names the file's image."""
     label(photos, shape("rectangle", [1, 1], [20, 20]))
     (photos.parent / "names.txt").write_text("dog\ncat\n")
     reader = packed(photos, "--source", "labelme", "--classes", photos.parent / "names.txt")
@@ -461,7 +456,6 @@ def test_classes_of_labelme_can_be_given(photos: Path) -> None:
     ],
 )
 def test_faults_in_files_of_labelme(shapes: object, error: str, photos: Path) -> None:
-    """The file and the shape are named."""
     label(photos, shapes)
     with pytest.raises(UsageError, match=re.escape(error)):
         open_source(photos)
@@ -552,7 +546,6 @@ def test_the_box_around_a_mask_of_cvat(photos: Path) -> None:
     ],
 )
 def test_faults_in_the_file_of_cvat(shapes: str, error: str, photos: Path) -> None:
-    """The image and the shape are named."""
     annotate(photos, shapes)
     with pytest.raises(UsageError, match=re.escape(error)):
         open_source(photos)

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from pictures import encoded, picture
-from running import pack, run_here
+from running import pack, run_here, stop_of
 
 import rawpack_packer
 from rawpack import Reader, UsageError
@@ -108,26 +108,8 @@ def test_rows_are_those_that_datasets_reads(name: str, tmp_path: Path) -> None:
         assert sample["boxes"].tolist() == [[x, y, x + width, y + height, *category]]
 
 
-def test_kinds_of_fields_are_those_of_the_schema(tmp_path: Path) -> None:
-    """What each type becomes; what no field can hold is counted and named."""
-    info = open_source(MADE / "saved").info
-    assert dict(info.fields) == {
-        "label": FieldKind("int64"),
-        "caption": FieldKind("str"),
-        "score": FieldKind("float32"),
-        "flag": FieldKind("bool"),
-        "big": FieldKind("uint64"),
-        "vector": FieldKind("float32", (3,)),
-        "ids": FieldKind("int64", (None,)),
-        "corners": FieldKind("float32", (None, 4)),
-        "grid": FieldKind("int16", (2, 3)),
-        "boxes": FieldKind("float32", (None, 5), boxes="xywh"),
-    }
-    assert info.counts == {"unlabelled": 1, "empty_classes": 0, "columns_left_out": 1}
-    assert [line.split("'")[1] for line in info.problems[:2]] == ["taken", "corners"]
-    assert "--field corners:xyxy" in info.problems[1]
-    assert info.problems[2].endswith("not kept, as images have others: a, b")
-    ran = run_here("pack", "--workers", 0, "--field", "objects:str", MADE / "saved", tmp_path / "store")
+def test_what_no_field_can_hold_is_counted_and_named(tmp_path: Path) -> None:
+    ran = run_here("pack", "--field", "objects:str", MADE / "saved", tmp_path / "store")
     assert ran.code == 0
     assert "columns that no field can store, left out: 1" in ran.out + ran.err
     assert "'taken' is left out" in ran.out + ran.err
@@ -165,31 +147,10 @@ def test_a_checkout_with_a_single_split(name: str, tmp_path: Path) -> None:
 
 
 def test_jpeg_files_pass_through(tmp_path: Path) -> None:
-    """`--quality keep` stores each JPEG as it is in the table: an export gives the same bytes back."""
     store = pack(MADE / "checkout" / "train", tmp_path / "s", "-f", "lmdb", "-s", "keep", "--quality", "keep")
     rawpack_packer.export(store, tmp_path / "out")
     for row in EXPECTED["checkout/train"]:
         assert hashlib.sha256((tmp_path / "out" / row["path"]).read_bytes()).hexdigest() == row["sha256"]
-
-
-def test_a_checkout_is_divided_by_the_names_of_its_files(tmp_path: Path) -> None:
-    """A checkout with several splits is refused with the command that packs them; one of them has a path of its own;
-    `--source parquet` takes all."""
-    for root in (MADE / "checkout", MADE / "checkout" / "data", MADE / "divided"):
-        with pytest.raises(DividedError, match=r"splits train, test: `rawpack pack --splits train,test"):
-            open_source(root)
-        assert len(open_source(root / "test")) == len(
-            EXPECTED[f"{MADE.joinpath(root).name}/test".replace("data/", "checkout/")]
-        )
-    assert len(open_source(MADE / "checkout", "parquet")) == 12
-    with pytest.raises(UsageError, match="there is no 'val' in"):
-        rawpack_packer.pack_splits(MADE / "checkout", tmp_path / "no", splits=["train", "val"], workers=0)
-    ran = run_here("pack", "-q", "--workers", 0, "--splits", "train,test", MADE / "checkout", tmp_path / "sets")
-    assert (ran.code, ran.err) == (0, "")
-    for split in ("train", "test"):
-        reader = Reader(tmp_path / "sets", split=split)
-        assert [sample["key"] for sample in reader] == [row["path"] for row in EXPECTED[f"checkout/{split}"]]
-        assert reader.classes == CLASSES
 
 
 # ---------------------------------------------------------------------------------------------- which files
@@ -219,41 +180,22 @@ def test_layouts_of_the_hub(tmp_path: Path) -> None:
         (root / "README.md").write_text("---\n---\n")
         with pytest.raises(DividedError, match="splits train, validation"):
             open_source(root)
+        assert len(open_source(root, "parquet")) == len(names)
         assert len(open_source(root / "validation")) == 1
         assert len(open_source(root / "train")) == sum("train" in name for name in names)
-    for name in ("b", "a"):
-        write(tmp_path / "two" / name / "train-00000-of-00001.parquet", {"image": images(1)})
-    with pytest.raises(UsageError, match=r"2 configurations \(a, b\)"):
-        open_source(tmp_path / "two")
-    assert open_source(tmp_path / "two" / "a").info.kind == "parquet"
 
 
 def test_files_that_are_missing_are_said(tmp_path: Path) -> None:
-    """A download that ended early has fewer files than their names count: of images, and of paths, which is an error.
-    One file that was named was chosen."""
-    files = [
-        write(tmp_path / "hf" / f"train-0000{k}-of-00003.parquet", {"image": images(1, [f"{k}.jpg"])}) for k in (0, 2)
-    ]
-    said = r"has no train-00001-of-00003\.parquet, which the names of the other files count"
-    with pytest.raises(AnnotatedError, match=said):
-        open_source(tmp_path / "hf")
-    assert not open_source(files[0]).info.problems
-    write(tmp_path / "hf" / "train-00001-of-00003.parquet", {"image": images(1, ["1.jpg"])})
-    assert not open_source(tmp_path / "hf").info.problems
+    """Of paths, as of images; one file that was named was chosen."""
     write(tmp_path / "paths" / "a-00000-of-00002.parquet", {"path": ["1.jpg"]})
     (tmp_path / "paths" / "1.jpg").write_bytes(jpeg(1))
     with pytest.raises(AnnotatedError, match=r"has no a-00001-of-00002\.parquet"):
         open_source(tmp_path / "paths", "listing")
+    file = write(tmp_path / "hf" / "train-00002-of-00003.parquet", {"image": images(1)})
+    assert not open_source(file).info.problems
 
 
-def test_a_table_next_to_image_files_is_not_the_source(tmp_path: Path) -> None:
-    """A folder of images is no table, whatever tables are in it; a picture next to shards does not hide them."""
-    for name in ("metadata.parquet", "embeddings.parquet"):
-        write(tmp_path / "photos" / name, {"x": [1]})
-    (tmp_path / "photos" / "1.jpg").write_bytes(jpeg(1))
-    with pytest.raises(AnnotatedError, match=r"the tables embeddings.parquet and 1 more next to its images"):
-        open_source(tmp_path / "photos")
-    assert len(open_source(tmp_path / "photos", "folder")) == 1
+def test_a_picture_next_to_shards_does_not_hide_them(tmp_path: Path) -> None:
     shutil.copytree(MADE / "checkout", tmp_path / "checkout")
     for place in ("logo.jpg", "assets/logo.jpg"):
         (tmp_path / "checkout" / place).parent.mkdir(exist_ok=True)
@@ -262,7 +204,6 @@ def test_a_table_next_to_image_files_is_not_the_source(tmp_path: Path) -> None:
 
 
 def test_what_state_json_names(tmp_path: Path) -> None:
-    """Rows in another order and files outside the folder are refused by name; so is a state that is none."""
     folder = save(tmp_path / "d", {"image": images(3)})
     state = {"_data_files": [{"filename": "data-00000-of-00001.arrow"}], "_indices_files": [{"filename": "i.arrow"}]}
     for found, message in (
@@ -305,8 +246,6 @@ def test_the_image_column(tmp_path: Path) -> None:
     many = write(tmp_path / "many.parquet", {"pages": pa.array([[{"bytes": b"", "path": ""}]], pa.list_(IMAGE))})
     with pytest.raises(UsageError, match=r"--image-column pages: it contains list.*split a list of images"):
         open_source(many, image_column="pages")
-    with pytest.raises(UsageError, match=r"--image-column nix: .* has no such column: it has left, right, mask"):
-        open_source(two, image_column="nix")
 
 
 def test_a_parquet_file_of_paths_is_a_listing(tmp_path: Path) -> None:
@@ -329,8 +268,9 @@ def test_a_parquet_file_of_paths_is_a_listing(tmp_path: Path) -> None:
     reader = Reader(pack(other, tmp_path / "other", *options))
     assert [(sample["key"], int(sample["age"])) for sample in reader] == [("0.jpg", 5), ("2.jpg", 6)]
     (tmp_path / "bad.parquet").write_bytes(file.read_bytes()[:-20])
-    ran = run_here("pack", "--source", "listing", tmp_path / "bad.parquet", tmp_path / "no")
-    assert (ran.code, "bad.parquet cannot be read as Parquet" in ran.err) == (2, True)
+    assert "bad.parquet cannot be read as Parquet" in stop_of(
+        "pack", "--source", "listing", tmp_path / "bad.parquet", tmp_path / "no"
+    )
     new = write(tmp_path / "new.parquet", {"key": ["0.jpg", "2.jpg"], "age": [7, 8]})
     rawpack_packer.relabel(tmp_path / "other", new)
     assert Reader(tmp_path / "other").column("age").tolist() == [7, 8]
@@ -402,7 +342,6 @@ def test_parts_of_a_listing_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_what_is_declared_as_no_image_gets_no_hint(tmp_path: Path) -> None:
-    """Numbers that look like images are named in a line of the summary, unless the user says what they are."""
     arrays = pa.array([np.zeros((3, 32, 32), np.uint8).tolist()])
     feature = {"_type": "Array3D", "dtype": "uint8", "shape": [3, 32, 32]}
     file = write(tmp_path / "a.parquet", {"image": images(1), "x": arrays}, x=feature)
@@ -432,8 +371,6 @@ def test_which_column_is_the_label(tmp_path: Path) -> None:
     assert open_source(named, classes=tmp_path / "names")[0].fields["label"] == 1
     with pytest.raises(UsageError, match="the label of row 1 is 7; there are 2 classes"):
         open_source(write(tmp_path / "4.parquet", {"img": images(2), "label": [0, 7]}, label=fine))
-    with pytest.raises(UsageError, match="row 1 is 'cat'; it is none of the 1 classes"):
-        open_source(named, classes=["dog"])
     floats = write(tmp_path / "5.parquet", {"img": images(2), "label": [0.5, None]})
     source = open_source(floats)
     assert (source.info.classes, source.info.fields["label"]) == (None, FieldKind("float64"))
@@ -691,7 +628,6 @@ def test_damage_in_one_row_group_leaves_the_others(tmp_path: Path) -> None:
 
 
 def test_files_that_are_something_else(tmp_path: Path) -> None:
-    """Encrypted files, other files and empty ones are refused with their path."""
     for name, data in (
         ("a.parquet", b""),
         ("b.parquet", b"PARE" * 9),

@@ -49,7 +49,6 @@ class Evil:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("value", VALUES)
 def test_plain_values_are_read_as_python_reads_them(value: Any, protocol: int) -> None:
-    """In every protocol that there is."""
     data = pickle.dumps(value, protocol)
     assert read_pickle(data) == pickle.loads(data) == value
 
@@ -57,7 +56,6 @@ def test_plain_values_are_read_as_python_reads_them(value: Any, protocol: int) -
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("label", LABELS)
 def test_arrays_are_read_as_python_reads_them(label: np.ndarray[Any, Any], protocol: int) -> None:
-    """Shape, dtype and values; and numbers of numpy."""
     image, found = read_pickle(pickle.dumps(([IMAGE], label), protocol))
     _, number = read_pickle(pickle.dumps((IMAGE, np.int64(5)), protocol))
     assert image == [IMAGE]
@@ -67,7 +65,6 @@ def test_arrays_are_read_as_python_reads_them(label: np.ndarray[Any, Any], proto
 
 
 def test_pickles_of_python_2_have_bytes_for_texts() -> None:
-    """As `pickle.load(file, encoding="bytes")` gives them."""
     data = b"\x80\x02U\x03\x00\xff\nq\x01K\x09\x86q\x02."
     assert read_pickle(data) == pickle.loads(data, encoding="bytes") == (b"\x00\xff\n", 9)
 
@@ -81,7 +78,6 @@ def test_a_list_stays_the_same_list_after_values_were_added() -> None:
 @pytest.mark.parametrize("value", [{"img": IMAGE}, {"a": 1, "b": {}}, {}])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_dicts_are_seen_and_not_read(value: Any, protocol: int) -> None:
-    """A message names their type."""
     assert read_pickle(pickle.dumps(value, protocol)) == {}
 
 
@@ -155,7 +151,6 @@ def test_small_pickles_take_neither_forever_nor_all_memory() -> None:
 
 @pytest.mark.parametrize("rest", [pickle.dumps((IMAGE, 2)), bytes(1)])
 def test_what_follows_a_pickle_is_an_error(rest: bytes) -> None:
-    """Two samples that were joined do not become one of them."""
     with pytest.raises(BadPickleError, match=rf"{len(rest)} bytes follow its end"):
         read_pickle(pickle.dumps((IMAGE, 1)) + rest)
 
@@ -178,7 +173,6 @@ def test_states_of_arrays_are_checked() -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
 def test_every_prefix_and_every_changed_byte_gives_an_answer() -> None:
-    """A value or BadPickleError, and no other exception."""
     data = pickle.dumps(([b"bytes of an image"], np.array(3)), 2)
     assert len(list(pickletools.genops(data))) > 20
     random = np.random.default_rng(0)

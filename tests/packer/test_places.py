@@ -45,7 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", [name for name in (MAKES | CHANGES) if name != "pack"])
 def test_a_url_is_refused_and_becomes_no_folder(here: Path, name: str) -> None:
-    """The message says that it is a URL; no folder `s3:` is made in the current one."""
     before = sorted(here.iterdir())
     with pytest.raises(UsageError, match=r"s3://bucket/out is a URL: .* folder"):
         (MAKES | CHANGES)[name]("s3://bucket/out")
@@ -62,7 +61,6 @@ def test_a_file_url_is_its_folder(here: Path, tmp_path: Path, name: str) -> None
 
 
 def test_a_store_at_a_file_url_is_read_and_changed(here: Path, tmp_path: Path) -> None:
-    """convert, merge, append and relabel find the store there."""
     url = f"file://{here}/store"
     rawpack.convert(url, tmp_path / "made", workers=0)
     rawpack.merge([url, "store"], tmp_path / "both", prefix="numbers", workers=0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import picture, save
-from running import pack, run_here
+from running import pack, stop_of
 
 import rawpack_packer
 from rawpack import Reader
@@ -36,8 +36,7 @@ def listed(tmp_path: Path) -> Callable[..., Path]:
 
 
 def samples(store: Path) -> list[dict[str, Any]]:
-    reader = Reader(store)
-    return [reader[i] for i in range(len(reader))]
+    return [*Reader(store)]
 
 
 # ---------------------------------------------------------------------------------------------- the column of paths
@@ -51,10 +50,9 @@ def test_the_column_of_paths_has_any_name(listed: Callable[..., Path], tmp_path:
     assert [one["path"] for one in found] == ["somewhere", "else"]
     rawpack_packer.pack(listing, tmp_path / "p", size=8, path_column="image", workers=0)
     assert samples(tmp_path / "p")[1]["label"] == 1
-    ran = run_here("pack", "--path", "nothing", listing, tmp_path / "t")
-    assert ran.code == 2
-    assert "--path nothing: " in ran.err
-    assert "image, label, path" in ran.err
+    said = stop_of("pack", "--path", "nothing", listing, tmp_path / "t")
+    assert "--path nothing: " in said
+    assert "image, label, path" in said
 
 
 # ---------------------------------------------------------------------------------------------- plain lists
@@ -92,8 +90,9 @@ def test_class_files_may_have_the_numbers(first: int, mark: bytes, listed: Calla
     assert [int(reader[i]["label"]) for i in range(3)] == [2, 0, 1]
     for strange in (first - 1 if first else 9, first + 3):
         listing = listed(f"0.jpg {first}\n1.jpg {strange}\n")
-        ran = run_here("pack", "--classes", tmp_path / "classes", listing, tmp_path / "t")
-        assert (ran.code, f"line 2 is {strange}; there are 3 classes, counted from {first}" in ran.err) == (2, True)
+        assert f"line 2 is {strange}; there are 3 classes, counted from {first}" in stop_of(
+            "pack", "--classes", tmp_path / "classes", listing, tmp_path / "t"
+        )
 
 
 def test_other_numbers_in_class_files_are_names(listed: Callable[..., Path], tmp_path: Path) -> None:
@@ -117,9 +116,9 @@ def test_folders_are_classes_where_a_file_names_them(listed: Callable[..., Path]
     assert (source.info.classes, source.info.empty_classes) == (("other", "sub"), ("other",))
     assert source.part(0, 1)[0].fields["label"] == 1
     assert "label" not in open_source(listed("sub/3.jpg\n")).info.fields
-    ran = run_here("pack", "--classes", tmp_path / "classes", listed("sub/3.jpg\n0.jpg\n"), tmp_path / "t")
-    assert ran.code == 2
-    assert "line 2, column 1 (path): 0.jpg is in no folder with the name of a class" in ran.err
+    assert "line 2, column 1 (path): 0.jpg is in no folder with the name of a class" in stop_of(
+        "pack", "--classes", tmp_path / "classes", listed("sub/3.jpg\n0.jpg\n"), tmp_path / "t"
+    )
 
 
 def test_a_template_completes_names(listed: Callable[..., Path], tmp_path: Path) -> None:
@@ -129,8 +128,7 @@ def test_a_template_completes_names(listed: Callable[..., Path], tmp_path: Path)
     assert [(one["key"], sorted(one)) for one in found] == [
         (key, ["image", "index", "key"]) for key in ("2.jpg", "0.jpg")
     ]
-    ran = run_here("pack", listed("2\n0\n"), tmp_path / "n")
-    assert (ran.code, "--path '{}.jpg' adds an extension to names" in ran.err) == (2, True)
+    assert "--path '{}.jpg' adds an extension to names" in stop_of("pack", listed("2\n0\n"), tmp_path / "n")
     reader = Reader(pack(listed("2 dog\n0 cat\n"), tmp_path / "t", "--size", 8, "--path", "{}.jpg"))
     assert [(one["key"], (reader.classes or ())[one["label"]]) for one in reader] == [
         ("2.jpg", "dog"),
@@ -188,9 +186,7 @@ def test_paths_start_from_images(listed: Callable[..., Path], tmp_path: Path) ->
     ],
 )
 def test_bad_lines_are_named(text: str, words: list[str], listed: Callable[..., Path], tmp_path: Path) -> None:
-    """Each fault has its line and column, and nothing is written."""
-    ran = run_here("pack", listed(text), tmp_path / "store")
-    assert ran.code == 2, ran
+    said = stop_of("pack", listed(text), tmp_path / "store")
     for word in words:
-        assert word in ran.err
+        assert word in said
     assert not (tmp_path / "store").exists()

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 from folders import rejects_of
-from running import pack
+from running import outcomes_of, pack
 from test_source_conformance import write_again
 
-from rawpack.errors import DecodeError, UsageError
+from rawpack.errors import UsageError
 from rawpack_packer.sources import FieldKind, Source, open_source
 from rawpack_packer.sources.archives.recordio import open_recordio
 from rawpack_packer.testing import SourceConformance
@@ -109,31 +109,10 @@ def test_the_fixture_has_cut_records() -> None:
     assert 0 in lengths
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("plain", {"label": FieldKind("int64")}),
-        ("faces", {"label": FieldKind("int64"), "labels": FieldKind("float32", (2,))}),
-        ("boxes", {"labels": FieldKind("float32", (None,))}),
-        ("vectors", {"labels": FieldKind("float32", (3,))}),
-    ],
-)
-def test_fields_follow_from_the_labels(name: str, fields: dict[str, FieldKind]) -> None:
-    """One whole number each is a class; several are a vector, whose length may differ."""
-    assert open_source(FIXTURES / f"{name}.rec").info.fields == fields
-
-
 def test_a_label_that_is_no_whole_number_makes_all_floats(tmp_path: Path) -> None:
     source = opened(tmp_path, record(PNG, 1, 0) + record(PNG, 0.5, 1) + record(PNG, float("nan"), 2))
     assert source.info.fields == {"label": FieldKind("float32")}
     assert [float(source[i].fields["label"]) for i in range(2)] == [1, 0.5]  # type: ignore[arg-type]
-
-
-def test_identities_of_insightface_are_left_out_and_counted() -> None:
-    """The records that say which records belong together are no samples; the label is the person."""
-    source = open_source(FIXTURES / "faces.rec")
-    assert source.info.counts["header_records"] == 3
-    assert [int(source[i].fields["label"]) for i in range(5)] == [0, 0, 1, 1, 1]  # type: ignore[call-overload]
 
 
 def test_the_index_is_not_needed(tmp_path: Path) -> None:
@@ -170,14 +149,7 @@ def test_a_folder_of_insightface_is_its_only_file(tmp_path: Path) -> None:
     assert open_source(tmp_path).info.kind == "folder"
 
 
-def test_classes_name_the_labels(tmp_path: Path) -> None:
-    """The file of names gives classes; it must have enough of them, and labels must be whole numbers."""
-    names = tmp_path / "names.txt"
-    names.write_text("a\nb\nc\nd\n")
-    info = open_source(FIXTURES / "plain.rec", classes=names).info
-    assert (info.classes, info.empty_classes) == (("a", "b", "c", "d"), ("d",))
-    with pytest.raises(UsageError, match="is 2; there are 2 classes"):
-        open_source(FIXTURES / "plain.rec", classes=["a", "b"])
+def test_labels_that_are_no_whole_numbers_take_no_names() -> None:
     with pytest.raises(UsageError, match="labels that are whole numbers"):
         open_source(FIXTURES / "vectors.rec", classes=["a", "b"])
 
@@ -186,7 +158,6 @@ def test_classes_name_the_labels(tmp_path: Path) -> None:
 
 
 def test_a_part_is_small(tmp_path: Path) -> None:
-    """A worker gets its own samples only, not the index of the file."""
     source = opened(tmp_path, b"".join(record(PNG + bytes(8), i, i) for i in range(5000)))
     assert len(pickle.dumps(source.part(100, 110))) < 3000
 
@@ -227,14 +198,8 @@ def test_what_is_no_intact_file_is_refused(data: bytes, message: str, tmp_path: 
     assert str(tmp_path / "set.rec") in str(caught.value)
 
 
-def test_raw_pixels_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"contains no image files.*192 bytes.*Raw pixels"):
-        open_source(FIXTURES / "raw.rec")
-
-
 @pytest.mark.parametrize(("name", "message"), [("lfw.bin", "pickle"), ("a.idx", "give the .rec"), ("a.lst", "im2rec")])
 def test_other_files_of_these_tools_are_refused_by_name(name: str, message: str, tmp_path: Path) -> None:
-    """Verification sets are pickles, which are never opened."""
     (tmp_path / name).write_bytes(b"\x80\x04cos\nsystem\n")
     with pytest.raises(UsageError, match=message):
         open_source(tmp_path / name, "recordio")
@@ -288,14 +253,5 @@ def test_mutated_files_are_refused_or_read(tmp_path: Path) -> None:
             changed = bytearray(data)
             for at in dice.integers(0, len(data), dice.integers(1, 6)):
                 changed[at] = dice.choice([0, 0xFF, 0x0A, 0x80, int(dice.integers(256))])
-            try:
-                source = opened(tmp_path, bytes(changed))
-                for i in range(len(source)):
-                    try:
-                        assert source[i].key == source.key(i)
-                    except DecodeError:
-                        outcomes.add("rejected")
-                outcomes.add("read")
-            except UsageError:
-                outcomes.add("refused")
+            outcomes |= outcomes_of(lambda data=bytes(changed): opened(tmp_path, data))
     assert outcomes >= {"read", "refused"}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pictures import encoded, picture, save
 from PIL import Image, ImageOps
 from reading import run_script, script
-from running import run_here
+from running import reader_of, run_here
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError, verify
@@ -44,8 +44,7 @@ class Pairs:
 @pytest.mark.parametrize(("layout", "workers"), [("memmap", 2), ("hdf5", 0)])
 def test_a_dataset_with_two_methods_is_enough(layout: str, workers: int, tmp_path: Path) -> None:
     """`len` and `[i]`: arrays are stored as they are, labels and classes are found, whoever packs."""
-    rawpack_packer.pack(Pairs(100), tmp_path / "s", format=layout, workers=workers, shard_size=1)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(Pairs(100), tmp_path / "s", format=layout, workers=workers, shard_size=1)
     assert (len(reader), reader.classes, reader.fields["image"].shape) == (100, ("even", "odd"), (14, 11, 3))
     for i in range(100):
         np.testing.assert_array_equal(reader[i]["image"], picture(14, 11, i))
@@ -77,23 +76,6 @@ print("packed", len(reader), reader.fields["image"].dtype, reader.fields["image"
     )
     ran = run_script(path)
     assert (ran.code, ran.out) == (0, "packed 70 float32 (3, 4)\n"), ran
-
-
-SHAPES: dict[str, Any] = {
-    "arrays": lambda p: p,
-    "files": encoded,
-    "pillow": Image.fromarray,
-    "one alone": lambda p: {"image": p},
-}
-
-
-@pytest.mark.parametrize("what", SHAPES)
-def test_images_come_in_many_guises(what: str, tmp_path: Path) -> None:
-    """Arrays, bytes of files, PIL images: the same pixels, as long as no size changes them."""
-    given = [SHAPES[what](picture(9, 7, i)) for i in range(5)]
-    rawpack_packer.pack(given, tmp_path / "s", workers=0, size="keep")
-    for i in range(5):
-        np.testing.assert_array_equal(Reader(tmp_path / "s")[i]["image"], picture(9, 7, i))
 
 
 def on_white(color: NDArray[Any], alpha: NDArray[Any]) -> NDArray[Any]:
@@ -176,7 +158,6 @@ def test_an_opened_pillow_image_is_turned_upright_and_one_made_of_it_lies_as_it_
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
 def test_a_pillow_image_without_a_range_of_values_is_refused(dtype: Any, tmp_path: Path) -> None:
-    """Modes I and F are no pictures: refused with the cure where it is the first, rejected where it is not."""
     image = Image.fromarray(np.full((4, 5), 1000).astype(dtype))
     with pytest.raises(UsageError, match=r"mode [IF], no picture: pass np.asarray\(image\)"):
         rawpack_packer.pack([image], tmp_path / "s", workers=0)
@@ -263,7 +244,6 @@ def test_files_that_are_missing_are_named_before_packing(
 
 
 def test_pictures_are_brought_to_256_and_arrays_stay(tmp_path: Path) -> None:
-    """Without a size: the command's default for pictures, and arrays as they are."""
     rawpack_packer.pack([encoded(picture(30, 40, 1))], tmp_path / "p", workers=0)
     rawpack_packer.pack([picture(30, 40, 1)], tmp_path / "a", workers=0)
     assert Reader(tmp_path / "p").fields["image"].shape == (256, 256, 3)
@@ -271,7 +251,6 @@ def test_pictures_are_brought_to_256_and_arrays_stay(tmp_path: Path) -> None:
 
 
 def test_an_array_is_a_dataset(tmp_path: Path) -> None:
-    """numpy arrays of any shape, and tuples by names."""
     whole = np.random.default_rng(0).random((70, 6, 2, 2))
     rawpack_packer.pack(whole, tmp_path / "s", workers=2, shard_size=1)
     rawpack_packer.pack([(1, w) for w in whole], tmp_path / "t", workers=0, names=("n", "image"))
@@ -281,7 +260,6 @@ def test_an_array_is_a_dataset(tmp_path: Path) -> None:
 
 
 def test_keys_are_what_the_caller_says(tmp_path: Path) -> None:
-    """keys= names samples; two that are alike are refused."""
     rawpack_packer.pack(Pairs(3), tmp_path / "s", workers=0, keys=["é", "b", "c"])
     assert [Reader(tmp_path / "s")[i]["key"] for i in range(3)] == ["é", "b", "c"]
     with pytest.raises(UsageError, match=r"keys\[2\] is .b., as keys\[1\] is"):
@@ -368,8 +346,6 @@ def test_labels_are_those_of_the_classes(tmp_path: Path) -> None:
 
 
 def test_attributes_of_other_meaning_do_not_matter(tmp_path: Path) -> None:
-    """A dataset may have methods called fields, image or classes: they say nothing."""
-
     class Odd(Pairs):
         classes = 7  # type: ignore[assignment]
 
@@ -411,8 +387,7 @@ def test_pillow_images_of_one_mode_and_one_size_stay_so(mode: str, tmp_path: Pat
     images = [MODES[mode](picture(28, 26, i)) for i in range(20)]
     grey = mode in ("L", "1", "LA", "I;16")
     for size in ("keep", None):
-        rawpack_packer.pack(images, tmp_path / f"s{size}", workers=0, size=size)
-        reader = Reader(tmp_path / f"s{size}")
+        reader = reader_of(images, tmp_path / f"s{size}", workers=0, size=size)
         assert reader.fields["image"].shape == (28, 26, 1 if grey else 3)
         (batch,) = reader.batches(20)
         for i, image in enumerate(images):
@@ -426,7 +401,6 @@ def test_pillow_images_of_one_mode_and_one_size_stay_so(mode: str, tmp_path: Pat
 @pytest.mark.parametrize("in_memory", [True, False])
 @pytest.mark.parametrize("what", ["size", "mode"])
 def test_pillow_images_that_differ_are_photographs(what: str, in_memory: bool, tmp_path: Path) -> None:
-    """PIL images of several sizes, or some of them grey, are brought to 256 as files are."""
     images = [Image.fromarray(picture(20 + 4 * (i % 2 and what == "size"), 24, i)) for i in range(6)]
     if what == "mode":
         images[3] = images[3].convert("L")
@@ -503,16 +477,13 @@ def test_arrays_of_different_sizes_are_resized_as_pillow_images_are(
 
 @pytest.mark.parametrize(("guise", "layout"), [("arrays", "memmap"), ("grey arrays", "hdf5"), ("float arrays", "hdf5")])
 def test_arrays_of_different_sizes_keep_them_if_that_is_said(guise: str, layout: str, tmp_path: Path) -> None:
-    """`size="keep"` stores each as it is, bit for bit."""
     images = [GUISES[guise](picture(20 + i, 24, i)) for i in range(8)]
-    rawpack_packer.pack(Made(8, lambda i: images[i]), tmp_path / "s", workers=0, size="keep", format=layout)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(Made(8, lambda i: images[i]), tmp_path / "s", workers=0, size="keep", format=layout)
     for i, image in enumerate(images):
         np.testing.assert_array_equal(reader[i]["image"], image if image.ndim == 3 else image[..., None])
 
 
 def test_a_crop_makes_one_size_of_arrays(tmp_path: Path) -> None:
-    """What is cut out of arrays of several sizes has one size, so that nothing is resized."""
     images = [picture(20 + i, 24, i) for i in range(8)]
     rawpack_packer.pack(images, tmp_path / "s", workers=0, crop=(2, 3, 10, 12))
     (batch,) = Reader(tmp_path / "s").batches(8, workers=0)
@@ -546,7 +517,6 @@ def test_arrays_that_cannot_be_resized_say_what_to_do(tmp_path: Path) -> None:
 
 
 def test_more_arrays_of_any_size_are_appended(tmp_path: Path) -> None:
-    """To a store of images of any size, and to one of images that were resized."""
     images = [picture(9 + i % 2, 8, i) for i in range(6)]
     for name, size in (("keep", "keep"), ("resized", None)):
         rawpack_packer.pack(images, tmp_path / name, workers=0, size=size)
@@ -573,7 +543,6 @@ def test_grey_pillow_images_take_a_size_and_a_color(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_dict_of_columns_is_a_dataset(workers: int, tmp_path: Path) -> None:
-    """Arrays and lists of one length, a field each; labels are int64, and known for a draw."""
     images = np.stack([picture(9, 8, i) for i in range(140)])
     given = {
         "image": images,
@@ -581,8 +550,7 @@ def test_a_dict_of_columns_is_a_dataset(workers: int, tmp_path: Path) -> None:
         "name": [f"n{i}" for i in range(140)],
         "vector": np.arange(280, dtype=np.float32).reshape(140, 2),
     }
-    rawpack_packer.pack(given, tmp_path / "s", workers=workers, shard_size=1)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(given, tmp_path / "s", workers=workers, shard_size=1)
     assert (len(reader), reader.fields["label"].dtype) == (140, "int64")
     for i in range(140):
         sample = reader[i]
@@ -595,7 +563,6 @@ def test_a_dict_of_columns_is_a_dataset(workers: int, tmp_path: Path) -> None:
 
 
 def test_an_opened_npz_is_a_dict_of_columns(tmp_path: Path) -> None:
-    """`np.load` of an .npz packs as it is."""
     np.savez(tmp_path / "a.npz", image=np.arange(48, dtype=np.uint8).reshape(4, 3, 4), label=np.arange(4))
     with np.load(tmp_path / "a.npz") as opened:
         rawpack_packer.pack(opened, tmp_path / "s", workers=0)
@@ -628,8 +595,7 @@ def test_samples_that_have_names_are_taken_by_them(tmp_path: Path) -> None:
             rows.view(np.recarray),
         )
     ):
-        rawpack_packer.pack(given, tmp_path / f"{k}", workers=0)
-        reader = Reader(tmp_path / f"{k}")
+        reader = reader_of(given, tmp_path / f"{k}", workers=0)
         for i in range(4):
             assert reader[i]["label"] == i
             np.testing.assert_array_equal(reader[i]["image"], picture(9, 8, i))
@@ -721,7 +687,6 @@ class Length:
     ],
 )  # fmt: skip
 def test_what_is_no_dataset_is_refused(given: Any, options: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """The error says what was found and what to do; nothing is written."""
     with pytest.raises(UsageError) as refused:
         rawpack_packer.pack(given, tmp_path / "s", workers=0, **options)
     assert words in str(refused.value)
@@ -759,7 +724,6 @@ from_plugin.accepts = accepts  # type: ignore[attr-defined]
 
 
 def test_a_plugin_adds_a_kind_of_source(tmp_path: Path) -> None:
-    """An entry point of `rawpack.sources` is found by name and from what SRC is; other sources are as before."""
     entry = EntryPoint("numbers", "test_source_dataset:from_plugin", "rawpack.sources")
     file = tmp_path / "a.numbers"
     file.write_text("3 1 4 1 5")
@@ -832,8 +796,7 @@ class Swapped:
 @pytest.mark.parametrize("size", ["keep", "8x10"])
 def test_a_source_may_have_any_byte_order(layout: str, size: str, tmp_path: Path) -> None:
     """Images, masks and numbers of a source of one's own are the same values whichever byte comes first in them."""
-    rawpack_packer.pack(Swapped(), tmp_path / "s", workers=0, format=layout, size=size)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(Swapped(), tmp_path / "s", workers=0, format=layout, size=size)
     for i in range(3):
         sample, step = reader[i], 1 if size == "keep" else 2
         wanted = np.arange(60).reshape(4, 5, 3) + 1000 * i
@@ -854,7 +817,6 @@ def test_half_a_source_is_told_what_it_lacks() -> None:
 
 
 def test_a_key_that_utf8_cannot_hold_is_refused(tmp_path: Path) -> None:
-    """Nothing is written for a dataset with such a key; the error shows it."""
     images = [np.zeros((4, 4, 3), np.uint8)] * 2
     with pytest.raises(UsageError, match=r"keys\[1\] is 'a\\udcff', which UTF-8 cannot encode"):
         rawpack_packer.pack(images, tmp_path / "store", keys=["b", "a\udcff"], workers=0)
@@ -888,8 +850,7 @@ def test_fields_get_other_names(kind: str, tmp_path: Path) -> None:
     if kind == "columns":
         samples = [Renamed("dict")[i] for i in range(6)]
         source = {name: np.array([sample[name] for sample in samples]) for name in samples[0]}
-    rawpack_packer.pack(source, tmp_path / "s", names=names, workers=0)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(source, tmp_path / "s", names=names, workers=0)
     assert set(reader.fields) == {"image", "label", "key"} | (set() if kind == "tuple" else {"score"})
     for i in range(6):
         np.testing.assert_array_equal(reader[i]["image"], picture(14, 11, i))
@@ -904,7 +865,6 @@ def test_fields_get_other_names(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_names_that_do_not_fit(names: Any, message: str, tmp_path: Path) -> None:
-    """The error says what samples have; nothing is written."""
     with pytest.raises(UsageError, match=message):
         rawpack_packer.pack(Renamed("dict"), tmp_path / "s", names=names, workers=0)
     assert not (tmp_path / "s").exists()
@@ -927,15 +887,13 @@ class Stream:
 def test_an_iterable_with_a_length(tmp_path: Path) -> None:
     """Samples are read in order, in one pass after the looks at the first ones."""
     source = Stream(150)
-    rawpack_packer.pack(source, tmp_path / "s", workers=0, shard_size=1)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(source, tmp_path / "s", workers=0, shard_size=1)
     assert reader.column("number").tolist() == list(range(150))
     np.testing.assert_array_equal(reader[149]["image"], picture(14, 11, 149))
     assert source.begun <= 4
 
 
 def test_an_iterable_that_ends_early(tmp_path: Path) -> None:
-    """One that ends before its length rejects the rest."""
     with pytest.raises(PackError, match="it ended after 8 samples"):
         rawpack_packer.pack(Stream(8, told=10), tmp_path / "s", workers=0, strict=True)
 

@@ -20,6 +20,7 @@ import pictures
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running import reason_of
 
 import rawpack_packer
 from rawpack.errors import DecodeError, PackError, UsageError
@@ -63,54 +64,9 @@ def labels(samples: Samples) -> list[Any]:
 # ---- what is a sample, and its label
 
 
-def test_first_level_folders_are_classes(tmp_path: Path) -> None:
-    """Sorted first-level folders are numbered from 0, and what lies deeper belongs to them."""
-    put(tmp_path, "dog/1.jpg", "cat/2.jpg", "cat/deep/er/0.jpg", "Zebra/z.png")
-    source = open_folder(tmp_path)
-    assert source.info.classes == ("Zebra", "cat", "dog")
-    assert keys(source) == ["Zebra/z.png", "cat/2.jpg", "cat/deep/er/0.jpg", "dog/1.jpg"]
-    assert labels(source) == [0, 1, 1, 2]
-    assert source.info.fields == {"label": FieldKind("int64")}
-    assert source.info.kind == "folder"
-    assert source.info.root == str(tmp_path)
-
-
-def test_images_beside_classes_have_label_minus_one(tmp_path: Path) -> None:
-    """Images straight in the folder, beside class folders, belong to no class, and are counted."""
-    put(tmp_path, "b/1.jpg", "a.jpg", "c.jpg")
-    source = open_folder(tmp_path)
-    assert keys(source) == ["a.jpg", "b/1.jpg", "c.jpg"]
-    assert labels(source) == [-1, 0, -1]
-    assert source.info.counts["unlabelled"] == 2
-
-
-def test_a_flat_folder_has_no_labels(tmp_path: Path) -> None:
-    """Without sub-folders there are no classes and no field; hidden sub-folders do not count."""
-    put(tmp_path, "a.jpg", ".cache/x.jpg")
-    source = open_folder(tmp_path)
-    assert source.info.classes is None
-    assert source.info.fields == {}
-    assert labels(source) == [None]
-    assert source.info.counts["unlabelled"] == 0
-
-
-def test_a_folder_without_images_is_still_a_class(tmp_path: Path) -> None:
-    """An empty class keeps its number, so that labels do not shift, and is told by name."""
-    put(tmp_path, "b/1.jpg", "d/notes.txt/2.jpg")
-    put(tmp_path, "c/readme.txt", data=b"no image")
-    (tmp_path / "a").mkdir()
-    source = open_folder(tmp_path)
-    assert source.info.classes == ("a", "b", "c", "d")
-    assert source.info.empty_classes == ("a", "c")
-    assert source.info.counts["empty_classes"] == 2
-    assert labels(source) == [1, 3]
-
-
-@pytest.mark.parametrize(
-    "suffix", ["jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "dib", "tif", "tiff", "gif", "JPG", "Jpeg"]
-)
+@pytest.mark.parametrize("suffix", ["jpe", "jfif", "webp", "bmp", "dib", "tiff", "gif"])
 def test_files_with_an_image_extension_are_samples(tmp_path: Path, suffix: str) -> None:
-    """A usual extension in any case makes a sample, whatever the bytes: packing rejects it with a reason."""
+    """Whatever the bytes: packing rejects it with a reason."""
     source = open_folder(put(tmp_path, f"x.{suffix}", data=b"no image"))
     assert keys(source) == [f"x.{suffix}"]
     assert source[0].image == b"no image"
@@ -125,16 +81,6 @@ def test_other_files_are_known_by_their_first_bytes(tmp_path: Path, kind: str) -
     source = open_folder(tmp_path)
     assert keys(source) == ["x", "x.1", "x.JPG_large"]
     assert source.info.counts["other_files"] == 4
-
-
-def test_hidden_names_are_skipped_and_counted(tmp_path: Path) -> None:
-    """Files and folders that begin with a dot are left out at every level; so is what an archive of macOS leaves, which
-    would be the first class."""
-    put(tmp_path, "a/1.jpg", "a/._1.jpg", ".hidden.jpg", ".git/1.jpg", "a/.b/c/1.jpg", "__MACOSX/a/._1.jpg")
-    source = open_folder(tmp_path)
-    assert keys(source) == ["a/1.jpg"]
-    assert source.info.classes == ("a",)
-    assert source.info.counts["hidden"] == 5
 
 
 # ---- names and order
@@ -154,7 +100,6 @@ ODD_NAMES = [
 
 @linux_only
 def test_odd_names_are_keys_as_they_are(tmp_path: Path) -> None:
-    """Any valid name is a key unchanged, and its file is read."""
     put(tmp_path, *ODD_NAMES)
     source = open_folder(tmp_path)
     assert keys(source) == sorted(ODD_NAMES, key=str.encode)
@@ -163,7 +108,6 @@ def test_odd_names_are_keys_as_they_are(tmp_path: Path) -> None:
 
 @linux_only
 def test_composed_and_decomposed_names_are_two_samples(tmp_path: Path) -> None:
-    """Names that look alike in NFC and NFD stay two, in the order of their bytes."""
     nfc, nfd = (unicodedata.normalize(form, "é.jpg") for form in ("NFC", "NFD"))
     source = open_folder(put(tmp_path, nfc, nfd))
     assert keys(source) == [nfd, nfc]
@@ -321,7 +265,6 @@ def test_halves_of_a_character_do_not_make_a_name(tmp_path: Path) -> None:
 
 
 def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
-    """A link to a file is a sample, one to a folder a folder; a folder reached twice counts twice."""
     put(tmp_path / "elsewhere", "1.jpg", "deep/2.jpg")
     root = put(tmp_path / "root", "a/0.jpg")
     (root / "b").symlink_to(tmp_path / "elsewhere")
@@ -355,7 +298,6 @@ def test_loops_are_seen(tmp_path: Path) -> None:
 
 
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
-    """A source given by a link, or with ".." through one, is the folder that the system finds there."""
     put(tmp_path / "far" / "real", "a/0.jpg")
     (tmp_path / "link").symlink_to(tmp_path / "far" / "real")
     assert keys(open_folder(tmp_path / "link")) == ["a/0.jpg"]
@@ -382,7 +324,6 @@ def test_broken_links(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_pipes_are_never_opened(tmp_path: Path) -> None:
-    """A named pipe, which would hang whoever opens it, is counted, also when a link leads to it."""
     put(tmp_path, "0.jpg")
     for name in ("pipe", "pipe.jpg"):
         os.mkfifo(tmp_path / name)
@@ -393,20 +334,6 @@ def test_pipes_are_never_opened(tmp_path: Path) -> None:
 
 
 # ---- what cannot be looked into
-
-
-def test_a_locked_folder_is_told(tmp_path: Path) -> None:
-    """A folder without permission keeps its class and is told as a problem."""
-    put(tmp_path, "a/0.jpg", "b/1.jpg")
-    (tmp_path / "a").chmod(0)
-    try:
-        if os.access(tmp_path / "a", os.R_OK):
-            pytest.skip("permissions do not bind this user")
-        source = open_folder(tmp_path, skip_unreadable=True)
-    finally:
-        (tmp_path / "a").chmod(0o755)
-    assert source.info.empty_classes == ("a",)
-    assert source.info.problems == ("a/ cannot be read: [Errno 13] Permission denied",)
 
 
 def deny(monkeypatch: pytest.MonkeyPatch, function: str, number: int, matches: Callable[[str], bool]) -> None:
@@ -423,7 +350,6 @@ def deny(monkeypatch: pytest.MonkeyPatch, function: str, number: int, matches: C
 
 @pytest.mark.parametrize("function", ["scandir", "stat"])
 def test_a_folder_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str) -> None:
-    """A folder that cannot be listed keeps its class, so labels do not shift, and is told in one printable line."""
     put(tmp_path, "a\n1/0.jpg", "b/1.jpg")
     deny(monkeypatch, function, errno.EACCES, lambda path: "a\n1" in path)
     source = open_folder(tmp_path, skip_unreadable=True)
@@ -472,11 +398,8 @@ def test_a_failing_machine_stops_the_scan(
 
 
 def test_an_empty_file_is_rejected_as_empty(tmp_path: Path) -> None:
-    """Zero bytes are a reason of their own."""
     source = open_folder(put(tmp_path, "0.jpg", data=b""))
-    with pytest.raises(DecodeError) as caught:
-        source[0]
-    assert caught.value.reason == "empty"
+    assert reason_of(source, 0) == "empty"
 
 
 def test_an_unreadable_file_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,9 +424,7 @@ def test_a_file_too_large_for_any_decoder(tmp_path: Path) -> None:
     """A file of 2 GiB is rejected before memory is spent on it."""
     put(tmp_path, "0.jpg")
     os.truncate(tmp_path / "0.jpg", 1 << 31)
-    with pytest.raises(DecodeError) as caught:
-        open_folder(tmp_path)[0]
-    assert caught.value.reason == "too_large"
+    assert reason_of(open_folder(tmp_path), 0) == "too_large"
 
 
 def grow(path: Path) -> None:
@@ -573,20 +494,12 @@ def test_reads_that_give_less_than_there_is(tmp_path: Path, monkeypatch: pytest.
 # ---- parts, states, progress
 
 
-def test_parts_are_small_and_read_alike(tmp_path: Path) -> None:
-    """A part holds its own entries only, and gives the same items after pickling."""
+def test_parts_are_small(tmp_path: Path) -> None:
+    """A part holds its own entries only."""
     put(tmp_path, *(f"class-{i % 40:02}/some-image-{i:04}.jpg" for i in range(2000)))
     source = open_folder(tmp_path)
-    whole = items(source)
     for start, stop in ((0, 2000), (100, 175), (1999, 2000), (50, 50)):
-        sent = pickle.dumps(source.part(start, stop))
-        assert len(sent) < (stop - start) * 75 + 2000
-        part = pickle.loads(sent)
-        assert len(part) == stop - start
-        assert [part.key(i) for i in range(len(part))] == [item.key for item in whole[start:stop]]
-        assert [(i.key, i.image, i.fields) for i in items(part)] == [
-            (i.key, i.image, i.fields) for i in whole[start:stop]
-        ]
+        assert len(pickle.dumps(source.part(start, stop))) < (stop - start) * 75 + 2000
 
 
 @pytest.fixture
@@ -638,48 +551,24 @@ def test_what_does_not_exist_may_be_a_file_too(tmp_path: Path, kind: str) -> Non
     assert message_of(tmp_path / "x.jpg", kind=kind).startswith(f"there is no file or folder {tmp_path}/x.jpg: check")
 
 
-@pytest.mark.parametrize("name", ["a.beton", "a.mds", "a.idx"])
-def test_files_that_are_not_read_say_what_to_do(tmp_path: Path, name: str) -> None:
-    """A page has what reads files of other libraries; an index is not what it lists."""
-    put(tmp_path, name, data=b"?" * 99)
-    cure = {"a.idx": "give the .rec or .tar next to it", "a.mds": "give the folder that has both"}.get(
-        name, "see docs/how-to/what-is-not-read.md#ffcv"
-    )
-    assert message_of(tmp_path / name).endswith(cure)
-
-
 def test_a_file_in_place_of_a_folder(tmp_path: Path) -> None:
-    """The message says to give the folder, or what else can be packed; an archive is not for --source folder."""
-    put(tmp_path, "a.jpg")
-    assert (
-        message_of(tmp_path / "a.jpg") == f"{tmp_path}/a.jpg is a file, not a folder: give the folder that contains it"
-    )
+    """An archive is not for --source folder."""
     put(tmp_path / "other", "a.zip", "b.rar", "c.xyz", data=b"?")
     assert message_of(tmp_path / "other" / "c.xyz", kind="folder").endswith("without --source, its kind is detected")
     assert "a.zip is an archive: leave out --source folder" in message_of(tmp_path / "other" / "a.zip", kind="folder")
-    assert "b.rar: archives of this kind are not read: unpack it first" in message_of(tmp_path / "other" / "b.rar")
     put(tmp_path / "packed", "b.rar", data=b"?")
     assert "other file (.rar): archives of this kind are not read: unpack it first" in message_of(tmp_path / "packed")
     assert "--source archive|arrays|coco|" in message_of(tmp_path / "other" / "c.xyz")
     assert f"`rawpack pack '{tmp_path}/other/*.zip' store/`" in message_of(tmp_path / "other")
 
 
-def test_nonsense_paths() -> None:
-    """An empty path is not the current folder, and one with a null byte is no crash."""
-    assert "empty path" in message_of("")
-    assert "null" in message_of("a\0b")
-
-
 def test_a_folder_without_images(tmp_path: Path) -> None:
-    """The message says what was seen instead."""
     put(tmp_path, "notes.txt", ".hidden.jpg", data=b"x")
     (tmp_path / "lost").symlink_to("nowhere")
     message = message_of(tmp_path, skip_unreadable=True)
     what = "it contains 1 other file (.txt), 1 hidden file or folder, 1 problem (lost cannot be read: "
     assert message.startswith(f"no image in {tmp_path}: {what}")
     assert message.endswith("); give the folder that contains the images")
-    (tmp_path / "empty").mkdir()
-    assert f"no image in {tmp_path}/empty: the folder is empty; " in message_of(tmp_path / "empty")
 
 
 def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

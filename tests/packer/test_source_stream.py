@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from pictures import picture
 from PIL import Image
+from running import reader_of
 
 import rawpack_packer
 from rawpack import PackError, Reader, UsageError
@@ -80,8 +81,7 @@ class Counted(Iterable):
 @pytest.mark.parametrize("kind", [Iterable, Counted])
 def test_an_iterable(kind: Any, tmp_path: Path) -> None:
     """With a length, several processes pack it too; its attributes say what they say of a dataset."""
-    rawpack_packer.pack(kind(), tmp_path / "s", workers=2)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(kind(), tmp_path / "s", workers=2)
     assert reader.classes == ("even", "odd")
     assert reader.column("label").tolist() == [i % 2 for i in range(20)]
     np.testing.assert_array_equal(reader[13]["image"], picture(4, 9, 13))
@@ -98,8 +98,7 @@ def test_an_iterable_dataset_of_torch(tmp_path: Path) -> None:
         def __len__(self) -> int:
             return 8
 
-    rawpack_packer.pack(Numbers(), tmp_path / "s", image="chw", workers=0)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(Numbers(), tmp_path / "s", image="chw", workers=0)
     assert reader.column("label").tolist() == list(range(8))
     assert (np.asarray(reader[5]["image"]) == np.float32(5 / 8)).all()
 
@@ -111,8 +110,7 @@ def test_a_pipeline_of_webdataset(tmp_path: Path) -> None:
         for n in range(9):
             writer.write({"__key__": f"{n}", "png": Image.fromarray(picture(9, 8, n)), "cls": n % 4})
     pipeline = wds.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False).decode("pil").to_tuple("png", "cls")
-    rawpack_packer.pack(pipeline, tmp_path / "s", workers=2)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(pipeline, tmp_path / "s", workers=2)
     assert reader.column("label").tolist() == [n % 4 for n in range(9)]
     for n in range(9):
         np.testing.assert_array_equal(reader[n]["image"], picture(9, 8, n))
@@ -172,8 +170,7 @@ def test_masks_of_pil_keep_their_indices(tmp_path: Path) -> None:
             mask.putdata(one.reshape(-1).tolist())
             yield {"image": picture(9, 7, n), "mask": mask}
 
-    rawpack_packer.pack(masked(), tmp_path / "s", fields={"mask": "mask"}, workers=0)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(masked(), tmp_path / "s", fields={"mask": "mask"}, workers=0)
     for n, one in enumerate(indices):
         np.testing.assert_array_equal(reader[n]["mask"][..., 0], one)
 
@@ -197,7 +194,6 @@ def test_paths_may_be_gone_when_they_are_packed(tmp_path: Path) -> None:
 
 
 def test_samples_that_cannot_be_packed_are_rejected(tmp_path: Path) -> None:
-    """As those of a dataset: a value that is none, a tuple of another length."""
     given: list[Any] = [(picture(4, 4, n), n) for n in range(6)]
     given[2], given[4] = (picture(4, 4, 2), object()), (picture(4, 4, 4), 4, 4)
     for name, source in (("list", given), ("stream", iter(given))):
@@ -241,8 +237,7 @@ def test_detection_targets_are_those_of_a_list(tmp_path: Path) -> None:
 def test_names_and_keys(tmp_path: Path) -> None:
     given = ((n, picture(4, 4, n), n / 2) for n in range(5))
     names, keys = ("label", "image", "half"), [f"k{n}" for n in range(5)]
-    rawpack_packer.pack(given, tmp_path / "s", names=names, keys=keys, workers=0)
-    reader = Reader(tmp_path / "s")
+    reader = reader_of(given, tmp_path / "s", names=names, keys=keys, workers=0)
     assert [reader[n]["key"] for n in range(5)] == keys
     assert reader.column("half").tolist() == [0, 0.5, 1, 1.5, 2]
 
@@ -256,7 +251,6 @@ def test_a_limit_reads_no_more(tmp_path: Path) -> None:
 
 
 def test_splits(tmp_path: Path) -> None:
-    """A stream for each split, with one numbering of classes; and splits drawn from one."""
     parts = {"train": samples(12), "val": ({**one, "label": "fox"} for one in samples(4))}
     rawpack_packer.pack_splits(parts, tmp_path / "s", fields=_FIELDS, workers=0)
     train, val = Reader(tmp_path / "s/train"), Reader(tmp_path / "s/val")
@@ -428,13 +422,11 @@ def test_memory_does_not_grow_with_the_stream(tmp_path: Path) -> None:
 
 
 def test_files_as_datasets_has_them_undecoded(tmp_path: Path) -> None:
-    """Dicts of bytes and path, of a set that is streamed or has a length."""
     files = [_png(Image.fromarray(picture(8, 8, n))) for n in range(4)]
     (tmp_path / "3.png").write_bytes(files[3])
     given = [{"image": {"bytes": one, "path": f"{n}.png"}, "label": n} for n, one in enumerate(files[:3])]
     given.append({"image": {"bytes": None, "path": str(tmp_path / "3.png")}, "label": 3})
     for name, source in (("list", given), ("stream", iter(given))):
-        rawpack_packer.pack(source, tmp_path / name, size="keep", workers=0)
-        reader = Reader(tmp_path / name)
+        reader = reader_of(source, tmp_path / name, size="keep", workers=0)
         for n in range(4):
             np.testing.assert_array_equal(reader[n]["image"], picture(8, 8, n))

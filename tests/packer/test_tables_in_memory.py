@@ -12,8 +12,9 @@ import cv2
 import h5py
 import numpy as np
 import pytest
-from pictures import picture
+from pictures import encoded, picture
 from PIL import Image
+from running import reader_of as packed
 
 import rawpack_packer
 from rawpack import Reader
@@ -22,11 +23,6 @@ from rawpack_packer.sources import open_dataset
 
 BREEDS = ["pug", "", "beagle", "pug", "corgi", "Zwergspitz"]
 N = len(BREEDS)
-
-
-def packed(source: Any, store: Path, **options: Any) -> Reader:
-    rawpack_packer.pack(source, store, **{"workers": 0, **options})
-    return Reader(store)
 
 
 @pytest.fixture
@@ -52,16 +48,22 @@ class Lazy:
         return self.samples[i]
 
 
-def frames_of(columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """The same table in all forms."""
-    records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return {
-        "records": lambda: records,
-        "columns": lambda: columns,
-        "dataset": lambda: Lazy(records),
-        "pandas": lambda: pytest.importorskip("pandas").DataFrame(columns),
-        "polars": lambda: pytest.importorskip("polars").DataFrame(columns),
-    }
+def rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def in_memory(form: str, columns: dict[str, list[Any]]) -> Any:
+    """The same table in any form."""
+    if form in ("records", "columns", "dataset"):
+        return {"records": rows_of(columns), "columns": columns, "dataset": Lazy(rows_of(columns))}[form]
+    if form.endswith("arrow"):
+        table = pytest.importorskip("pyarrow").table(columns)
+        return table.to_pandas() if form == "pandas of arrow" else table
+    return pytest.importorskip(form).DataFrame(columns)
+
+
+def files(count: int) -> list[bytes]:
+    return [encoded(picture(4, 4, i)) for i in range(count)]
 
 
 @pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "polars"])
@@ -70,7 +72,7 @@ def test_text_labels_are_the_classes_of_the_same_csv(form: str, workers: int, pa
     with (tmp_path / "table.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("path", "label"), *zip(paths, BREEDS, strict=True)])
     wanted = packed(tmp_path / "table.csv", tmp_path / "csv", size="keep")
-    source = frames_of({"image": paths, "label": BREEDS})[form]()
+    source = in_memory(form, {"image": paths, "label": BREEDS})
     reader = packed(source, tmp_path / "s", size="keep", workers=workers)
     assert reader.classes == wanted.classes == ("Zwergspitz", "beagle", "corgi", "pug")
     assert reader.column("label").tolist() == wanted.column("label").tolist() == [3, -1, 1, 3, 2, 0]
@@ -80,7 +82,7 @@ def test_text_labels_are_the_classes_of_the_same_csv(form: str, workers: int, pa
 
 @pytest.mark.parametrize("form", ["records", "columns", "dataset", "pandas", "polars"])
 def test_another_column_of_labels_is_named(form: str, paths: list[str], tmp_path: Path) -> None:
-    source = frames_of({"image": paths, "breed": BREEDS, "age": list(range(N))})[form]()
+    source = in_memory(form, {"image": paths, "breed": BREEDS, "age": list(range(N))})
     reader = packed(source, tmp_path / "s", label_column="breed")
     assert (reader.classes, reader.column("label").tolist()) == (
         ("Zwergspitz", "beagle", "corgi", "pug"),
@@ -121,7 +123,6 @@ def test_labels_of_samples_that_raise_and_targets_that_are_texts(tmp_path: Path)
 @pytest.mark.parametrize("module", ["pandas", "polars"])
 @pytest.mark.parametrize("guise", ["path", "bytes", "pillow", "array"])
 def test_images_of_frames(module: str, guise: str, paths: list[str], tmp_path: Path) -> None:
-    """A column of paths may be called as in a listing; `key` has the keys."""
     made: dict[str, Any] = {
         "path": lambda i: paths[i],
         "bytes": lambda i: Path(paths[i]).read_bytes(),
@@ -163,8 +164,7 @@ def test_values_that_are_missing_in_frames(module: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["pandas", "polars", "arrow"])
 def test_missing_files_of_frames_are_named_as_those_of_listings(module: str, paths: list[str], tmp_path: Path) -> None:
     names = [paths[0], *(f"{tmp_path}/gone{k}.png" for k in range(7)), paths[1]]
-    library = pytest.importorskip("pyarrow" if module == "arrow" else module)
-    frame = (library.table if module == "arrow" else library.DataFrame)({"path": names})
+    frame = in_memory(module, {"path": names})
     (tmp_path / "list.csv").write_text("path\n" + "\n".join(names))
     told = f"7 files are missing: {', '.join(names[1:6])}, and 2 more"
     for source, where in ((frame, "image of sample 1"), (tmp_path / "list.csv", "line 3, column 1 (path)")):
@@ -176,13 +176,10 @@ def test_missing_files_of_frames_are_named_as_those_of_listings(module: str, pat
 
 @pytest.mark.parametrize("module", ["pandas", "polars", "arrow"])
 def test_the_keys_of_a_frame_are_its_paths(module: str, paths: list[str], tmp_path: Path) -> None:
-    """As those of a CSV are; where one is missing or there twice, they are row numbers, and the summary says so."""
     columns = {"path": paths, "age": list(range(N))}
 
     def frame(**other: list[Any]) -> Any:
-        if module == "arrow":
-            return pytest.importorskip("pyarrow").table({**columns, **other})
-        return pytest.importorskip(module).DataFrame({**columns, **other})
+        return in_memory(module, {**columns, **other})
 
     done = rawpack_packer.pack(frame(), tmp_path / "s", workers=0)
     assert [sample["key"] for sample in Reader(tmp_path / "s")] == paths
@@ -215,7 +212,7 @@ BIG = 2**60 + 1
 
 def frames_with(module: str, name: str, values: list[Any], dtype: str) -> Any:
     """A table with three images and a column of whole numbers."""
-    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    images = files(len(values))
     if module.startswith("pandas"):
         pandas = pytest.importorskip("pandas")
         kind = dtype if module == "pandas" else f"{dtype.lower()}[pyarrow]"
@@ -251,8 +248,7 @@ def test_lists_of_numbers_that_numpy_would_round_are_refused(form: str, odd: lis
     """As the first value, and as a later one, where the sample is rejected."""
     for first, stored in ((odd, None), ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]])):
         columns = {"image": [picture(4, 4, i) for i in range(3)], "x": [first, odd, [3.0, 4.0]]}
-        records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        source = (one for one in records) if form == "stream" else frames_of(columns)[form]()
+        source = iter(rows_of(columns)) if form == "stream" else in_memory(form, columns)
         if stored is None:
             with pytest.raises(UsageError, match=r"its first value is list.*fields=\{'x': 'str'\}"):
                 packed(source, tmp_path / "no")
@@ -267,15 +263,15 @@ def test_names_of_classes_that_begin_with_numbers(form: str, tmp_path: Path) -> 
     for labels that are texts, the numbers do not matter."""
     images: list[Any] = [picture(4, 4, i) for i in range(3)]
     if form == "polars":  # has no arrays of several axes among objects
-        images = [cv2.imencode(".png", one)[1].tobytes() for one in images]
+        images = [encoded(one) for one in images]
     (tmp_path / "from 1").write_text("1 cat\n2 dog\n3 owl\n")
     (tmp_path / "from 0").write_text("0 cat\n1 dog\n2 owl\n")
-    numbers = frames_of({"image": images, "label": [1, 2, 1]})[form]
+    numbers = in_memory(form, {"image": images, "label": [1, 2, 1]})
     with pytest.raises(UsageError, match="counts the classes from 1, as '1 cat' says, and these numbers count from 0"):
-        packed(numbers(), tmp_path / "no", classes=tmp_path / "from 1")
-    reader = packed(numbers(), tmp_path / "numbers", classes=tmp_path / "from 0")
+        packed(numbers, tmp_path / "no", classes=tmp_path / "from 1")
+    reader = packed(numbers, tmp_path / "numbers", classes=tmp_path / "from 0")
     assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog", "owl"), [1, 2, 1])
-    texts = frames_of({"image": images, "label": ["dog", "owl", "dog"]})[form]()
+    texts = in_memory(form, {"image": images, "label": ["dog", "owl", "dog"]})
     reader = packed(texts, tmp_path / "texts", classes=tmp_path / "from 1")
     assert (reader.classes, reader.column("label").tolist()) == (("cat", "dog", "owl"), [1, 2, 1])
 
@@ -283,7 +279,7 @@ def test_names_of_classes_that_begin_with_numbers(form: str, tmp_path: Path) -> 
 def test_lists_of_frames_with_a_missing_number_are_not_rounded(tmp_path: Path) -> None:
     """polars and Arrow give such lists as floats."""
     polars = pytest.importorskip("polars")
-    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(3)]
+    images = files(3)
     frame = polars.DataFrame({"image": images, "x": [[1, 2], [BIG, None], [BIG, 4]]})
     for number, source in enumerate((frame, frame.to_arrow())):
         reader = packed(source, tmp_path / str(number), max_rejects=1)
@@ -305,7 +301,7 @@ def test_categories_and_columns_that_have_one_name(tmp_path: Path) -> None:
 def test_a_category_that_is_missing_is_none(form: str, values: list[Any], tmp_path: Path) -> None:
     """And never the last one, which an Arrow dictionary as an array has in its place."""
     module = pytest.importorskip({"arrow": "pyarrow"}.get(form.partition(" ")[0], form.partition(" ")[0]))
-    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    images = files(len(values))
     if form == "arrow":
         source = module.table({"image": images, "label": module.array(values).dictionary_encode()})
     elif form == "polars":
@@ -350,7 +346,7 @@ def test_frames_are_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["records", "columns", "pandas", "polars"])
 def test_datasets_in_memory_are_split_by_a_column(form: str, paths: list[str], tmp_path: Path) -> None:
     sets, scene = ["train", "val", "train", "val", "train", "test"], [1, 2, 3, 4, 5, 6]
-    source = frames_of({"image": paths, "set": sets, "scene": scene, "label": BREEDS})[form]()
+    source = in_memory(form, {"image": paths, "set": sets, "scene": scene, "label": BREEDS})
     rawpack_packer.pack_splits(source, tmp_path / "set", split_by="set", workers=0)
     for split in ("train", "val", "test"):
         of_split = [i for i in range(N) if sets[i] == split]
@@ -445,9 +441,8 @@ def test_times_that_are_not_asked_for(form: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet", "csv"])
 def test_a_bool_that_is_missing(form: str, tmp_path: Path) -> None:
-    """It is called what it is, and the cure works."""
     options: dict[str, Any] = {"key_column": "key"} if form == "csv" else {}
-    image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
+    (image,) = files(1)
     (tmp_path / "0.png").write_bytes(image)
     if form == "csv":
         (tmp_path / "t.csv").write_text("path,key,x\n0.png,a,true\n0.png,b,\n0.png,c,false\n")
@@ -509,7 +504,7 @@ def test_one_hot_labels_are_refused_with_what_numbers_them(form: str, tmp_path: 
             file["x"], file["y"] = images, ONE_HOT
     elif form == "parquet":
         pq = pytest.importorskip("pyarrow.parquet")
-        files = [cv2.imencode(".png", one)[1].tobytes() for one in images]
+        files = [encoded(one) for one in images]
         pq.write_table(pytest.importorskip("pyarrow").table({"image": files, "y": ONE_HOT.tolist()}), path)
     elif form == "csv":
         word = "a,b,c,d:onehot"
@@ -537,10 +532,7 @@ def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: ty
     """As in listings, whatever the first one is; a missing one is an array of length 0."""
     values = [first, [2, 3], None, [4, 5, 6], []]
     values = [None if one is None else [number(n) for n in one] for one in values]
-    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
-    columns = {"image": images, "x": values}
-    module = pytest.importorskip({"arrow": "pyarrow"}.get(form, form))
-    reader = packed(module.table(columns) if form == "arrow" else module.DataFrame(columns), tmp_path / "s")
+    reader = packed(in_memory(form, {"image": files(len(values)), "x": values}), tmp_path / "s")
     (batch,) = reader.batches(len(values), fields=["x"], workers=0)
     assert [one.tolist() for one in batch["x"]] == [one or [] for one in values]
     assert {one.dtype for one in batch["x"]} == {np.dtype({int: "int64", float: "float64", bool: "bool"}[number])}
@@ -550,7 +542,7 @@ def test_lists_of_different_lengths_are_ragged(form: str, first: Any, number: ty
 def test_lists_of_different_lengths_are_not_rounded(odd: list[Any], tmp_path: Path) -> None:
     """A whole number that the dtype of all lists would round is refused, wherever the numbers are that make it so."""
     pandas = pytest.importorskip("pandas")
-    image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
+    (image,) = files(1)
     frame = pandas.DataFrame({"image": [image] * 4, "x": [[-1, 2], odd, [0.5], []]})
     with pytest.raises(UsageError, match=f"column 'x', row 1: float64, which fits all .*cannot represent .*{odd[0]}"):
         packed(frame, tmp_path / "no")
@@ -558,10 +550,8 @@ def test_lists_of_different_lengths_are_not_rounded(odd: list[Any], tmp_path: Pa
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "arrow"])
 def test_lists_of_lists_of_different_lengths(form: str, tmp_path: Path) -> None:
-    """Such as outlines: no field has them, and the cure works."""
-    columns = {"image": [cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()] * 2, "x": [[[1], [2, 3]], [[4]]]}
-    module = pytest.importorskip({"arrow": "pyarrow"}.get(form, form))
-    source = module.table(columns) if form == "arrow" else module.DataFrame(columns)
+    columns = {"image": files(2), "x": [[[1], [2, 3]], [[4]]]}
+    source = in_memory(form, columns)
     with pytest.raises(UsageError, match=r"Store it as JSON text by fields={'x': 'str'}"):
         packed(source, tmp_path / "no")
     assert packed(source, tmp_path / "s", fields={"x": "str"}).column("x") == ["[[1], [2, 3]]", "[[4]]"]
@@ -574,11 +564,9 @@ def test_lists_of_pairs_that_differ_in_length_are_ragged(form: str, first: Any, 
     """As in listings: points, or boxes, of which the summary says that nobody declared them."""
     values = [first, [[2, 3], [4, 5]], None, [[4, 5], [6, 7], [8, 9]], []]
     values = [None if one is None else [[number(n) for n in pair] for pair in one] for one in values]
-    images = [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))]
+    images = files(len(values))
     columns = {"image": images, "x": values, "bbox": [one and [[*pair, *pair] for pair in one] for one in values]}
-    module = pytest.importorskip({"pandas": "pandas", "polars": "polars"}.get(form, "pyarrow"))
-    table = module.DataFrame(columns) if form in ("pandas", "polars") else module.table(columns)
-    source = table.to_pandas() if form == "pandas of arrow" else table
+    source = in_memory(form, columns)
     reader = packed(source, tmp_path / "s")
     (batch,) = reader.batches(len(values), fields=["x"], workers=0)
     assert [one.tolist() for one in batch["x"]] == [one or [] for one in values]
@@ -596,24 +584,22 @@ def test_large_labels_among_objects_are_not_rounded(tmp_path: Path) -> None:
     assert (reader.fields["label"].dtype, reader.column("label").tolist()) == ("int64", [BIG, -1, 3])
 
 
-@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "parquet"])
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "pandas of arrow"])
 @pytest.mark.parametrize("first", [[], ["a", "b"], None])
 @pytest.mark.parametrize("declared", [None, {"x": "str[?]"}])
 def test_lists_of_texts_in_frames(form: str, first: Any, declared: Any, tmp_path: Path) -> None:
     """Of each library, also where pandas has read them as arrays, and whatever the first one is; a missing one is
     empty."""
     values = [first, ["c"], None, ["d", "e", "f"], []]
-    columns = {"image": [cv2.imencode(".png", picture(4, 4, i))[1].tobytes() for i in range(len(values))], "x": values}
-    module = pytest.importorskip({"pandas": "pandas", "polars": "polars"}.get(form, "pyarrow"))
-    table = module.DataFrame(columns) if form in ("pandas", "polars") else module.table(columns)
-    reader = packed(table.to_pandas() if form == "parquet" else table, tmp_path / "s", fields=declared)
+    columns = {"image": files(len(values)), "x": values}
+    reader = packed(in_memory(form, columns), tmp_path / "s", fields=declared)
     assert reader.column("x") == [one or [] for one in values]
 
 
 def test_objects_that_are_missing_in_pandas(tmp_path: Path) -> None:
     """None among bools, whole numbers and floats of a column of objects is what it is in one of numbers."""
     pandas = pytest.importorskip("pandas")
-    image = cv2.imencode(".png", picture(4, 4, 0))[1].tobytes()
+    (image,) = files(1)
     for values, what in (([True, None, False], "bool"), ([1, None, 2], "whole numbers")):
         frame = pandas.DataFrame({"image": [image] * 3, "x": pandas.Series(values, dtype=object)})
         with pytest.raises(UsageError, match=f"column 'x' of {what} has no value in row 1"):

@@ -135,8 +135,6 @@ def packed(values: NDArray[Any], bits: int) -> bytes:
 
 @pytest.mark.parametrize("bits", range(1, 17))
 def test_a_tiff_is_read_right_or_refused(bits: int) -> None:
-    """1 to 16 bits, 1 to 5 samples, side by side and in planes, strips and tiles, in either byte order, compressed or
-    not: the pixels of the array, or `unsupported`; never others. What the documentation names is read."""
     wrong, read = [], set()
     for layout in layouts(bits):
         values = stored(layout)

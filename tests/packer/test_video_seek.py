@@ -137,7 +137,6 @@ def test_what_an_edit_list_cuts_off_is_no_frame(tmp_path: Path) -> None:
 
 @needs_ffmpeg
 def test_a_stream_that_begins_in_an_open_group(tmp_path: Path) -> None:
-    """Frames at the start that need what was cut off before are none; all others are there, and it is told."""
     whole = encode(tmp_path / "whole.ts", "libx265", COUNT,
                    options={"preset": "ultrafast", "x265-params": f"{X265}:open-gop=1"})  # fmt: skip
     data, size = whole.read_bytes(), 188
@@ -174,7 +173,6 @@ def test_a_source_holds_no_file_open(video: Any) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_frames_that_were_read_are_not_kept(tmp_path: Path) -> None:
-    """Memory does not grow with the number of frames, also where Python collects no cycles."""
     path = encode(tmp_path / "large.mkv", "mpeg4", 120, options=GROUPS, scale=10)
     source = open_source(path)
     part = source.part(0, len(source))

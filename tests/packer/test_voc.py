@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from pictures import picture, save
 from PIL import Image
-from running import pack, run_here
+from running import pack, run_here, stop_of
 
 from rawpack import Reader, UsageError
 from rawpack.errors import DecodeError
-from rawpack_packer.sources import DividedError, open_source
+from rawpack_packer.sources import open_source
 from rawpack_packer.sources.detection.voc import CLASSES
 from rawpack_packer.sources.fields import Boxes
 
@@ -71,17 +71,13 @@ def test_boxes_cover_the_pixels_that_voc_means(voc: Path, tmp_path: Path) -> Non
 
 
 def test_splits_are_the_lists_of_imagesets(voc: Path, tmp_path: Path) -> None:
-    """The folder alone is refused with the command that packs its lists; a list has its own order; trainval is one."""
-    with pytest.raises(DividedError, match=r"VOC2012 is divided into the splits train, val: `rawpack pack --splits"):
-        open_source(voc)
+    """A list has its own order; trainval is one."""
     assert run_here("pack", "--workers", 0, "--size", 16, "--splits", "train,val", voc, tmp_path / "s").code == 0
     val = Reader(tmp_path / "s/val")
     assert [val[i]["key"] for i in range(2)] == ["JPEGImages/2007_000033.jpg", "JPEGImages/2007_000032.jpg"]
     assert val.classes == Reader(tmp_path / "s/train").classes
     assert len(open_source(voc / "trainval")) == 3
-    ran = run_here("pack", "--splits", "train,minival", voc, tmp_path / "t")
-    assert ran.code == 2
-    assert "'minival'" in ran.err
+    assert "'minival'" in stop_of("pack", "--splits", "train,minival", voc, tmp_path / "t")
 
 
 def test_palette_masks_keep_their_numbers(voc: Path, tmp_path: Path) -> None:
@@ -104,7 +100,6 @@ def test_palette_masks_keep_their_numbers(voc: Path, tmp_path: Path) -> None:
 
 
 def test_other_names_are_sorted_and_the_same_in_all_lists(voc: Path) -> None:
-    """The classes of a dataset of one's own are the names in all XML files, or those that were given."""
     for name, what in (("2007_000027", "zebra"), ("2007_000032", "ant")):
         (voc / f"Annotations/{name}.xml").write_text(xml(DOG.replace("dog", what)))
     assert open_source(voc / "train").info.classes == open_source(voc / "val").info.classes == ("ant", "zebra")
@@ -116,7 +111,6 @@ def test_other_names_are_sorted_and_the_same_in_all_lists(voc: Path) -> None:
 
 
 def test_an_xml_file_is_that_of_the_image_that_it_names(voc: Path) -> None:
-    """Of 2007_000027.jpg and 2007_000027.png; a list that names them both is refused."""
     save(voc / "JPEGImages/2007_000027.png", picture(HEIGHT, WIDTH, 9))
     (voc / "Annotations/2007_000027.xml").write_text(xml(DOG).replace("x.jpg", "2007_000027.jpg"))
     source = open_source(voc, "voc")
@@ -171,12 +165,10 @@ def test_rows_are_left_out_with_their_boxes(voc: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_taken_is_named_with_its_file(text: str, words: str, voc: Path, tmp_path: Path) -> None:
-    """Nothing is expanded, fetched or written."""
     (voc / "Annotations/2007_000027.xml").write_text(text)
-    ran = run_here("pack", voc / "train", tmp_path / "s")
-    assert ran.code == 2, ran
-    assert "Annotations/2007_000027.xml: " in ran.err
-    assert words in ran.err
+    said = stop_of("pack", voc / "train", tmp_path / "s")
+    assert "Annotations/2007_000027.xml: " in said
+    assert words in said
     assert not (tmp_path / "s").exists()
     (voc / "Annotations/2007_000033.xml").write_text(xml(DOG))
     (voc / "ImageSets/Main/two.txt").write_text("2007_000027\n2007_000033\n")
@@ -209,7 +201,6 @@ def test_all_splits_have_the_classes_of_the_whole_set(voc: Path) -> None:
 
 
 def test_a_list_names_its_own_lines(voc: Path) -> None:
-    """A name without an image, and one that is there twice."""
     (voc / "ImageSets/Main/val.txt").write_text("2007_000033\n\nnothing\n2007_000033\n")
     with pytest.raises(UsageError, match=r"ImageSets/Main/val.txt, line 3: there is no image nothing in JPEGImages"):
         open_source(voc / "val")

@@ -22,7 +22,7 @@ from archived import MakesAFolder, tar
 from folders import rejects_of
 from pictures import encoded, picture
 from PIL import Image
-from running import pack, run_here
+from running import outcomes_of, pack, run_here
 from test_source_conformance import write_again
 from webdataset import tariterators
 
@@ -193,7 +193,6 @@ def test_samples_of_webdatasets_own_writer(tmp_path: Path) -> None:
 
 
 def test_two_members_with_one_suffix_are_an_error(tmp_path: Path) -> None:
-    """As they are in webdataset."""
     path = shard(tmp_path / "a.tar", [("a.jpg", JPEG), ("a.cls", b"1"), ("a.JPG", JPEG)])
     with pytest.raises(ValueError, match="duplicate"):
         by_webdataset(path)
@@ -429,7 +428,6 @@ def test_arrays_that_lie_are_rejected() -> None:
 
 
 def test_keys_that_repeat_between_shards(tmp_path: Path) -> None:
-    """Are refused with the cure; `--prefix` puts the shard's name or number before them."""
     for i in range(2):
         shard(tmp_path / f"a-{i}.tar", [("x.jpg", image(i)), ("x.cls", b"1")])
     with pytest.raises(UsageError, match="key x is there twice, in a-0 and a-1: --prefix names"):
@@ -471,7 +469,6 @@ def test_labels_far_from_their_images_are_refused(order: str, suffix: str, tmp_p
 
 
 def test_samples_without_an_image_stay_left_out(tmp_path: Path) -> None:
-    """A sample without an image is counted as before, also where another shard has an image of the same key."""
     shard(tmp_path / "a-0.tar", [("x.cls", b"2"), ("x.txt", b"no image"), *samples_of(0, 3)])
     shard(tmp_path / "a-1.tar", [("0000.cls", b"1"), ("0007.cls", b"1"), ("0007.jpg", image(7))])
     source = opened(tmp_path / "a-{0..1}.tar")
@@ -494,28 +491,6 @@ def test_labels_that_are_those_of_no_image_are_refused(tmp_path: Path) -> None:
 PARTS = (("images", "jpg", JPEG), ("labels", "cls", b"1"))
 
 
-def test_shards_are_named_in_any_of_these_ways(tmp_path: Path) -> None:
-    """A range, a list, a glob and a folder are the same shards in the same order."""
-    for i in (0, 2, 10):
-        shard(tmp_path / f"a-{i:02d}.tar", samples_of(i, i + 1))
-    (tmp_path / "a-00.idx").write_text("v1.2 3")
-    (tmp_path / "a-00_stats.json").write_text("{}")
-    one, two, ten = (tmp_path / f"a-{i}.tar" for i in ("00", "02", "10"))
-    for path in (tmp_path, tmp_path / "a-*.tar", f"{one}::{two}::{ten}"):
-        source = open_source(path)
-        assert source.info.kind == "webdataset"
-        assert [source.key(i) for i in range(3)] == ["0000", "0002", "0010"]
-    assert [open_source(tmp_path / "a-{00..00}.tar").key(0)] == ["0000"]
-
-
-def test_a_folder_with_several_sets_of_shards_is_refused(tmp_path: Path) -> None:
-    """Training and validation must not become one store by accident."""
-    for name in ("train-0", "train-1", "val-0"):
-        shard(tmp_path / f"{name}.tar", samples_of(0, 1))
-    with pytest.raises(UsageError, match=r"several sets of shards, train-\*\.tar, val-\*\.tar: name one of them"):
-        open_source(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("members", "kind"),
     [
@@ -536,19 +511,10 @@ def test_a_shard_is_known_by_its_first_members(members: list[str], kind: str, tm
     assert open_source(path, "archive").info.kind == "archive"
 
 
-@pytest.mark.parametrize(
-    ("members", "says"),
-    [
-        (["0.json", "0.jpg"], r"members \.json .* `rawpack pack --field json .* --source webdataset packs"),
-        (["0.jpg", "0.pose"], r"members \.pose .* `rawpack pack --field pose .* --source webdataset packs"),
-        (["0.jpg", "0.npz", "0.pth"], r"members \.npz, \.pth for the images.*#pickles; --source webdataset packs"),
-        (["0.jpg", "1.jpg", "0.txt", "1.txt"], r"0\.txt for the image 0\.jpg.*; --source archive packs"),
-    ],
-)
-def test_members_that_may_be_labels_are_named_or_stop(members: list[str], says: str, tmp_path: Path) -> None:
-    """Whatever their suffix is, unless there are labels, a field is named, or the kind is."""
+def test_texts_beside_images_of_a_tar_stop(tmp_path: Path) -> None:
+    members = ["0.jpg", "1.jpg", "0.txt", "1.txt"]
     path = shard(tmp_path / "a.tar", [(name, JPEG if name.endswith("jpg") else b"1") for name in members])
-    with pytest.raises(AnnotatedError, match=says):
+    with pytest.raises(AnnotatedError, match=r"0\.txt for the image 0\.jpg.*; --source archive packs"):
         open_source(path)
     assert open_source(path, "archive").info.kind == "archive"
 
@@ -590,7 +556,6 @@ def test_an_entry_of_json_that_may_be_the_label_is_named(
 
 
 def test_a_first_shard_without_members_says_nothing_of_the_others(tmp_path: Path) -> None:
-    """As a split may end in such a shard, or begin with one."""
     for k, members in enumerate(([], [], samples_of(0, 3), [])):
         shard(tmp_path / f"s-{k}.tar", members)
     for path in (tmp_path, tmp_path / "s-*.tar"):
@@ -600,7 +565,6 @@ def test_a_first_shard_without_members_says_nothing_of_the_others(tmp_path: Path
 
 
 def test_a_part_is_small(tmp_path: Path) -> None:
-    """A worker gets its own samples and shards only."""
     for i in range(3):
         shard(tmp_path / f"a-{i}.tar", [(f"{i}-{k}.{end}", b"1") for k in range(500) for end in ("jpg", "txt")])
     source = opened(tmp_path, fields=["txt"])
@@ -608,7 +572,6 @@ def test_a_part_is_small(tmp_path: Path) -> None:
 
 
 def test_a_shard_cut_anywhere_is_refused(tmp_path: Path) -> None:
-    """With its path and a cure: samples that are not there cannot be missed later."""
     data = shard(tmp_path / "whole.tar", samples_of(0, 2)).read_bytes()
     end = data.rindex(b"box") // 512 * 512 + 512
     path = tmp_path / "a.tar"
@@ -701,15 +664,7 @@ def test_the_first_fault_of_shards_is_the_error(tmp_path: Path, skip_unreadable:
     assert (len(open_source(f"{tmp_path}/a-{{0..7}}.tar", skip_unreadable=skip_unreadable)) < 24) == skip_unreadable
 
 
-def test_the_first_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    for k in (0, 2):
-        shard(tmp_path / f"a-{k}.tar", samples_of(3 * k, 3 * k + 3))
-    with pytest.raises(UsageError, match=r"has no a-1\.tar and 1 more, .* packs what is there"):
-        open_source(f"{tmp_path}/a-{{0..3}}.tar")
-
-
 def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
-    """Whatever bytes change, opening and reading end with samples, DecodeError, UsageError or PackError."""
     data = shard(tmp_path / "whole.tar", samples_of(0, 3)).read_bytes()
     dice, outcomes, path = np.random.default_rng(2), set[str](), tmp_path / "a.tar"
     for _ in range(150):
@@ -717,16 +672,7 @@ def test_mutated_shards_are_refused_or_read(tmp_path: Path) -> None:
         for at in dice.integers(0, len(data), dice.integers(1, 30)):
             changed[at] = int(dice.integers(256))
         path.write_bytes(changed)
-        try:
-            source = opened(path, fields=["txt:str", "json.width:int"])
-            for i in range(len(source)):
-                try:
-                    assert source[i].key == source.key(i)
-                except DecodeError:
-                    outcomes.add("rejected")
-            outcomes.add("read")
-        except (UsageError, PackError):
-            outcomes.add("refused")
+        outcomes |= outcomes_of(lambda: opened(path, fields=["txt:str", "json.width:int"]), PackError)
     assert outcomes >= {"read", "refused"}
 
 

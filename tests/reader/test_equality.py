@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rawpack import transforms
-from rawpack.order import Balanced, Weighted
+from rawpack import Balanced, Weighted, transforms
 from rawpack.order.base import Order
 from rawpack.order.buckets import Bucketed
 from rawpack.order.mixed import Mixed

@@ -19,7 +19,9 @@ from folders import settled
 
 import rawpack
 import rawpack_packer
+from rawpack import DecodeError, Reader, UsageError
 from rawpack_packer.cli import main
+from rawpack_packer.sources import Samples, Source
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "memmap": ("--format", "memmap"),
@@ -76,6 +78,45 @@ def pack(source: Path, destination: Path, *options: object) -> Path:
     ran = run_here("pack", "--workers", 0, "--quiet", *options, source, destination)
     assert (ran.code, ran.err) == (0, ""), ran
     return destination
+
+
+def reader_of(source: Any, destination: Path, **options: Any) -> Reader:
+    """Pack what Python has, and read the store."""
+    rawpack_packer.pack(source, destination, **options)
+    return Reader(destination)
+
+
+def stop_of(*args: object) -> str:
+    """What the command prints on stderr as it stops with exit code 2, run in this process."""
+    ran = run_here(*args)
+    assert ran.code == 2, ran
+    return ran.err
+
+
+def reason_of(samples: Samples, i: int) -> str:
+    """Why sample i of a source cannot be read; "" if it can."""
+    try:
+        samples[i]
+    except DecodeError as error:
+        return error.reason
+    return ""
+
+
+def outcomes_of(opening: Callable[[], Source], *refusals: type[Exception]) -> set[str]:
+    """How it ends to open a source and to read its samples: refused, by a UsageError or one of these, or read, rejected
+    or both. Other errors are raised."""
+    try:
+        source = opening()
+    except (UsageError, *refusals):
+        return {"refused"}
+    found = set[str]()
+    for i in range(len(source)):
+        try:
+            assert source[i].key == source.key(i)
+            found.add("read")
+        except DecodeError:
+            found.add("rejected")
+    return found
 
 
 Undisturbed = Callable[[str], dict[str, bytes]]

@@ -4,7 +4,7 @@
 |---|---|
 | `named_files.py` | the files that a path names: one, several, a range, a glob, URLs |
 | `remote_files.py` | files behind URLs, fetched while they are needed |
-| `kept.py` | what was found in a file, for a run that resumes |
+| `process_file.py` | bytes in a file that is gone with the process |
 | `options.py` | what users say of columns |
 | `choose.py` | which column is what; labels that are texts or numbers as the numbers of classes |
 | `keys.py` | the values of a column as keys |
@@ -13,6 +13,7 @@
 | `table.py` | the table: rows that are taken, put in order, joined with columns |
 | `assemble.py` | what a scan found, as a table: the last step of each kind |
 | `foreign.py` | sources of other packages as tables |
+| `saved.py` | tables as one array and plain values, for a run that resumes |
 
 A column reads its values in one of seven ways:
 
