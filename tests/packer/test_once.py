@@ -20,7 +20,7 @@ ONCE = {
     ("recipe/__init__.py", "libraries"),
     ("recipe/fields.py", "store_fields"),
     ("destination/folder.py", "check"),
-    ("destination/journal.py", "source_digest"),
+    ("destination/journal.py", "_digested"),
 }
 """Files of the packer, and functions in them, that a job enters once."""
 

@@ -12,8 +12,6 @@ from folders import files_of
 from running import pack, run_here
 
 import rawpack
-from rawpack_packer.sources import open_source
-from rawpack_packer.sources.table.remote_files import Spool
 from rawpack_packer.testing.engines import check_files, settled_files
 
 pytest.importorskip("s3fs", reason="rawpack[remote] is not installed: no s3fs")
@@ -122,15 +120,3 @@ def test_a_shard_that_was_decompressed(server: Server, bucket: str, tmp_path: Pa
     ran = run_here("pack", f"{root}/index.json", tmp_path / "none")
     said = f"there is no file {root}/shard.00001.mds.gz or {root}/shard.00001.mds: {root}/index.json names it"
     assert (ran.code, said in ran.err) == (2, True), ran.err
-
-
-def test_a_run_that_resumes_looks_into_no_shard_again(server: Server, tmp_path: Path) -> None:
-    """What was found is kept, even where the spool has no room for the shards."""
-    spool = Spool(tmp_path / "spool", 1)
-    url = f"{server.url}/bucket/mds/splits/train/index.json"
-    first = open_source(url, spool=spool)
-    asked = server.asked("shard.00000.mds")
-    again = open_source(url, spool=spool)
-    assert server.asked("shard.00000.mds") == asked == 1
-    assert again.info == first.info
-    assert (again[3].image, again[3].fields) == (first[3].image, first[3].fields)

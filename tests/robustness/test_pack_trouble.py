@@ -268,14 +268,10 @@ def test_a_source_that_changes_while_it_is_packed(
     assert settled(store) == settled(pack(own_source, tmp_path / "fresh", *SMALL))
 
 
-@pytest.mark.parametrize("finished", [False, True])
-def test_another_source_is_refused(own_source: Path, tmp_path: Path, finished: bool) -> None:
+def test_another_source_is_refused(own_source: Path, tmp_path: Path) -> None:
     """Files added, removed, of another size or time: the refusal counts what there is now, and nothing is touched."""
     store = tmp_path / "store"
-    if finished:
-        pack(own_source, store, *SMALL)
-    else:
-        unfinished(own_source, store)
+    pack(own_source, store, *SMALL)
     before = states_of(store)
     for i in range(4):
         save(own_source / "class 0" / f"new {i}.jpg", picture(9, 9, 0))

@@ -73,8 +73,10 @@ class AppendNote(JobNote, frozen=True, kw_only=True):
 def source_digest(source: Table) -> str:
     """xxh3_128 over the keys, sizes and times of all files of a source, and the options that choose which of their
     values are packed: all of it must be the same to resume."""
-    if source in _digests:
-        return _digests[source]
+    return _digests[source] if source in _digests else note_digest(source, _digested(source))
+
+
+def _digested(source: Table) -> str:
     digest = xxhash.xxh3_128()
     for first in range(0, len(source), _BLOCK):
         keys = [source.key(i) + "\0" for i in range(first, min(first + _BLOCK, len(source)))]
@@ -82,7 +84,7 @@ def source_digest(source: Table) -> str:
     digest.update(np.ascontiguousarray(source.states(), "<i8").tobytes())
     if chosen := [(name, source.info.options[name]) for name in _CHOOSING if name in source.info.options]:
         digest.update(repr(chosen).encode("utf-8", "surrogateescape"))
-    return note_digest(source, digest.hexdigest())
+    return digest.hexdigest()
 
 
 def note_digest(source: Table, digest: str) -> str:

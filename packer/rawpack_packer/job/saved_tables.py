@@ -31,7 +31,6 @@ from rawpack_packer.destination import files, journal
 from rawpack_packer.destination.files import TABLE, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import Table
-from rawpack_packer.sources.archives.source import split_path
 from rawpack_packer.sources.table.named_files import expanded
 from rawpack_packer.sources.table.remote_files import Spool, folder_of
 from rawpack_packer.sources.table.saved import Loading, NotSavedError, Places, Saving, bare, is_below
@@ -173,6 +172,8 @@ class SavedTables:
     @cached_property
     def _urls(self) -> Mapping[str, str]:
         """The URLs that the source names, by what is saved of each."""
+        from rawpack_packer.sources.archives.source import split_path
+
         return {bare(url): url for url in expanded(split_path(self._source)[0], self._spool, whole=False)}
 
 
