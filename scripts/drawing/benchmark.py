@@ -34,6 +34,25 @@ def benchmark(bench: Result) -> str:
     return "\n\n".join(parts)
 
 
+def targets(bench: Result) -> str:
+    """Each table in a row, with what met its target and what missed it, and when and where they were measured."""
+    rows = []
+    for table in bench["tables"]:
+        met, missed = [], []
+        for line in table["lines"]:
+            if line["bar"] is not None:
+                found = f"{line['label']}: {line['ratio'][0]:.2f} of {line['against']}"
+                met.append(found) if line["passed"] else missed.append(f"{found} (at least {line['bar']:.2f})")
+        for bar in table["bars"]:
+            if bar["passed"] is not None:
+                found = f"{bar['bar']}: {bar['found'].partition(' (')[0]}"
+                met.append(found) if bar["passed"] else missed.append(f"{found} ({bar['wanted']})")
+        if met or missed:
+            settings = _settings(table["rows"]).partition(";")[0]
+            rows.append((f"{table['table']}: {settings[:1].lower()}{settings[1:]}", "; ".join(met), "; ".join(missed)))
+    return f"{markdown(('table', 'met', 'missed (wanted)'), rows)}\n\n{_where(bench)}"
+
+
 def recipe(bench: Result) -> str:
     """The rows of the tables `recipe-...` in one table, and what they were compared with in another."""
     tables = [table for table in bench["tables"] if table["table"].startswith(RECIPE)]
