@@ -4,7 +4,8 @@
     scripts/draw.py results.json                             print the tables
     scripts/draw.py results.json --out docs/explanation      update the pages and plots there
 
-The pages are compared.md for `python scripts/compare`; performance.md, and growth.svg, for the benchmark.
+The pages are compared.md for `python scripts/compare`; performance.md, and growth.svg, for the benchmark. All rows are
+printed; the benchmark's page has those with a target.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 from pathlib import Path
 
 from drawing import plots, results
-from drawing.benchmark import RECIPE, benchmark, recipe
+from drawing.benchmark import RECIPE, benchmark, recipe, targets
 from drawing.figures import Result
 from drawing.pages import replace
 
@@ -38,8 +39,8 @@ def draw_comparison(result: Result, out: Path | None) -> None:
         print(f"{title}\n\n{text}\n")
     if out:
         page = out / "compared.md"
-        for name in ("recipe", "read", "pack", "pace", "behavior", "install"):
-            # A result of some parts does not replace the others.
+        for name in ("recipe", "read", "pack", "behavior", "install"):
+            # A result of some parts does not replace the others; rates are a plot.
             if made := results.tables(result, name):
                 text = "\n\n".join(f"**{title}**\n\n{text}" for title, text in made)
                 # Measured in a run of its own, or in that of the others.
@@ -60,7 +61,7 @@ def draw_benchmark(result: Result, out: Path | None) -> None:
             replace(out / "performance.md", "recipe", recipe(result))
         # A result of nothing but curves, or but these, does not replace the rows of the others.
         if any(not name.startswith(("growth", RECIPE)) for name in names):
-            replace(out / "performance.md", "bench", text)
+            replace(out / "performance.md", "bench", targets(result))
 
 
 if __name__ == "__main__":

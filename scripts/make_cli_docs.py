@@ -8,7 +8,9 @@ With --check nothing is written; the exit code is 1 where the page is not what t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
 
 import click
 from made import ROOT, write
@@ -17,6 +19,8 @@ from rawpack_packer.cli import cli
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 WIDTH = 100
+_FEW = 6
+_AS_PACK = "These options are those of [`rawpack pack`](#rawpack-pack)"
 _INTRODUCTION = """\
 # The command
 
@@ -72,12 +76,39 @@ def help_of(command: click.Command, name: str) -> str:
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
 
+def explained(command: click.Command, name: str) -> dict[str, tuple[str, str]]:
+    """Each option of a command: its explanation and its default, "" if the explanation does not end with one."""
+    context, options = click.Context(command, info_name=name), {}
+    for option in command.get_params(context):
+        if isinstance(option, click.Option) and (record := option.get_help_record(context)):
+            what, bracket, default = record[1].removesuffix("]").rpartition(" [default: ")
+            ends = bracket and record[1].endswith("]")
+            options[max(option.opts, key=len)] = (what, default) if ends else (record[1], "")
+    return options
+
+
+def without(text: str, options: Iterable[str]) -> str:
+    """The text of `--help` without the entries of some options, and without headings that have none left."""
+    for option in options:
+        text = re.sub(rf"^  (?:-\w, )?{option}\b.*\n(?:    .*\n)*", "", f"{text}\n", flags=re.MULTILINE).rstrip("\n")
+    return re.sub(r"^[A-Z].*:\n(?=\n|\Z)\n?", "", f"{text}\n", flags=re.MULTILINE).rstrip("\n")
+
+
+def section(command: click.Command, name: str) -> str:
+    """The section of a command. What `rawpack pack` explains in the same words is only named."""
+    base = explained(cli.commands["pack"], "rawpack pack")
+    mine = {} if name == "rawpack pack" else explained(command, name)
+    same = {option: default for option, (what, default) in mine.items() if base.get(option, ("",))[0] == what}
+    if len(same) < _FEW:
+        return f"## {name}\n\n```text\n{help_of(command, name)}\n```\n"
+    named = [f"`{one}`" + (f" (default: {same[one]})" if same[one] != base[one][1] else "") for one in same]
+    also = textwrap.fill(f"{_AS_PACK}: {', '.join(named)}.", 120, break_long_words=False, break_on_hyphens=False)
+    return f"## {name}\n\n```text\n{without(help_of(command, name), same)}\n```\n\n{also}\n"
+
+
 def page() -> str:
     """The whole page."""
-    parts = [_INTRODUCTION]
-    for name, command in commands(cli, "rawpack"):
-        parts.append(f"## {name}\n\n```text\n{help_of(command, name)}\n```\n")
-    return "\n".join(parts)
+    return "\n".join([_INTRODUCTION, *(section(command, name) for name, command in commands(cli, "rawpack"))])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- tree:begin: made by scripts/make_tree_docs.py -->", "<!-- tree:end -->"
 _COLUMN = 26
 _MAX = 150
+_SHORT = 72
 
 
 def summary(module: Path) -> str:
@@ -58,7 +59,16 @@ def lines_of(folder: Path, depth: int = 0) -> list[str]:
 
 
 def _line(name: str, what: str) -> str:
-    return f"{name:<{_COLUMN}} {what}".rstrip()
+    return f"{name:<{_COLUMN}} {_shortened(what)}".rstrip()
+
+
+def _shortened(what: str) -> str:
+    """A summary that fits on a line: without what follows its last colon, semicolon or else comma, if it is longer."""
+    if len(what) > _SHORT:
+        for marks in (": ", "; "), (", ",):
+            if (end := max(what.rfind(mark, 0, _SHORT) for mark in marks)) >= 20:
+                return what[:end]
+    return what
 
 
 def tree() -> str:

@@ -12,15 +12,15 @@ from rawpack_packer.text import with_noun
 
 _BLOCK = 1 << 20
 OF_VIDEOS = {
-    "rotated": "videos turned or mirrored upright, as they say",
-    "odd_rotation": "videos to be turned by no multiple of 90 degrees, which was not done",
+    "rotated": "videos rotated or mirrored as their metadata says",
+    "odd_rotation": "videos whose rotation is not a multiple of 90 degrees, ignored",
     "not_square": "videos whose pixels are not square, stored as they are",
     "interlaced": "videos of interlaced frames, stored as they are",
     "more_than_8_bits": "videos of more than 8 bits a channel, stored as 8",
     "hdr": "videos of a high dynamic range, stored without tone mapping",
-    "transparent": "videos with transparency, which was dropped",
-    "colors_unsaid": "videos that do not say how their colors are coded, taken for BT.601",
-    "several_streams": "files with several videos, of which the largest was taken",
+    "transparent": "videos with transparency, dropped",
+    "colors_unsaid": "videos without color metadata, assumed BT.601",
+    "several_streams": "files with several video streams: the largest is used",
     "variable_rate": "videos of a variable frame rate",
     "counted": "videos whose timestamps do not tell which frames there are: counted by decoding, and packed from the "
     "start on",
@@ -29,9 +29,9 @@ OF_VIDEOS = {
 """Counts of videos, of which a source has all, also zeros."""
 COUNTS = {
     "enlarged": "images smaller than the size, enlarged",
-    "icc_ignored": "images with a color profile, which was ignored",
+    "icc_ignored": "images with a color profile, ignored",
     "blended": "images with transparency, blended with white",
-    "first_frame_of_several": "animated or multi-page files, of which the first frame was taken",
+    "first_frame_of_several": "animated or multi-page files: the first frame is used",
     "by_pillow": "images whose pixels depend on the version of Pillow: all types except JPEG, PNG and BMP",
     "passed_through": "JPEG files stored as they are",
     "reencoded": "images that --quality keep had to re-encode",

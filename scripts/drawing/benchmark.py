@@ -34,12 +34,31 @@ def benchmark(bench: Result) -> str:
     return "\n\n".join(parts)
 
 
+def targets(bench: Result) -> str:
+    """Each table in a row, with what met its target and what missed it, and when and where they were measured."""
+    rows = []
+    for table in bench["tables"]:
+        met, missed = [], []
+        for line in table["lines"]:
+            if line["bar"] is not None:
+                found = f"{line['label']}: {line['ratio'][0]:.2f} of {line['against']}"
+                met.append(found) if line["passed"] else missed.append(f"{found} (at least {line['bar']:.2f})")
+        for bar in table["bars"]:
+            if bar["passed"] is not None:
+                found = f"{bar['bar']}: {bar['found'].partition(' (')[0]}"
+                met.append(found) if bar["passed"] else missed.append(f"{found} ({bar['wanted']})")
+        if met or missed:
+            images = _images(table["rows"])
+            rows.append((f"{table['table']}: {images[:1].lower()}{images[1:]}", "; ".join(met), "; ".join(missed)))
+    return f"{markdown(('table', 'met', 'missed (wanted)'), rows)}\n\n{_where(bench)}"
+
+
 def recipe(bench: Result) -> str:
     """The rows of the tables `recipe-...` in one table, and what they were compared with in another."""
     tables = [table for table in bench["tables"] if table["table"].startswith(RECIPE)]
-    bars = [(_settings(table["rows"]), bar["bar"], *_verdict(bar)) for table in tables for bar in table["bars"]]
+    bars = [(_images(table["rows"]), bar["bar"], *_verdict(bar)) for table in tables for bar in table["bars"]]
     lines = [
-        (_settings(table["rows"]), line["label"], _rate(line), f"{line['cpu_s_per_1000'] * 1000:,.0f} µs")
+        (_images(table["rows"]), line["label"], _rate(line), f"{line['cpu_s_per_1000'] * 1000:,.0f} µs")
         for table in tables
         for line in table["lines"]
         if line["label"] != "calls"
@@ -76,7 +95,13 @@ def _where(bench: Result) -> str:
 
 
 def _settings(rows: list[Row]) -> str:
-    """What the rows of a table have in common."""
+    """What the rows of a table have in common, with the number of rounds."""
+    rounds = len({row["round"] for row in rows})
+    return f"{_images(rows)}; {rounds} round{'s' * (rounds != 1)}."
+
+
+def _images(rows: list[Row]) -> str:
+    """The images, the batches and the workers that the rows of a table have in common."""
 
     def common(name: str) -> Any:
         found = {json.dumps(row["settings"][name]) for row in rows}
@@ -89,5 +114,4 @@ def _settings(rows: list[Row]) -> str:
         parts.append(f"batches of {batch}")
     if workers := common("workers"):
         parts.append(f"{workers} worker{'s' * (workers != 1)}")
-    rounds = len({row["round"] for row in rows})
-    return f"{', '.join(parts)}; {rounds} round{'s' * (rounds != 1)}."
+    return ", ".join(parts)

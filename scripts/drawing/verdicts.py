@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
 
@@ -44,7 +45,7 @@ def killed_worker(row: Row) -> str:
         return failed(row)
     if not row["workers"]:
         return "no worker processes"
-    return f"raises {plain(row['raised'])}" if "raised" in row else f"continues: {checked(row)}"
+    return f"raises {kind(row['raised'])}" if "raised" in row else f"continues: {checked(row)}"
 
 
 def resumed(row: Row) -> str:
@@ -61,7 +62,7 @@ def killed_packer(row: Row) -> tuple[str, str, str]:
         return f"packing fails: {plain(row['error'])}", "", ""
     left, again = row["left"], row["again"]
     if "error" in left:
-        found = f"refused: {plain(left['error'])}"
+        found = f"refused: {kind(left['error'])}"
     elif left["missing"] or left["wrong"]:
         found = f"opens without an error; {checked(left)}"
     else:
@@ -77,3 +78,9 @@ def killed_packer(row: Row) -> tuple[str, str, str]:
 def plain(text: str) -> str:
     """An error's message, made safe and short for a cell."""
     return textwrap.shorten(text.replace("|", "/").replace("<", "‹").replace(">", "›"), 90, placeholder=" ...")
+
+
+def kind(text: str) -> str:
+    """The class of an exception, without its module; all of a message that does not begin with one."""
+    found = re.match(r"(?:\w+\.)*(\w+(?:Error|Exception)): ", text)
+    return found[1] if found else plain(text)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from pictures import picture, save
 from running import Ran, environment, run_here
@@ -46,6 +47,7 @@ from rawpack.integrations.timm import PrefetchedBatches
 from rawpack.integrations.torch import TorchBatches
 from rawpack.workers import fill
 from rawpack_packer import api
+from rawpack_packer.cli import cli
 from rawpack_packer.counts import COUNTS
 from rawpack_packer.destination.journal import REASONS
 
@@ -457,6 +459,18 @@ def test_made_pages_are_fresh(script: str) -> None:
         [sys.executable, str(ROOT / "scripts" / script), "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_the_command_has_every_option() -> None:
+    """Each command has a section with all of its options; those that `pack` explains in the same words are named."""
+    page = text_of("docs/reference/cli.md")
+    for name, command in cli.commands.items():
+        section = re.search(rf"^## rawpack {name}\n(.*?)(?:^## |\Z)", page, re.MULTILINE | re.DOTALL)
+        assert section
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert re.search(rf"(?<![\w-]){max(option.opts, key=len)}(?![\w-])", section[1]), (name, option.opts)
+    assert page.count("Worker processes; 0 packs in this process.") == 1
 
 
 # ---------------------------------------------------------------------------------------------- words

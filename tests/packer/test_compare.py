@@ -16,6 +16,7 @@ import draw
 import numpy as np
 import pytest
 from drawing import results
+from drawing.benchmark import targets
 from measuring import processes
 from pictures import picture, save
 
@@ -272,7 +273,7 @@ def test_pages_and_plots_are_drawn(harness: Any, tmp_path: Path, monkeypatch: py
 def test_a_run_of_the_recipe_alone_leaves_the_other_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its table has a paragraph of its own about when and where; that of the other tables stays."""
     whole, page = result(), tmp_path / "compared.md"
-    names = ("recipe", "about", "read", "pack", "pace", "behavior", "install")
+    names = ("recipe", "about", "read", "pack", "behavior", "install")
     page.write_text("".join(f"<!-- {name}:begin -->{name} before<!-- {name}:end -->\n" for name in names), "utf-8")
     whole["rows"] = [row for row in whole["rows"] if row["measure"].startswith("recipe")]
     (tmp_path / "results.json").write_text(json.dumps(whole))
@@ -281,8 +282,30 @@ def test_a_run_of_the_recipe_alone_leaves_the_other_tables(tmp_path: Path, monke
     text = page.read_text("utf-8")
     assert "recipe before" not in text
     assert "Measured on 2026-01-02" in text.partition("<!-- recipe:end -->")[0]
-    for name in ("about", "read", "pack", "pace", "behavior"):
+    for name in ("about", "read", "pack", "behavior"):
         assert f"{name} before" in text
+
+
+def test_the_page_has_what_has_a_target() -> None:
+    """A table of the benchmark is a row, with what met its target and what missed it; rows without one are left out."""
+    machine = {"cpus": 2, "cpu": "Some CPU", "os": "Linux"}
+    row = {"settings": {"shape": [8, 8, 3], "batch": 4, "workers": 1}, "round": 0, "machine": machine, "versions": {}}
+    lines = [
+        {"label": label, "ratio": ratio, "against": "limit", "bar": bar, "passed": passed}
+        for label, ratio, bar, passed in (
+            ("limit", None, None, None),
+            ("a", [0.9], 0.8, True),
+            ("b", [0.7], 0.8, False),
+        )
+    ]
+    bars = [{"bar": "first batch", "found": "3.0 s (2.0 s..4.0 s)", "wanted": "at most 1.0 s", "passed": False}]
+    tables = [
+        {"table": name, "rows": [row], "lines": some, "bars": []} for name, some in (("x", lines), ("y", lines[:1]))
+    ]
+    tables[0]["bars"] = bars
+    rows = targets({"tables": tables, "load_at_start": 0.5}).splitlines()[2:]
+    missed = "b: 0.70 of limit (at least 0.80); first batch: 3.0 s (at most 1.0 s)"
+    assert rows[:2] == [f"| x: images 8x8x3, batches of 4, 1 worker | a: 0.90 of limit | {missed} |", ""]
 
 
 @pytest.mark.heavy

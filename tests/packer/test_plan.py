@@ -363,11 +363,12 @@ def test_the_trade_names_the_neighbors() -> None:
     ]
     lossy = replace(COARSE, loss=Loss(36.04, 0.98))
     assert trades([RAW, FINE, lossy, COLD], RAW, Goals()) == [
-        "Next smaller: fine takes 20 GB instead of 100 GB and reads 0.05 times as fast."
+        "Next smaller: fine takes 20 GB instead of 100 GB and reads at 5% of the speed."
     ]
     assert trades([RAW, FINE, lossy], FINE, Goals())[0] == (
-        "Next smaller: coarse takes 10 GB instead of 20 GB, reads 1.1 times as fast and has 36.0 dB instead of no loss."
+        "Next smaller: coarse takes 10 GB instead of 20 GB, reads 1.1 times as fast and loses a little (36.0 dB)."
     )
+    assert trades([RAW, lossy, COLD], lossy, Goals())[-1].endswith("and loses nothing (coarse: 36.0 dB).")
     assert trades([RAW, FINE, COARSE], RAW, Goals())[0].startswith("Next smaller: coarse")  # it beats fine
     assert trades([RAW], RAW, Goals()) == []
 
@@ -471,8 +472,8 @@ def test_without_a_target_half_of_the_fastest_is_enough(rate: float, taken: str)
     assert recommendation.taken is not None
     assert recommendation.taken.candidate.name == taken
     why = {one.candidate.name: text for one, text in recommendation.lost}
-    assert why["coarse"].startswith("less than half as fast as ")
-    assert why["fine"].startswith("less than half as fast as ")
+    assert why["coarse"].startswith("less than half the speed of ")
+    assert why["fine"].startswith("less than half the speed of ")
     assert ("half" in why) == (taken == "raw")
 
 

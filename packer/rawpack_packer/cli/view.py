@@ -16,19 +16,19 @@ from rawpack_packer.cli.options import note, quiet_option
 
 @click.command(cls=Subcommand)
 @option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-        help="Where to listen. Others than this machine can then reach the page, if they have its token.")  # fmt: skip
+        help="Where to listen. Other machines can then open the page if they have its token.")  # fmt: skip
 @option(
     "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="The port to listen on. [default: a free one]"
 )
 @option("--no-browser", is_flag=True, help="Print the address only.")
 @option("--at", "state", default="", metavar="STATE",
         short="What follows # in a colleague's address",
-        help="Open what a colleague looks at: what follows # in the address of their page.")  # fmt: skip
+        help="Open the view that a colleague shared: what follows # in the address of their page.")  # fmt: skip
 @quiet_option
 @path_argument("stores", nargs=-1, required=True, metavar="STORE...")
 def view(stores: tuple[str, ...], host: str, port: int, no_browser: bool, state: str, quiet: bool) -> None:
     """Look at the samples of stores in a browser: images, boxes, masks, videos, the batches that training gets, two
-    stores side by side, rejects. Ends with Ctrl-C.
+    stores side by side, rejects. Stop it with Ctrl-C.
 
     The page is served on this machine alone and needs the token in the printed address. It only reads.
 

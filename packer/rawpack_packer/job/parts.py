@@ -196,7 +196,7 @@ class Parts:
             return f"None {which} could be packed, so a larger {opt.max_rejects} does not help"
         first = f"{left:,} are not tried yet: if they are like these, {again()}" if left else again().capitalize()
         enough = self.limit.share(self._counted, checked) if left or self.limit.containers else rejects
-        return f"{first} with {opt.max_rejects(enough)} resumes without doing anything twice"
+        return f"{first} with {opt.max_rejects(enough)} resumes; finished work is kept"
 
 
 def _apart(record: PartRecord) -> list[Reject]:

@@ -68,7 +68,7 @@ RECIPE: tuple[Option, ...] = (
         doc="(x, y, width, height), cut out of the upright image before it is resized.",
     ),
     _recipe(
-        name="fit", choices=FITS, short="Keep proportions and cut, distort, or neither",
+        name="fit", choices=FITS, short="Crop to fill, stretch, or keep whole",
         help="cover: keep proportions and cut out the center. stretch: distort to the size. whole: keep proportions "
         "and cut nothing, so that images differ in size: --size 256 is the shorter side.",
         default="cover", kept="cover", tried=("Fit (whole: nothing is cut)", "cover"), parse=one_of(*FITS),
@@ -183,8 +183,9 @@ RECIPE: tuple[Option, ...] = (
     _recipe(
         name="curate", is_flag=True, meant_by=("dedupe", "dedup", "phash"),
         short="Find duplicates, blurred and dark images",
-        help="Measure each image, of several the first, so that `rawpack inspect --html` shows near duplicates, and "
-        "blurred, dark and blank images: fields phash, sharpness, brightness, entropy and one_color.", kept=None,
+        help="Measure each image (the first, if a sample has several), so that `rawpack inspect --html` shows near "
+        "duplicates, and blurred, dark and blank images: fields phash, sharpness, brightness, entropy and one_color.",
+        kept=None,
         initial=False, annotation="bool",
         doc="add fields by which near duplicates, blurred, dark and blank images are found, of several images by the "
         "first.",
@@ -234,7 +235,7 @@ SOURCE: tuple[Option, ...] = (
         "vector:float32[4], name:str, seg:mask; for boxes boxes:xyxy, boxes:xywh or boxes:yolo. HDF5 and .npz too: "
         "seg:mask for a mask, pose:array for an array that has the image's height and width and is no image. "
         "WebDataset: a member, or a JSON entry, to store as a field: txt, json.width, caption=txt:str. VOC and "
-        "COCO masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is a further image of "
+        "COCO masks: SegmentationClass:mask; semantic:mask, instances:mask. target:image is another image of "
         "the sample, flow:flow and near:disparity are images of distances in pixels. May be repeated.",
         annotation="Mapping[str, Declared] | Sequence[str]",
         doc="of a listing, a table or a dataset, what fields are, where their first value does not show it: "
@@ -264,7 +265,7 @@ SOURCE: tuple[Option, ...] = (
     _of_table(
         name="key_column", metavar="COLUMN",
         short="Column that names samples",
-        help="The column that names samples, of a listing, Parquet, HDF5 or .npz file.",
+        help="The column that names the samples in a listing, Parquet, HDF5 or .npz file.",
         default="the paths", annotation="str", doc="of a listing, Parquet, HDF5 or `.npz` file, the column of keys.",
     ),
     _of_files(
@@ -356,7 +357,7 @@ SOURCE: tuple[Option, ...] = (
     _source(
         name="episodes", metavar="N,N:M,...", meant_by=("episode", "episode_index"),
         short="Episodes of LeRobot: 0:50, or 0,3,10:20",
-        help="Of LeRobot, the episodes to pack: 0:50, or 0,3,10:20. The last one of a range is left out.",
+        help="The episodes of a LeRobot dataset to pack: 0:50, or 0,3,10:20. The last one of a range is left out.",
         default="all", annotation="str | Sequence[int]",
         doc='of LeRobot, the episodes to pack: "0:50" or a list of numbers.',
     ),
@@ -434,7 +435,7 @@ RUN: tuple[Option, ...] = (
     _run(
         name="max_rejects", metavar="SHARE|N", meant_by=("max_errors", "tolerance"),
         short="How many samples may be unreadable",
-        help="How many samples may be rejected because they cannot be read: a share such as 1% or 0.01, or a number. "
+        help="How many unreadable samples to tolerate: a share such as 1% or 0.01, or a number. "
         "An unreadable video counts by its share of the files or bytes.",
         default="1%", annotation="float | str",
         doc='the largest share of samples that may be rejected, or from 1 on their number; also "1%". Default: 0.01.',

@@ -87,10 +87,15 @@ def _cost(one: Trial, taken: Trial) -> str:
     """What a store takes, compared with the recommended one."""
     words = [f"{one.candidate.name} takes {text.size(one.store_bytes)} instead of {text.size(taken.store_bytes)}"]
     if one.rate is not None and taken.rate is not None:
-        words.append(f"reads {text.times(one.rate.median / taken.rate.median).replace('as much', '1 times')} as fast")
-    if (one.loss, taken.loss) != (None, None):
-        losses = [f"{each.loss.psnr_db:.1f} dB" if each.loss else "no loss" for each in (one, taken)]
-        words.append(f"has {' instead of '.join(losses)}")
+        ratio = one.rate.median / taken.rate.median
+        times = text.times(ratio).replace("as much", "1 times")
+        words.append(f"reads at {ratio:.0%} of the speed" if ratio < 1 else f"reads {times} as fast")
+    if one.loss and taken.loss:
+        words.append(f"has {one.loss.psnr_db:.1f} dB instead of {taken.loss.psnr_db:.1f} dB")
+    elif one.loss:
+        words.append(f"loses a little ({one.loss.psnr_db:.1f} dB)")
+    elif taken.loss:
+        words.append(f"loses nothing ({taken.candidate.name}: {taken.loss.psnr_db:.1f} dB)")
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
 
 
@@ -149,10 +154,10 @@ def _why_not(one: Trial, goals: Goals, taken: Trial | None, fastest: Trial | Non
     if goals.target is not None and rate.low < goals.target:
         return f"{'too slow' if _too_slow(one, goals) else 'not certain to be fast enough'}: {_rate(one)}"
     if goals.target is None and fastest is not None and not _is_fast(one, goals, fastest):
-        return f"less than half as fast as {fastest.candidate.name}: {_rate(one)}"
+        return f"less than half the speed of {fastest.candidate.name}: {_rate(one)}"
     if taken is None or taken.rate is None or abs(one.store_bytes / taken.store_bytes - 1) > _AS_LARGE:
         return f"larger: {text.size(one.store_bytes)}, {_rate(one)}"
-    return f"as large, and {'no difference was measured' if rate.overlaps(taken.rate) else 'slower'}: {_rate(one)}"
+    return f"same size, {'same speed' if rate.overlaps(taken.rate) else 'slower'}: {_rate(one)}"
 
 
 def _too_large(one: Trial, goals: Goals) -> bool:

@@ -282,8 +282,8 @@ def _refuse_unnamed(shards: Shards, path: str | os.PathLike[str]) -> None:
     elif pickles:
         cure = NO_PICKLES
     raise AnnotatedError(
-        f"{plain(where)} contains members {listed([f'.{suffix}' for suffix in others], 5)} for the images, and shards "
-        f"are packed without them: {cure}; {opt.kind('webdataset')} packs the images alone"
+        f"{plain(where)} contains members {listed([f'.{suffix}' for suffix in others], 5)} for the images, and packing "
+        f"the shards would ignore them: {cure}; {opt.kind('webdataset')} packs the images alone"
     )
 
 

@@ -176,7 +176,7 @@ class Seen:
         self,
         what: str,
         cure: str,
-        lost: str = "a folder is packed without it",
+        lost: str = "packing the folder would ignore it",
         otherwise: str = "packs the images alone",
     ) -> AnnotatedError:
         """what: what there is, printable. cure: the command, or what to do. lost: what happens otherwise. otherwise:

@@ -277,7 +277,7 @@ def _refuse_pairs(seen: Seen) -> None:
         packs = "them as YOLO's boxes" if form == "yolo" else "labelme's boxes and polygons"
         packs += "; that loses the folders' classes" if seen.labeled else ""
         cure = f"{command('--source', form, seen.path)} packs {packs}"
-    raise seen.error(what, cure, "a folder is packed without such files")
+    raise seen.error(what, cure, "packing the folder would ignore such files")
 
 
 def _refuse_apart(seen: Seen) -> None:
@@ -310,7 +310,7 @@ def _refuse_apart(seen: Seen) -> None:
             cure = f"{command(*options, seen.path)} packs them as YOLO's boxes"
         what = f"{suffix} files that are named as the images in {plain(beside) or 'the folder'}, such as "
         what += plain(text_of(folder + names[0]))
-        raise seen.error(what, seen.unpacked(cure), "a folder is packed without them")
+        raise seen.error(what, seen.unpacked(cure), "packing the folder would ignore them")
 
 
 def _refuse_singles(seen: Seen) -> None:
@@ -407,7 +407,7 @@ def _partner_error(seen: Seen, pair: tuple[str, str], name: str, cure: str) -> A
     """The error for a file that belongs to an image. pair: their paths. name: the first-level folder of the file."""
     what, cure = f"{plain(pair[0])} for the image {plain(pair[1])}", seen.unpacked(cure)
     if not seen.filled:
-        return seen.error(what, cure, "the splits are packed without it")
+        return seen.error(what, cure, "packing the splits would ignore it")
     return seen.error(what, cure, f"{plain(name)} would be a class", "packs all folders as classes")
 
 

@@ -24,7 +24,7 @@ def refuse_listed(seen: Seen, tables: Sequence[bytes]) -> None:
     name, more = plain(text_of(tables[0])), len(tables) - 1
     what = f"the tables {name} and {more:,} more" if more else f"the table {name}"
     cure = _IN_ARCHIVE if seen.in_archive else _cure(seen, tables)
-    raise seen.error(f"{what} next to its images", cure, f"a folder is packed without {'them' if more else 'it'}")
+    raise seen.error(f"{what} next to its images", cure, f"packing the folder would ignore {'them' if more else 'it'}")
 
 
 def list_cure(seen: Seen, file: bytes) -> str:
