@@ -38,8 +38,7 @@ from rawpack.integrations.accelerate import AcceleratedBatches
 from rawpack.integrations.adapter import Adapter
 from rawpack.integrations.data_iter import DataIter
 from rawpack.integrations.jax import JaxBatches
-from rawpack.integrations.keras import KerasBatches
-from rawpack.integrations.keras_checkpoint import KerasCheckpoint
+from rawpack.integrations.keras import KerasBatches, KerasCheckpoint
 from rawpack.integrations.placed import PlacedBatches, PlacedIterator
 from rawpack.integrations.queue import BatchQueue
 from rawpack.integrations.timm import PrefetchedBatches

@@ -15,6 +15,7 @@ from rawpack.checks import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
 from rawpack.epoch.dataloader import not_indexed
 from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.epoch.loader import Loader
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.system.user import did_you_mean
@@ -33,6 +34,8 @@ class Adapter(Loader):
         super().__init__()  # Keras's, in classes that derive from that too
         self._feed, self._title = feed, title
         self._handed = Handed()
+        self._iterator: BatchIterator | None = None
+        """Of an adapter that is asked for one batch after another: the rest of its epoch."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title}; {self._feed!r})"
@@ -56,6 +59,11 @@ class Adapter(Loader):
         """The batch that comes next is the one after `state`. Raises UsageError where it belongs to another order."""
         self._feed.load_state_dict(state)
         self._handed.clear()
+        self._end()
+
+    def set_epoch(self, epoch: int) -> None:
+        self._end()  # so that its workers are free for the epoch that comes
+        super().set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
         """As `Batches.stats`."""
@@ -64,6 +72,11 @@ class Adapter(Loader):
     def _reached(self) -> Place:
         """Where the caller is."""
         return self._feed.place()
+
+    def _end(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator.close()
 
 
 def arrays_of(batch: Any) -> Iterator[Any]:
