@@ -216,7 +216,6 @@ class ColumnTable:
         return [found[i] for i in range(len(rows))]
 
     def located(self, row: int) -> tuple[ColumnFolder, int]:
-        """The folder that holds a sample, and its row there."""
         k = bisect_right(self._firsts, row) - 1
         return self.folders[k], row - self._firsts[k]
 

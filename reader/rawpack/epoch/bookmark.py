@@ -53,7 +53,6 @@ class Handed:
         )
 
     def clear(self) -> None:
-        """Forget all batches."""
         self._known = {}
 
 

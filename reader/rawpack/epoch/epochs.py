@@ -90,7 +90,6 @@ class Epochs(Iterable[Batch]):
         return self._order.foreseeable
 
     def title(self) -> str:
-        """The options, in one line."""
         settings, split = self.settings, self._ranked()
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self.foreseeable else ""
@@ -109,11 +108,9 @@ class Epochs(Iterable[Batch]):
         return list(self._library.fields)
 
     def shown(self) -> tuple[Any, ...]:
-        """What a notebook shows of these batches: see `html_of`."""
         return self.making.table(), self._samples
 
     def stats(self) -> dict[str, Any]:
-        """See `Batches.stats`."""
         native = "none"
         if self.settings.pipeline is not None:
             from rawpack.transforms.fused import native_share
@@ -144,14 +141,12 @@ class Epochs(Iterable[Batch]):
         return other
 
     def close(self) -> None:
-        """See `Batches.close`."""
         self.closed = True
         if os.getpid() == self._process:
             self._made.close()
             self.pool_cache.close()
 
     def check_open(self) -> None:
-        """Raise UsageError where these batches were closed."""
         if self.closed:
             raise UsageError("these batches were closed: call batches() of an open reader again")
 
@@ -244,7 +239,6 @@ class Epochs(Iterable[Batch]):
     # ------------------------------------------------------------------------------------------------ positions
 
     def next_start(self) -> EpochStart:
-        """Where the next iterator begins."""
         return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
 
     def set_epoch(self, epoch: int) -> None:
@@ -261,7 +255,6 @@ class Epochs(Iterable[Batch]):
         self._bookmark.stay()
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
-        """See `Batches.state_dict`."""
         return self.state_at(*self.place(after))
 
     def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
@@ -284,7 +277,6 @@ class Epochs(Iterable[Batch]):
         return start, start.reached(whole_number("after", batches, 0, most))
 
     def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
-        """The state at a place."""
         return {**VERSIONS, **start.state(position), **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -21,16 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EpochPass:
-    """An epoch that an iterator has taken."""
-
     start: EpochStart
     source: BatchSource
     prefetch: Prefetch | None
-    """Where files must be fetched first."""
     handed_over: Callable[[Mapping[str, Any] | None, int], None]
     """To be called with each batch, and the position after it; and with None at the end."""
     read_one: Callable[[], None] | None
-    """See `RepeatWatch.begins`."""
 
 
 class BatchIterator(Iterator[Batch]):
@@ -46,16 +42,13 @@ class BatchIterator(Iterator[Batch]):
         self._counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self._copies_small = True
-        """As of `BatchSource.want`."""
         self._process = os.getpid()
         self._ended = False
         self._lock = threading.RLock()
         self._inside = False
         """Whether the thread that has the lock is in the middle of something."""
         self._unwanted = False
-        """Whether it was closed."""
         self._last = 0.0
-        """When it handed over the last batch."""
 
     def __repr__(self) -> str:
         where = "not begun" if self._pass is None else f"epoch {self._pass.start.epoch}"
@@ -124,7 +117,6 @@ class BatchIterator(Iterator[Batch]):
             self._end()
 
     def _read_one(self) -> None:
-        """A batch was read, or the end was reached."""
         if self._pass is not None and self._pass.read_one is not None:
             self._pass.read_one()
 

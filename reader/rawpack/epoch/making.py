@@ -40,8 +40,6 @@ multiples of 32, which takes 3 to 5% longer."""
 
 @dataclass(frozen=True)
 class BatchField:
-    """What a batch has under one name."""
-
     kind: str
     """Of the field: "image", "mask", "number", "ragged", "text"."""
     dtype: str | None
@@ -56,7 +54,6 @@ class BatchField:
 
     @property
     def listed(self) -> bool:
-        """Whether it is a list."""
         return self.dtype is None or self.axes is None
 
     @property
@@ -204,7 +201,6 @@ class Making:
         return sum(pool.held for pool in list(self._slot_pools))
 
     def readahead(self, source: BatchSource) -> Readahead:
-        """What asks the disk for the samples that a source is to read."""
         field_rows = self._samples.field_rows
         return Readahead(self._library, self.settings.fields, source.pool, self.own_reads, field_rows)
 
@@ -213,7 +209,6 @@ class Making:
         return source.sent is not None and source.sent.changed(self._warned)
 
     def described(self) -> dict[str, BatchField]:
-        """What a batch has, by name."""
         described, ragged = {}, (*self._ragged_fields.names, *self._in_slots)
         for field in self._spec.layout.fields:
             if field.name == ROWS or field.name.removesuffix(LENGTH.format("")) in self._in_slots:

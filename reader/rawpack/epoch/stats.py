@@ -61,7 +61,6 @@ class Stats:
         }
 
     def verdict(self) -> str:
-        """What the figures mean, in words."""
         if not self.elapsed_s:
             return "too early to say: fewer than two batches were read"
         share = self.waited_s / self.elapsed_s

@@ -23,14 +23,12 @@ from rawpack.system.user import did_you_mean
 Chosen = str | Sequence[str] | Mapping[str, str]
 """A field; or several: a tuple of them, or a dict with names of its own -> field."""
 Form = Callable[[Mapping[str, Any]], Any]
-"""What the caller gets for the fields of a batch."""
 
 
 class Adapter(Loader):
     """The base of what the methods of `Batches` return."""
 
     def __init__(self, feed: Epochs, title: str) -> None:
-        """title: what else there is to be shown."""
         super().__init__()  # Keras's, in classes that derive from that too
         self._feed, self._title = feed, title
         self._handed = Handed()
@@ -66,11 +64,9 @@ class Adapter(Loader):
         super().set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
-        """As `Batches.stats`."""
         return self._feed.stats()
 
     def _reached(self) -> Place:
-        """Where the caller is."""
         return self._feed.place()
 
     def _end(self) -> None:
@@ -108,7 +104,6 @@ def imported(name: str, needs: str) -> Any:
 
 
 def check_fields(feed: Epochs, parameter: str, fields: Iterable[Any]) -> None:
-    """Raise UsageError for a field that no batch has."""
     described, stored = feed.making.described(), feed.stored()
     for field in fields:
         if isinstance(field, str) and field in described:
@@ -143,7 +138,6 @@ def inputs_and_labels(
 
 
 def _picked(feed: Epochs, parameter: str, chosen: Any) -> tuple[Form, list[str]]:
-    """What picks these fields of a batch, and the fields."""
     if isinstance(chosen, str):
         fields = [chosen]
     else:

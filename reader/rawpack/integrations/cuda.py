@@ -79,16 +79,12 @@ class TorchRuntime:
 
 @dataclass
 class _Held:
-    """A batch that the device may still read."""
-
     arrays: Arrays | None
     event: Any = None  # None until all of its copies are begun
 
 
 @dataclass(frozen=True)
 class Copied:
-    """A batch on its way to the device."""
-
     tensors: Tensors
     event: Any
 

@@ -21,7 +21,6 @@ _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
 def jax_batches(
     batches: Epochs, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
 ) -> JaxBatches:
-    """What `Batches.jax` returns, with its arguments."""
     jax = imported("jax", "batches.jax() needs JAX: pip install jax, or see docs.jax.dev")
     form, shown = tuples(batches, as_tuple)
     depth = whole_number("depth", depth, 1)

@@ -36,7 +36,6 @@ _HELD = 3
 
 
 def keras_batches(feed: Epochs, x: Chosen, y: Chosen | None = None, sample_weight: str | None = None) -> Any:
-    """What `Batches.keras` returns, with its arguments."""
     keras = imported("keras", "batches.keras() needs Keras 3 and one of its backends: pip install keras jax")
     if not hasattr(keras.utils, "PyDataset"):
         raise MissingExtraError(f"batches.keras() needs Keras 3, this is {keras.__version__}: pip install -U keras")

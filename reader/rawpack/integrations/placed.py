@@ -100,8 +100,6 @@ class PlacedBatches(Adapter):
 
 
 class PlacedIterator(Iterator[Any]):
-    """One pass over one epoch."""
-
     def __init__(self, owner: PlacedBatches, feed: Epochs, copies: Copies, depth: int, form: Form | None) -> None:
         self._owner, self._feed, self._copies, self._depth, self._form = owner, feed, copies, depth, form
         self._source: BatchIterator | None = None
@@ -138,7 +136,6 @@ class PlacedIterator(Iterator[Any]):
         return formed
 
     def close(self) -> None:
-        """End the iteration early."""
         self._ended = True
         self._begun.clear()
         if self._source is not None:

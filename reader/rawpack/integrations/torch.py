@@ -87,7 +87,6 @@ def torch_batches(
 
 
 def tensordict_batches(batches: Epochs, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
-    """What `Batches.tensordict` returns, with its arguments."""
     tensordict = imported("tensordict", "batches.tensordict() needs tensordict and PyTorch: pip install tensordict")
 
     def form(batch: Mapping[str, Any]) -> Any:
@@ -180,7 +179,6 @@ class EpochSetter:
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """As `TorchBatches.set_epoch`."""
         self._batches.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[NoReturn]:
@@ -231,7 +229,6 @@ def _device(torch: Any, device: Any) -> Any:
 
 
 def _image_dtype(torch: Any, dtype: Any) -> Any:
-    """The `torch.dtype`; None for None."""
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")

@@ -127,7 +127,6 @@ def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
 
 
 def _new_bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
-    """The same, computed."""
     first, parts, whole = _taps(old, new, antialias)
     largest, bits = float((parts.max(axis=1) / whole).max()), 0
     while bits < _MOST_BITS and largest * 2 ** (bits + 1) + 0.5 < 2**15:

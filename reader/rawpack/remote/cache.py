@@ -59,8 +59,6 @@ class NoRoom:
 
 @dataclass(frozen=True)
 class Busy:
-    """Another process is fetching the file."""
-
     fetched: int
     """Bytes that it has written so far; 0 before the first."""
     noted: int
@@ -104,7 +102,6 @@ class CacheFolder:
             os.close(descriptor)
 
     def is_at(self, mark: Mark) -> bool:
-        """Whether the cache was not removed since."""
         with contextlib.suppress(OSError):
             return os.path.samestat(mark.status, (self.folder / _LOCK).stat())
         return False
@@ -114,7 +111,6 @@ class CacheFolder:
         return sum(self._sizes().values())
 
     def path(self, key: Key) -> Path:
-        """Where a file is, or will be."""
         return self.folder / key[0] / key[1]
 
     def has(self, key: Key, record: FileRecord) -> bool:
@@ -157,7 +153,6 @@ class CacheFolder:
             raise StoreError(str(error)) from None
 
     def unusable(self, error: OSError) -> RawpackError:
-        """The error to raise where the folder cannot be made."""
         return UsageError(
             f"the cache {self.folder} cannot be used: {error.strerror or error}; name a folder with cache= or "
             "RAWPACK_CACHE that this process may write to"
@@ -250,7 +245,6 @@ class CacheFolder:
                 os.utime(self.path(key))
 
     def part(self, key: Key, record: FileRecord) -> Path:
-        """The path of a file while it is being fetched."""
         return self.folder / key[0] / f"{key[1]}.{record.bytes}.part"
 
     def _make(self) -> None:
@@ -349,7 +343,6 @@ class CacheFolder:
         return descriptor is not None
 
     def remove(self, key: Key) -> None:
-        """Remove a file, unless somebody reads it."""
         if self._may_go(key):
             self.path(key).unlink(missing_ok=True)
 
@@ -388,7 +381,6 @@ def is_coming(name: str) -> bool:
 
 
 def _is_small(name: str) -> bool:
-    """Whether a file is a manifest or a column."""
     return name == NAME or "/" in name
 
 

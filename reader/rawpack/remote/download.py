@@ -52,7 +52,6 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Its name below the URL."""
         return self.called or self.key[1]
 
 

@@ -47,7 +47,6 @@ class Fetcher:
         self._columns: dict[Key, RemoteFile] = {}
         """All files of these stores but their shards: needed as long as the stores are in use."""
         self.fetched = 0
-        """Bytes of the files that this process has fetched."""
         self._start()
 
     def _start(self) -> None:

@@ -87,7 +87,6 @@ class Offsets(FieldRows):
 
     @property
     def title(self) -> str:
-        """What samples are, to be shown."""
         return "samples with " + ", ".join(
             f"{count(len(steps), 'frame')} of {name}" for name, steps in self.steps.items()
         )

@@ -32,8 +32,6 @@ _WORD_HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class ClipShape:
-    """The options of `Reader.clips`."""
-
     frames: int | Sequence[int]
     """Several: a video has clips of the greatest that it can fill."""
     stride: int = 1
@@ -178,12 +176,10 @@ class ClipTable:
 
     @property
     def title(self) -> str:
-        """What samples are, to be shown."""
         return f"clips of {self.description}"
 
     @property
     def description(self) -> str:
-        """The options, in words."""
         shape = self.shape
         steps = dict.fromkeys(str(shape.spacing(frames)) for frames in shape.lengths)
         how = f"step {' or '.join(steps)}" if shape.per_video is None else f"{shape.per_video} per video"

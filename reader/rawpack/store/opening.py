@@ -68,7 +68,6 @@ class Cache:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit in bytes."""
         return byte_count(self.limit)
 
 
@@ -118,15 +117,12 @@ class Mix:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a reader is opened with: see `Reader`."""
-
     paths: Sequence[Path | str]
     preload: bool = False
     verify: bool = False
     cache: Cache = Cache()
     storage_options: Mapping[str, Any] | None = None
     mix: Mix | None = None
-    """How the stores are mixed."""
 
     def open(self) -> Stores:
         """The stores, to be read in random order, as one."""

@@ -119,7 +119,6 @@ class Store:
         return self.files.random_access and shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES
 
     def use(self, memory: Memory) -> None:
-        """Read shards from memory from now on."""
         _ = self.columns  # which need not have been fetched yet
         self.files, self.origin, self._readers = InMemory(self.files, memory), None, {}
 

@@ -47,7 +47,6 @@ class InMapping(NamedTuple):
     kept: object
     """What keeps the memory mapped: hold it while the addresses are used."""
     planar: bool = False
-    """Whether these are planes of YCgCo 4:2:0."""
 
 
 class Stores:
@@ -86,7 +85,6 @@ class Stores:
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
 
     def close(self) -> None:
-        """End all downloads."""
         if self.fetcher is not None:
             self.fetcher.close()
 
@@ -134,7 +132,6 @@ class Stores:
 
     @property
     def shard_bytes(self) -> int:
-        """Bytes of all shard files."""
         return sum(store.manifest.shard_bytes for store in self.stores)
 
     def mean_bytes(self, names: Sequence[str]) -> int:

@@ -22,8 +22,6 @@ _ATTEMPTS = 10
 
 
 class CropBox(NamedTuple):
-    """Where a crop of fixed size is."""
-
     box: Box
     """The part of it that is within the image."""
     at: tuple[int, int]
@@ -31,8 +29,6 @@ class CropBox(NamedTuple):
 
 
 class _FixedCrop(CropStep):
-    """A crop of a fixed size; what is outside the image is `fill`."""
-
     def __init__(self, size: int | Sequence[int], fill: float = 0, fields: Sequence[str] | None = None) -> None:
         self.size, self.fill = size_of(size), fill
         self.only(fields)

@@ -101,7 +101,6 @@ class Checks:
 
     @classmethod
     def of(cls, fields: Mapping[str, Field], main: str, in_views: Sequence[Step]) -> Checks:
-        """Before the first step."""
         return cls(fields, main, in_views, {}, {})
 
     def see(self, name: str, step: Step) -> None:
@@ -153,7 +152,6 @@ class Checks:
 
 
 def plan_flips(plan: FieldPlan) -> tuple[int, ...]:
-    """The numbers of the steps that mirror a field."""
     steps = zip(plan.numbers, plan.steps, strict=True)
     return tuple(number for number, step in steps if isinstance(step, RandomHorizontalFlip))
 

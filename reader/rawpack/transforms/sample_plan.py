@@ -43,16 +43,12 @@ _KEYS = 1 << 53
 
 
 class SampleSource(NamedTuple):
-    """What samples are read from."""
-
     library: Stores
     field_rows: FieldRows
-    """Which rows each field is read from."""
     ragged: Callable[..., Mapping[str, Any]]
     """Texts and ragged fields as lists, by rows, seeds and clips: moved by the steps before the first function."""
     times: Times
     check: Check | None
-    """As of `Pipeline.fill`."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,6 @@ class SampleStage:
 
     step: SampleLambda
     fields: Mapping[str, Field]
-    """Before it."""
     made: Mapping[str, Spec]
     """After it: of each field but texts."""
     later: Pipeline
@@ -113,7 +108,6 @@ class SamplePlan:
 
     @property
     def random(self) -> bool:
-        """Whether any uses random numbers."""
         return any(stage.step.random or stage.later.random for stage in self.stages)
 
     def fill(

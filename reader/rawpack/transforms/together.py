@@ -36,7 +36,6 @@ Check = Callable[[str, Step, Spec, Spec], None]
 
 
 def concerns(step: Step, name: str, stored: Field) -> bool:
-    """Whether a step is applied to a field."""
     names = named(step)
     return stored.kind in PIXELS and len(stored.shape) == 3 if names is None else name in names
 
@@ -151,13 +150,11 @@ class _Draft:
             self.sizes = [sides(tuple(n or 0 for n in spec.shape), spec.layout)]
 
     def made_by(self, step: Step, spec: Spec) -> Spec:
-        """What a step makes from samples like `spec`."""
         made = step.makes_mask(spec) if self.stored.exact else step.makes(spec)
         # What users' steps pass on says nothing about the values that they make.
         return made if _own(step) else replace(made, within=None, seen=None)
 
     def add(self, number: int, step: Step, share: Share, made: Spec) -> None:
-        """Add a step that makes samples like `made`."""
         if self.stored.kind in PIXELS:
             self.sizes = self._sizes(step, made)
         self.sure = self.sure and not isinstance(step, Lambda) and _own(step)
@@ -185,8 +182,6 @@ class _Draft:
 
 @dataclass(frozen=True)
 class _Fitting:
-    """Fits steps to fields."""
-
     main: str
     chosen: frozenset[str]
     check: Check
@@ -261,7 +256,6 @@ class _Fitting:
 
 
 def _own(step: Step) -> bool:
-    """Whether it is a step of this package."""
     return type(step).__module__.startswith(f"{_PACKAGE}.")
 
 

@@ -69,7 +69,6 @@ class FieldViews(Step):
 
     @property
     def plan(self) -> FieldPlan:
-        """What is done to each view."""
         return self._plan
 
     def draw(self, random: Random, height: int, width: int) -> int:

@@ -31,12 +31,9 @@ ALIGNMENT = 64
 """Each file begins at an address that this divides."""
 Files = list[NDArray[np.uint8]]
 Ragged = Literal["list", "pad"] | int
-"""How ragged fields come: see `Reader.batches`."""
 
 
 class RaggedFields:
-    """The texts and ragged fields of one `Batches`."""
-
     def __init__(
         self,
         library: Stores,

@@ -29,7 +29,6 @@ class BatchSource(ABC):
     """Makes the batches that one iterator after another wants. Used by one thread at a time."""
 
     pool: WorkerPool | None = None
-    """The workers, if any."""
     sent: SentSteps | None = None
     """The steps of the transform as worker processes got them; None where there are none, or they are the caller's
     own."""
@@ -160,7 +159,6 @@ class Pooled(BatchSource):
         self._begun: deque[tuple[list[EpochStep], Pending]] = deque()
         """In order, those of one slot after another; the last ones may be of the next epoch."""
         self._following: Iterator[EpochStep] | None = None
-        """The steps of the next epoch."""
 
     def want(self, start: EpochStart, steps: EpochSteps, *args: Any, **options: Any) -> None:
         super().want(start, steps, *args, **options)

@@ -43,7 +43,6 @@ class FileRows:
         return self._data[start : start + size]
 
     def image(self, row: int) -> Array:
-        """All of one sample."""
         return as_image(self.stored(row), self._dtype, self.shape(row), row)
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1) -> Array:
