@@ -90,6 +90,8 @@ class Codec:
 
 @dataclass(frozen=True)
 class Format:
+    """How the shards of a store are laid out."""
+
     name: str
     """As in the manifest and in `--format`."""
     suffix: str

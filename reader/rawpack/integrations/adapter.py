@@ -64,6 +64,7 @@ class Adapter(Loader):
         super().set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
+        """As `Batches.stats`."""
         return self._feed.stats()
 
     def _reached(self) -> Place:

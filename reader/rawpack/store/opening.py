@@ -68,6 +68,7 @@ class Cache:
 
     @property
     def limit_bytes(self) -> int | None:
+        """The limit in bytes."""
         return byte_count(self.limit)
 
 

@@ -223,7 +223,7 @@ def plan_samples(
         frames = {name: made[name].shape[0] if frames[name] else None for name in made}
         after = fields | {name: _field(library.fields.get(name), made[name], frames[name]) for name in made}
         later = plan_pipeline(
-            steps, after, [*after], (), frames, context["classes"], open_end=step is not functions[-1]
+            steps, after, [*after], (), frames, context["classes"], open_end=function is not functions[-1]
         )
         _check_later(step, later, after)
         stages.append(SampleStage(step, before_it, dict(made), later))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from rawpack.transforms.step import Array, Shape, Step
 
 Sample = dict[str, Any]
 """Arrays of one sample by field; boxes and what follows them as (n, ...), texts as str or lists of these."""
+Makes = Mapping[str, tuple[Sequence[int | None], Any]]
+"""Field -> the shape of one sample, with None where samples differ, and its dtype."""
 _TOLERANCE = 0.01
 """Pixels by which boxes may reach beyond their image: of rounding."""
 
@@ -34,17 +36,17 @@ class SampleLambda(Step):
         self,
         function: Callable[..., Mapping[str, Any] | None],
         *,
-        makes: Mapping[str, tuple[Sequence[int | None], Any]] | None = None,
+        makes: Makes | None = None,
     ) -> None:
         """makes: field -> (shape of one sample, dtype), for each field that it adds, or whose shape or dtype it
         changes; None in a shape where samples differ. Without it, the function is tried on one sample."""
         refuse_albumentations(function)
         if not callable(function):
             raise UsageError(f"SampleLambda({function!r}) needs a function of a dict, the fields of one sample")
-        self.function, self._takes = function, _takes_generator(function)
-        self._set_makes(makes)
+        self._set(function, _takes_generator(function), makes)
 
-    def _set_makes(self, makes: Mapping[str, tuple[Sequence[int | None], Any]] | None) -> None:
+    def _set(self, function: Any, takes: str, makes: Makes | None) -> None:
+        self.function, self._takes, self._fields = function, takes, dict[str, Field]()
         self.makes_of: dict[str, tuple[Shape, str]] | None = None
         """Field -> shape and dtype; None where the function is tried."""
         if makes is not None:
@@ -55,10 +57,11 @@ class SampleLambda(Step):
         """Whether it gets random numbers, so that epochs differ."""
         return bool(self._takes)
 
-    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> SampleLambda:
-        """The step to use on samples with these fields: itself, or a copy made for them. framed: the fields of which a
-        sample has several frames."""
-        return self
+    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
+        """A copy to use on samples with these fields. framed: those of which a sample has several frames."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), _fields=dict(fields))
+        return made
 
     def call(self, sample: Sample, random: Random) -> Mapping[str, Any] | None:
         """What the function returns for a sample."""
