@@ -84,7 +84,6 @@ class Readahead:
 
     @property
     def useful(self) -> bool:
-        """Whether there is anything to ask for."""
         return bool(self._images)
 
     def ask(self, rows: NDArray[np.int64]) -> None:

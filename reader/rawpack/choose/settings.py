@@ -83,7 +83,6 @@ class Settings:
 
 
 def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankSplit]:
-    """What `Epochs` needs besides the samples."""
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")

@@ -143,7 +143,6 @@ class DataIter(Adapter, Iterator[DataBatch]):
 
 
 def _named(parameter: str, given: Names, default: str) -> dict[str, str]:
-    """MXNet's name -> the field."""
     named = {} if given is None else {default: given} if isinstance(given, str) else given
     if not isinstance(named, Mapping) or not all(isinstance(name, str) for pair in named.items() for name in pair):
         raise UsageError(f"{parameter}={given!r} must be the name of a field, or a dict: MXNet's name -> field")

@@ -86,8 +86,6 @@ class NarrowedFields:
 
 
 class _JaxCopies(Copies):
-    """Puts batches on the devices of a sharding."""
-
     def __init__(self, jax: Any, sharding: Any, batches: Epochs, spans: bool) -> None:
         """spans: whether other processes have some of the devices."""
         super().__init__()

@@ -292,7 +292,6 @@ class KerasCheckpoint:
         self._data.load_state_dict(self._save())
 
     def _save(self) -> dict[str, Any]:
-        """Save what is now, and return the state of the dataset."""
         self._unsaved, state = 0, self._data._state_in(self._start, self._trained)
         if self._start.split.rank == 0:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -331,7 +330,6 @@ class KerasCheckpoint:
 
 
 def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, written to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

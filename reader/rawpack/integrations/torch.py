@@ -118,7 +118,6 @@ class _ListCopies(Copies):
     """Copies that also take lists of arrays: as one array for each field, which is divided on the device."""
 
     def __init__(self, copies: Copies, lists: Iterable[str]) -> None:
-        """copies: of arrays. lists: the fields."""
         super().__init__()
         self._copies, self.lists = copies, frozenset(lists)
         self.counts, self.shares_memory, self.close = copies.counts, copies.shares_memory, copies.close  # type: ignore[method-assign]
@@ -140,8 +139,6 @@ class _ListCopies(Copies):
 
 
 class _Converter:
-    """What is done to one field on its device."""
-
     def __init__(self, torch: Any, tail: Tail | None, channels_first: bool, dtype: Any) -> None:
         """tail: the end of the transform, where that is done here. dtype: of the result; None leaves it."""
         self._torch, self._tail, self._channels_first, self._dtype = torch, tail, channels_first, dtype
@@ -208,7 +205,6 @@ class TorchBatches(Unprepared, PlacedBatches):
         return EpochSetter(self)
 
     def _begun(self, iterator: PlacedIterator) -> None:
-        """Called by an iterator at its first `next()`."""
         refuse("epoch", self)
         super()._begun(iterator)
 

@@ -81,7 +81,6 @@ class StoreTrainerMixin:
 
 
 def _feed_of(dataset: Any) -> Epochs | None:
-    """What is behind `Batches`; None for other datasets."""
     feed = getattr(dataset, "_feed", None)
     return feed if isinstance(feed, Epochs) else None
 
@@ -100,7 +99,6 @@ class TrainerBatches(AcceleratedBatches):
 
     @property
     def dataset(self) -> BatchesByNumber:
-        """As long as the reader."""
         return BatchesByNumber(self)
 
     @property

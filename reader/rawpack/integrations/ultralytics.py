@@ -115,7 +115,6 @@ def images_of_store() -> Any:
 
 
 def _again(values: dict[str, Any]) -> Any:
-    """A dataset in another process."""
     kind = images_of_store()
     made = kind.__new__(kind)
     made.__dict__.update(values)

@@ -55,8 +55,6 @@ def write(steps: Sequence[EpochStep], views: dict[str, NDArray[Any]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Where in an epoch an iterator begins."""
-
     epoch: int
     position: int
     """Samples of the epoch that all ranks together have consumed before."""

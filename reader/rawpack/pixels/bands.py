@@ -131,5 +131,4 @@ def _is_color(shape: Sequence[int], dtype: np.dtype[np.generic]) -> bool:
 
 
 def _as_numbers(image: NDArray[Any]) -> NDArray[Any]:
-    """The values as unsigned numbers of the same bits."""
     return np.ascontiguousarray(image).reshape(-1).view(f"u{image.dtype.itemsize}")

@@ -65,14 +65,6 @@ class Busy:
     """When it last noted that bytes arrive, in ns; these are written when those before them are there."""
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A file whose number no other file gets."""
-
-    status: os.stat_result
-    kept: Any
-
-
 class CacheFolder:
     """One folder with its limit. Any number of processes and threads may use the same folder."""
 
@@ -93,17 +85,19 @@ class CacheFolder:
             raise UsageError(f"the cache {self.folder} cannot be used: {error}") from None
         self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
 
-    def mark(self) -> Mark:
-        """The lock file: once the cache was removed, another one is there. Raises OSError."""
+    def mark(self) -> tuple[os.stat_result, Any]:
+        """The lock file, and what keeps its number from others: another one is there once the cache was removed. Raises
+        OSError."""
         descriptor = writing.descriptor_of(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, of_any_user=True)
         try:
-            return Mark(os.fstat(descriptor), kept_open(descriptor))
+            return os.fstat(descriptor), kept_open(descriptor)
         finally:
             os.close(descriptor)
 
-    def is_at(self, mark: Mark) -> bool:
+    def is_at(self, status: os.stat_result) -> bool:
+        """Whether the lock file is still this one."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(mark.status, (self.folder / _LOCK).stat())
+            return os.path.samestat(status, (self.folder / _LOCK).stat())
         return False
 
     def used(self) -> int:
@@ -248,7 +242,6 @@ class CacheFolder:
         return self.folder / key[0] / f"{key[1]}.{record.bytes}.part"
 
     def _make(self) -> None:
-        """Create the folder, and the tag that excludes it from backups."""
         writing.make_folder(self.folder, below=self.folder)
         if not (self.folder / _TAG).exists():
             with writing.create(self.folder / _TAG) as file:
@@ -349,7 +342,7 @@ class CacheFolder:
     def _last_needed(self, key: Key) -> tuple[bool, float]:
         """Sort key for removal: shards first, then manifests and columns."""
         try:
-            return _is_small(key[1]), self.path(key).stat().st_mtime
+            return key[1] == NAME or "/" in key[1], self.path(key).stat().st_mtime
         except OSError:
             return False, 0.0
 
@@ -376,12 +369,7 @@ def is_cached_store(path: Path) -> bool:
 
 
 def is_coming(name: str) -> bool:
-    """Whether a file in such a folder is still being fetched."""
     return bool(_PART.fullmatch(name)) or (name.startswith(f"{NAME}.") and name.endswith(".tmp"))
-
-
-def _is_small(name: str) -> bool:
-    return name == NAME or "/" in name
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:

@@ -283,7 +283,6 @@ class Remote:
 
 
 def no_bucket(url: str) -> UsageError:
-    """The error for a URL in a bucket that does not exist."""
     return UsageError(f"{shown(url)}: there is no such bucket; check its name and the endpoint")
 
 

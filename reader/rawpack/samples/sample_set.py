@@ -32,7 +32,6 @@ class Scope:
     or the iterators of batches."""
 
     def __init__(self, parent: Scope | None = None) -> None:
-        """parent: of the reader that this one was made of."""
         self.parent, self._closed = parent, False
         self._open: weakref.WeakValueDictionary[int, Closing] = weakref.WeakValueDictionary()
 
@@ -175,7 +174,6 @@ class SampleSet:
         return self._values(name, clips.rows(self.numbers(np.arange(len(self))), 0, 0))
 
     def _one(self, number: int) -> dict[str, Any]:
-        """The sample in a row, or a clip by its number."""
         if self.offsets is not None:
             row = np.array([number])
             framed = {name: self._values(name, row)[0] for name in self.offsets.steps}

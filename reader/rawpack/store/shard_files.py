@@ -36,7 +36,6 @@ Key = tuple[int, str]
 _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
 """How often to check that mapped shards are still in the cache, on which at most a hundredth of the time is spent."""
 _PIECE = 8 << 20
-"""Bytes that are read into memory in one call."""
 
 
 class ShardFiles:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher
 
 _BLOCK = 1 << 20
-"""Values that are read in one call."""
 _LOOKS = 4
 """Samples of several that are checked for being in the page cache: asking the disk for each takes longer than copying
 it."""
@@ -323,7 +322,6 @@ class Stores:
         store.look(number, name)
 
     def _look_at_shards(self, name: str, rows: NDArray[np.int64]) -> None:
-        """`look` for all shards that have one of these samples."""
         for shard in parts_of(self._shard_ends, rows):
             store, number = self._shards[shard]
             store.look(number, name)

@@ -27,7 +27,7 @@ class CropBox(NamedTuple):
 
 
 class _FixedCrop(CropStep):
-    in_pixels = ("size",)
+    in_pixels: tuple[str, ...] = ("size",)
 
     def __init__(self, size: int | Sequence[int], fill: float = 0, fields: Sequence[str] | None = None) -> None:
         self.size, self.fill = size_of(size), fill

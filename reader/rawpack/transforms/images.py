@@ -252,7 +252,6 @@ class ImageFiller:
         return drawn if share.times == 1 else [share.step.magnified(one, share.times) for one in drawn]
 
     def _known(self, k: int) -> Known:
-        """What step k drew for other images and frames of the samples."""
         assert self.known is not None
         number = self.plan.numbers[k]
         if number not in self.known:

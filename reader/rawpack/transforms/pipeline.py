@@ -96,7 +96,10 @@ class FieldPlan:
     def alone(self) -> int:
         """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
         k, least = len(self.steps), 0 if self.crop is None else 1
-        while k > least and not self.field.exact and _takes_many(self.steps[k - 1]):
+        while k > least and not self.field.exact:
+            step = self.steps[k - 1]
+            if not (step.vectorized and agrees(step, "vectorized", "apply")):
+                break
             k -= 1
         return k
 
@@ -217,10 +220,6 @@ class Pipeline:
             if made[name] is not out:
                 put(made[name], out, "the batch steps", name)
         times.transforming += time.perf_counter() - began
-
-
-def _takes_many(step: Step) -> bool:
-    return step.vectorized and agrees(step, "vectorized", "apply")
 
 
 def _fill_numbers(

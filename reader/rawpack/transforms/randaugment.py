@@ -208,7 +208,6 @@ def _equalize(image: Array) -> Array:
 
 
 def _histograms(image: Array) -> list[NDArray[np.int64]]:
-    """How often each value occurs, (256,) for each channel."""
     return [np.bincount(channel.reshape(-1), minlength=256) for channel in image.transpose(2, 0, 1)]
 
 

@@ -41,7 +41,7 @@ class _Resizing(Step):
     """What Resize and Fit share: for images that are several times as large as others of their sample, the size is that
     of the small ones, computed in whole pixels, times that number."""
 
-    in_pixels = ("size",)
+    in_pixels: tuple[str, ...] = ("size",)
     _times = 1
 
     def __init__(self, fields: Sequence[str] | None) -> None:

@@ -45,7 +45,7 @@ class SampleLambda(Step):
             raise UsageError(f"SampleLambda({function!r}) needs a function of a dict, the fields of one sample")
         self._set(function, _takes_generator(function), makes)
 
-    def _set(self, function: Any, takes: str, makes: Makes | None) -> None:
+    def _set(self, function: Callable[..., Mapping[str, Any] | None], takes: str, makes: Makes | None) -> None:
         self.function, self._takes, self._fields = function, takes, dict[str, Field]()
         self.makes_of: dict[str, tuple[Shape, str]] | None = None
         """Field -> shape and dtype; None where the function is tried."""
@@ -58,7 +58,11 @@ class SampleLambda(Step):
         return bool(self._takes)
 
     def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
-        """A copy to use on samples with these fields. framed: those of which a sample has several frames."""
+        """The step to use on samples with these fields: itself, or a copy made for them. framed: the fields of which a
+        sample has several frames."""
+        return self
+
+    def _copy_for(self, fields: Mapping[str, Field]) -> Self:
         made = object.__new__(type(self))
         vars(made).update(vars(self), _fields=dict(fields))
         return made
@@ -95,7 +99,11 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
     """
     texts = {name: sample[name] for name in sample if name in fields and fields[name].kind == "text"}
     dtypes = {name: value.dtype for name, value in sample.items() if name not in texts}
-    channels = {name: sample[name].shape[-1] for name, field in fields.items() if name in sample and _is_image(field)}
+    channels = {
+        name: sample[name].shape[-1]
+        for name, field in fields.items()
+        if name in sample and field.in_shards and len(field.shape) == 3
+    }
     sizes = {name: size_of_image(sample[name], channels[name]) for name in channels}
     boxes = np.array(sample[BOXES]) if BOXES in sample else None
     names, returned = set(sample), step.call(sample, random)
@@ -134,10 +142,6 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
             if problem:
                 raise UsageError(f"{step!r} made {name!r} and {BOXES!r} that do not fit: {problem}")
     return after
-
-
-def _is_image(field: Field) -> bool:
-    return field.in_shards and len(field.shape) == 3
 
 
 def size_of_image(image: Array, channels: int) -> tuple[int, int]:

@@ -36,6 +36,10 @@ class Albumentations(SampleLambda):
     belongs to them.
     """
 
+    function: Any
+    _own: threading.local
+    _targets: dict[str, tuple[str, str]]
+
     def __init__(self, compose: Any, *, makes: Makes | None = None) -> None:
         """compose: a Compose of Albumentations, version 2 or later, or of AlbumentationsX. makes: as of
         `SampleLambda`."""
@@ -52,7 +56,7 @@ class Albumentations(SampleLambda):
 
     def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
         self._check_points(fields)
-        made = super().for_fields(fields, framed)
+        made = self._copy_for(fields)
         made._own, made._targets = threading.local(), self._targets_of(fields, framed)
         return made
 

@@ -36,7 +36,7 @@ class Torchvision(SampleLambda):
         for name, field in fields.items():
             if field.displacement is not UNSET or field.follows in ("keypoints", "polygons"):
                 raise UsageError(f"{self!r} cannot move {name!r}: leave it out with fields=, or use Albumentations")
-        return super().for_fields(fields, framed)
+        return self._copy_for(fields)
 
     def call(self, sample: Sample, random: Random) -> Mapping[str, Any]:
         import torch

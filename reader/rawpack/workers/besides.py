@@ -99,7 +99,6 @@ class RaggedFields:
         return batch
 
     def _first_rows(self, samples: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-        """The row of the first frame of each sample, of a field."""
         return self._field_rows.of(name, samples).reshape(len(samples), -1)[:, 0]
 
     def _padded(self, name: str, samples: Sequence[NDArray[Any]], length: int) -> NDArray[Any]:

@@ -157,11 +157,9 @@ class BatchFiller:
         seed, epoch, first = seeds
         own = seed, epoch, first + start if first >= 0 else first
         if self._pipeline is not None and self._pipeline.samples is not None:
-            from rawpack.transforms.sample_plan import SampleSource
-
             whole, made = self._pipeline.samples, {name: view[start:stop] for name, view in views.items()}
-            source = SampleSource(self._library, self._field_rows, self._ragged(whole), times, check)
-            whole.fill(source, samples, made, own, clips)
+            samples_of = whole.reads(self._library, self._field_rows, self._ragged(whole), times, check)
+            whole.fill(samples_of, samples, made, own, clips, times)
             return
         if self._pipeline is not None and plans:
             outs = {name: self._each(name, views[name][start:stop]) for name in plans}

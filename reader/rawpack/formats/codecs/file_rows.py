@@ -64,5 +64,4 @@ def as_image(data: NDArray[np.uint8], dtype: np.dtype[np.generic], shape: tuple[
 
 
 def outside(what: str, offset: int, size: int) -> DamagedStoreError:
-    """The error for bytes that the file does not have."""
     return DamagedStoreError(f"{what} of the shard is outside its file: {size} bytes at {offset}")
