@@ -32,12 +32,7 @@ class SampleLambda(Step):
     gets a `numpy.random.Generator`, which depends on the seed, the epoch and the sample alone.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Mapping[str, Any] | None],
-        *,
-        makes: Makes | None = None,
-    ) -> None:
+    def __init__(self, function: Callable[..., Mapping[str, Any] | None], *, makes: Makes | None = None) -> None:
         """makes: field -> (shape of one sample, dtype), for each field that it adds, or whose shape or dtype it
         changes; None in a shape where samples differ. Without it, the function is tried on one sample."""
         refuse_albumentations(function)
@@ -77,12 +72,17 @@ class SampleLambda(Step):
         return f"{type(self).__name__}({getattr(self.function, '__qualname__', repr(self.function))})"
 
 
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """Empty for functions that do not say it."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
 def _takes_generator(function: Callable[..., Any]) -> str:
     """How a function takes random numbers: as its "second" argument, as `generator=`, or, empty, not at all."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return ""
+    parameters = parameters_of(function)
     by_place = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     second = [parameter for parameter in parameters if parameter.kind in by_place][1:2]
     if second and (second[0].default is Parameter.empty or second[0].name == "generator"):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 import random as python_random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn, Self
 
@@ -19,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES, leave
 from rawpack.transforms.images import IMAGE, PIXELS
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.samples import Makes, Sample, SampleLambda, size_of_image
+from rawpack.transforms.samples import Makes, Sample, SampleLambda, parameters_of, size_of_image
 from rawpack.transforms.step import Array
 
 _POINTS = ("keypoints", "polygons")
@@ -43,12 +42,10 @@ class Albumentations(SampleLambda):
     def __init__(self, compose: Any, *, makes: Makes | None = None) -> None:
         """compose: a Compose of Albumentations, version 2 or later, or of AlbumentationsX. makes: as of
         `SampleLambda`."""
-        self._by_call = callable(compose) and "invocation_seed" in _parameters(type(compose).__call__)
-        if (
-            isinstance(compose, type)
-            or not callable(compose)
-            or not (self._by_call or hasattr(compose, "set_random_state"))
-        ):
+        usable = callable(compose) and not isinstance(compose, type)
+        taken = [parameter.name for parameter in parameters_of(type(compose).__call__)] if usable else []
+        self._by_call = "invocation_seed" in taken
+        if not usable or not (self._by_call or hasattr(compose, "set_random_state")):
             raise UsageError(
                 f"Albumentations({compose!r:.100}) needs an object of albumentations.Compose, version 2 or later"
             )
@@ -152,13 +149,6 @@ class Albumentations(SampleLambda):
 
     def __repr__(self) -> str:
         return f"Albumentations({type(self.function).__name__}(...))"
-
-
-def _parameters(function: Callable[..., Any]) -> Iterable[str]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
 
 
 def _params(processors: Mapping[str, Any], name: str) -> Any:
