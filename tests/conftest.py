@@ -93,14 +93,14 @@ def pytest_report_header() -> str:
 def slices() -> Iterator[None]:
     """Cut copied batches into slices as small as those of decoded ones, and have each in a slot of its own: batches of
     tests are small."""
-    from rawpack.epoch import making
+    from rawpack.choose import layout
     from rawpack.workers import fill
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fill, "_COPIED_BYTES", fill._SLICE_BYTES)
         patch.setattr(fill, "_WHOLE_BYTES", fill._SLICE_BYTES)
-        patch.setattr(making, "_TOGETHER_BYTES", 1)
-        patch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+        patch.setattr(layout, "TOGETHER_BYTES", 1)
+        patch.setattr(layout, "TOGETHER_HERE_BYTES", 1)
         yield
 
 

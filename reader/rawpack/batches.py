@@ -37,7 +37,6 @@ class Batches(dataloader.Unprepared, Loader, Iterable[Batch]):
     """
 
     def __init__(self, feed: Epochs) -> None:
-        """Made by `Reader.batches`."""
         self._feed = feed
         dataloader.register(Batches)
 

@@ -38,7 +38,6 @@ def seconds(name: str, value: object) -> float:
 
 
 def flag(name: str, value: object) -> bool:
-    """`value` as a bool; UsageError where it is none."""
     if not isinstance(value, bool | np.bool_):
         raise UsageError(f"{name}={value!r} must be True or False")
     return bool(value)

@@ -35,7 +35,6 @@ class Inspection:
     """Which samples meet a condition, where their bytes are, whether they are damaged, how large their images are."""
 
     def __init__(self, reader: Reader) -> None:
-        """Made by `rawpack.look`."""
         self._reader = reader
 
     def __repr__(self) -> str:

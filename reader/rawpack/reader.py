@@ -122,7 +122,6 @@ class Reader:
         return mixed
 
     def _entry(self) -> tuple[Opening, NDArray[np.int64] | None]:
-        """What a mix needs to know of a reader."""
         samples = self._samples
         if samples.framing is not None or samples.asked.mix is not None:
             raise UsageError(f"{self!r} cannot be mixed: mix readers of images or frames, and call clips() on the mix")
@@ -387,7 +386,6 @@ class Reader:
         return Batches(feed)
 
     def _with(self, **changed: Any) -> Self:
-        """A reader of other samples of the same open stores."""
         self._samples.check_open()
         other = copy(self)
         other._samples = replace(self._samples, **changed, scope=Scope(self._samples.scope))

@@ -54,7 +54,7 @@ PAGES = {
             ("rawpack.integrations.accelerate", "AcceleratedBatches"),
             ("rawpack.integrations.placed", "PlacedBatches"),
             ("rawpack.integrations.keras", "KerasBatches"),
-            ("rawpack.integrations.keras_checkpoint", "KerasCheckpoint"),
+            ("rawpack.integrations.keras", "KerasCheckpoint"),
             ("rawpack.integrations.data_iter", "DataIter"),
             ("rawpack.integrations.queue", "BatchQueue"),
             ("rawpack.integrations.timm", "create_loader"),

@@ -30,7 +30,7 @@ from running import Ran, environment, run_here
 import rawpack
 import rawpack.transforms
 from rawpack import errors
-from rawpack.choose import settings
+from rawpack.choose import layout, settings
 from rawpack.epoch import making
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.epoch.loader import Loader
@@ -39,8 +39,7 @@ from rawpack.integrations.accelerate import AcceleratedBatches
 from rawpack.integrations.adapter import Adapter
 from rawpack.integrations.data_iter import DataIter
 from rawpack.integrations.jax import JaxBatches
-from rawpack.integrations.keras import KerasBatches
-from rawpack.integrations.keras_checkpoint import KerasCheckpoint
+from rawpack.integrations.keras import KerasBatches, KerasCheckpoint
 from rawpack.integrations.placed import PlacedBatches, PlacedIterator
 from rawpack.integrations.queue import BatchQueue
 from rawpack.integrations.timm import PrefetchedBatches
@@ -424,12 +423,12 @@ def test_reject_reasons_and_counts_are_documented() -> None:
 @pytest.mark.parametrize(
     ("page", "words", "size"),
     [
-        ("how-a-batch-travels", "as many small batches as fit into {} at once", making._TOGETHER_HERE_BYTES),
-        ("how-a-batch-travels", "makes as many batches as fit into {} at once", making._TOGETHER_BYTES),
+        ("how-a-batch-travels", "as many small batches as fit into {} at once", layout.TOGETHER_HERE_BYTES),
+        ("how-a-batch-travels", "makes as many batches as fit into {} at once", layout.TOGETHER_BYTES),
         ("how-a-batch-travels", "a slice has at least {}, and", fill._COPIED_BYTES),
         ("how-a-batch-travels", "and at least {} if that leaves enough", fill._WHOLE_BYTES),
-        ("slots", "of up to {}", making._TOGETHER_BYTES),
-        ("slots", "or {} without workers", making._TOGETHER_HERE_BYTES),
+        ("slots", "of up to {}", layout.TOGETHER_BYTES),
+        ("slots", "or {} without workers", layout.TOGETHER_HERE_BYTES),
         ("workers", "batches of {} or more", settings._LARGE_BATCH_BYTES),
         ("slots", "as long as they fit into {} together", making._WHOLE_BATCHES_BYTES),
     ],

@@ -117,10 +117,7 @@ NOUNS = (
 NUMBERS = {"len", "int", "sum"}
 MAY_BE_PLURAL = {
     ("rawpack/integrations/keras.py", "len(self)"): "of two epochs that differ",
-    (
-        "rawpack/integrations/keras_checkpoint.py",
-        "len(data)",
-    ): "of two data sets that differ; and what does not divide it",
+    ("rawpack/integrations/keras.py", "len(data)"): "of two data sets that differ; and what does not divide it",
     ("rawpack/native/calls.py", "len(images)"): "an error of our own code",
     ("rawpack/order/from_column.py", "len(self._counts)"): "part of the state of an order, which stays",
     ("rawpack/transforms/values.py", "len(values)"): "never one, which is right for any image",

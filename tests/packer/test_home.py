@@ -15,7 +15,7 @@ from pictures import picture, save
 
 import rawpack
 from rawpack import Reader, UsageError
-from rawpack.integrations.keras_checkpoint import keras_checkpoint
+from rawpack.integrations.keras import KerasBatches
 from rawpack.remote.cache import CacheFolder
 from rawpack_packer.cli import cli
 
@@ -152,7 +152,7 @@ def test_the_cache_and_checkpoints_in_the_home_folder(home: Path, monkeypatch: p
     monkeypatch.setenv("RAWPACK_CACHE", "~/elsewhere")
     assert CacheFolder().folder == home / "elsewhere"
     with pytest.raises(UsageError, match="there is no user 'no-such-user'"):
-        keras_checkpoint(None, NOBODY, None)  # type: ignore[arg-type]
+        KerasBatches.checkpoint(None, NOBODY, None)  # type: ignore[arg-type]
 
 
 def test_without_a_home_folder_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

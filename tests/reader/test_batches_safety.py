@@ -24,7 +24,7 @@ from running import Packed
 from rawpack import RawpackError, Reader, UsageError, Workers
 from rawpack.ahead.readahead import Readahead
 from rawpack.batches import Batches
-from rawpack.epoch import making
+from rawpack.choose import layout
 from rawpack.epoch.making import IN_FLIGHT
 from rawpack.transforms import CenterCrop
 from rawpack.workers import fill, slots
@@ -225,8 +225,8 @@ def test_memory_is_used_again_after_many_were_held(reader: Reader, way: str) -> 
 def test_how_many_are_held(reader: Reader, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`stats()` counts the batches whose images, or views of them, the program holds: not those of which it keeps
     labels, nor those that are gone."""
-    monkeypatch.setattr(making, "_TOGETHER_BYTES", 1)
-    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+    monkeypatch.setattr(layout, "TOGETHER_BYTES", 1)
+    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 1)
     batches = reader.batches(BATCH, **WAYS[way])
     views, labels = list[Any](), list[Any]()
     for number, batch in enumerate(batches, 1):

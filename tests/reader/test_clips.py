@@ -23,7 +23,7 @@ from running import FORMATS
 
 import rawpack_packer
 from rawpack import DamagedStoreError, Ranks, Reader, UsageError, WorkerError, look
-from rawpack.epoch import making
+from rawpack.choose import layout
 from rawpack.transforms import (
     BatchLambda,
     Lambda,
@@ -359,8 +359,8 @@ def test_resume(stored: Callable[[str], Reader], asked: dict[str, Any]) -> None:
         next(iterator)
     state = json.loads(json.dumps(first.state_dict()))
     iterator.close()
-    for layout in ("memmap", "hdf5"):
-        again = stored(layout).clips(**asked).batches(3, **WAYS["processes"], **options)
+    for kind in ("memmap", "hdf5"):
+        again = stored(kind).clips(**asked).batches(3, **WAYS["processes"], **options)
         again.load_state_dict(state)
         assert all(equal(*pair) for pair in zip(again, epochs[1][2:], strict=True))
 
@@ -382,7 +382,7 @@ def test_a_state_of_other_clips_is_refused(reader: Reader) -> None:
 
 def test_small_clips_are_read_together(many: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many batches lie in one slot, each has its own clips."""
-    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1 << 20)
+    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 1 << 20)
     clips = many.clips(3, step=2)
     batches = clips.batches(2, shuffle=True, fields=["image", "video", "frame", "store_row"])
     assert batches._feed.making.together > 1
@@ -713,8 +713,8 @@ def test_a_worker_that_dies_is_replaced(reader: Reader, gone: bool) -> None:
         iterator = iter(clips.batches(2, **WAYS["processes"], **options))
         found = [next(iterator)]
         wait_for_workers(iterator)
-        assert iterator._pass.source.pool is not None
-        worker = iterator._pass.source.pool.handles[0].worker
+        assert iterator._source.pool is not None
+        worker = iterator._source.pool.handles[0].worker
         end = worker.kill
         worker.kill = lambda grace=0.0: end(grace) and gone  # type: ignore[method-assign]
         os.kill(workers_of(iterator)[0], signal.SIGKILL)

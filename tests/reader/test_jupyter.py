@@ -51,7 +51,7 @@ ENDLESS = """
 batches = reader.batches(6, workers=Workers(2, backend="process"))
 iterator = iter(batches)
 next(iterator)
-print("workers", *(handle.worker.process.pid for handle in iterator._pass.source.pool.handles), flush=True)
+print("workers", *(handle.worker.process.pid for handle in iterator._source.pool.handles), flush=True)
 while True:
     for batch in batches:
         pass

@@ -23,7 +23,7 @@ from store_server import serving
 
 import rawpack_packer
 from rawpack import Cache, Ranks, Reader, UsageError
-from rawpack.epoch import making
+from rawpack.choose import layout
 from rawpack.transforms import BatchLambda, Lambda, RandomCrop, RandomHorizontalFlip, ToCHW
 
 FPS = 10
@@ -394,7 +394,7 @@ def test_steps_on_numbers_and_whole_batches(reader: Reader) -> None:
 
 def test_small_samples_are_read_together(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where many batches lie in one slot, each has its own frames and flags."""
-    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1 << 20)
+    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 1 << 20)
     batches = reader.clips(offsets={"frame": [-0.1, 0.1]}).batches(2, shuffle=True, fields=["frame"])
     assert batches._feed.making.together > 1
     for batch in batches:

@@ -73,7 +73,7 @@ def test_labels_that_are_kept_hold_no_slot(store: Path, way: str) -> None:
         iterator = iter(batches)
         for batch in iterator:
             kept.append({name: array for name, array in batch.items() if name != "image"})
-            pools.add(iterator._pass.source.slot_pool)
+            pools.add(iterator._source.slot_pool)
     del batch
     assert [pool._next <= IN_FLIGHT + 2 for pool in pools] == [True]
     for batch in kept:

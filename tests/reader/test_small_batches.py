@@ -12,7 +12,7 @@ from reading import WAYS, Truth, rows_of
 from running import Packed
 
 from rawpack import Balanced, Buckets, RawpackError, Reader, UsageError
-from rawpack.epoch import making
+from rawpack.choose import layout
 from rawpack.transforms import MixUp, Normalize, RandomCrop, RandomHorizontalFlip, Step, ToCHW
 from rawpack.workers.pool import WorkerPool
 
@@ -33,8 +33,8 @@ def reader(store: Path) -> Reader:
 @pytest.fixture(autouse=True)
 def together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers make three batches of bytes at once, so that an epoch takes several slots."""
-    monkeypatch.setattr(making, "_TOGETHER_BYTES", 3 * BATCH * (16 * 16 * 3 + 16))
-    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 2 << 20)
+    monkeypatch.setattr(layout, "TOGETHER_BYTES", 3 * BATCH * (16 * 16 * 3 + 16))
+    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 2 << 20)
 
 
 @pytest.fixture
@@ -102,11 +102,11 @@ def test_what_is_made_at_once_is_the_same(
 ) -> None:
     """Copied or transformed, in any way, batches are bit for bit what they are one by one, epoch after epoch; what
     depends on the batch, or on the position in it, is made one by one."""
-    monkeypatch.setattr(making, "_TOGETHER_BYTES", 1 << 16)
+    monkeypatch.setattr(layout, "TOGETHER_BYTES", 1 << 16)
     labeled, asked = reader.select(mask=reader.column("label") >= 0), {"shuffle": "sampler" not in options, **options}
     several = labeled.batches(BATCH, **WAYS[way], **asked)
     with monkeypatch.context() as one_by_one:
-        one_by_one.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+        one_by_one.setattr(layout, "TOGETHER_HERE_BYTES", 1)
         alone = labeled.batches(BATCH, workers=0, **asked)
     assert (several._feed.making.together > 1, alone._feed.making.together) == (shared, 1)
     for _ in range(3):
@@ -188,7 +188,7 @@ def test_the_worker_that_has_waited_longest_is_next(reader: Reader) -> None:
     batches = reader.batches(BATCH, **WAYS["threads"])
     iterator = iter(batches)
     next(iterator)
-    pool = iterator._pass.source.pool
+    pool = iterator._source.pool
     assert pool is not None
     assert pool.drain()
     given: list[Any] = []
@@ -207,7 +207,7 @@ def test_batches_are_the_same_as_one_by_one(
 ) -> None:
     """Same batches, same sizes, epoch after epoch, as where each has a slot of its own."""
     together = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
-    monkeypatch.setattr(making, "_TOGETHER_HERE_BYTES", 1)
+    monkeypatch.setattr(layout, "TOGETHER_HERE_BYTES", 1)
     alone = Reader(store).batches(BATCH, shuffle=True, workers=0, **options)
     assert (together._feed.making.together > 1, alone._feed.making.together) == (True, 1)
     for _ in range(3):

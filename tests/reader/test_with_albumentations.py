@@ -266,6 +266,16 @@ def test_a_worker_that_imports_it_does_not_look_at_the_network(monkeypatch: pyte
 # ---------------------------------------------------------------------------------------------- the libraries
 
 
+def test_several_sizes_need_a_step_that_makes_one(reader: Reader) -> None:
+    """Whichever class the last function is of: before the first batch, and not where such a step comes after it."""
+    makes: dict[str, Any] = {"image": ((None, None, 3), "uint8")}
+    for step in (Albumentations(StandIn(), makes=makes), SampleLambda(lambda sample: None, makes=makes)):
+        with pytest.raises(UsageError, match="come out of the transform in different sizes"):
+            reader.batches(4, fields=["image"], transform=[step], workers=0)
+        batches = reader.batches(4, fields=["image"], transform=[step, CenterCrop(16)], workers=0)
+        assert next(iter(batches))["image"].shape == (4, 16, 16, 3)
+
+
 @installed
 @pytest.mark.parametrize("workers", [2, Workers(2, backend="thread")])
 def test_albumentations_itself(reader: Reader, workers: Any) -> None:

@@ -30,12 +30,12 @@ COUNT, SIDE = 80, 96
 CHILD = """
 import os, sys
 from pathlib import Path
-import rawpack, rawpack.disk.mapped, rawpack.epoch.making
+import rawpack, rawpack.choose.layout, rawpack.disk.mapped
 from rawpack import DamagedStoreError, Reader, Workers
 
 store, change, when, options = Path(sys.argv[1]), sys.argv[2], sys.argv[3], eval(sys.argv[4])
 rawpack.disk.mapped._LOOK_EVERY_S = rawpack.disk.mapped._LOOK_SHARE = 0
-rawpack.epoch.making._TOGETHER_HERE_BYTES = 1  # batch by batch
+rawpack.choose.layout.TOGETHER_HERE_BYTES = 1  # batch by batch
 shard = sorted(store.glob("shard-*"))[0]
 
 def damage():

@@ -330,7 +330,7 @@ def test_a_worker_that_ignores_signals(template: Template) -> None:
 
 def template_of(iterator: Any) -> int:
     """The process of a pool's template."""
-    running = iterator._pass.source.pool._template._running
+    running = iterator._source.pool._template._running
     assert running is not None
     pid = running.child.process.pid
     assert isinstance(pid, int)

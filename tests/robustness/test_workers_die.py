@@ -42,8 +42,8 @@ from running import Packed, environment
 
 from rawpack import RawpackError, Reader, UsageError, WorkerError, Workers
 from rawpack.batches import Batches
+from rawpack.choose import layout
 from rawpack.disk import manifest
-from rawpack.epoch import making
 from rawpack.epoch.iterator import BatchIterator
 from rawpack.system import machine
 from rawpack.system.channel import Channel, Heartbeat
@@ -166,7 +166,7 @@ def test_killed_in_the_middle_of_a_slice(
 
 def make_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four batches are made at once, in one slot."""
-    monkeypatch.setattr(making, "_TOGETHER_BYTES", 4 * BATCH * (160 * 160 * 3 + 16))
+    monkeypatch.setattr(layout, "TOGETHER_BYTES", 4 * BATCH * (160 * 160 * 3 + 16))
 
 
 def at_row(victim: int, ends: str) -> Callable[[Any, Any], None]:
@@ -370,7 +370,7 @@ def test_a_worker_that_cannot_be_ended(store: Path, truth: Truth, monkeypatch: p
     iterator = iter(batches)
     held = [next(iterator)]
     wait_for_workers(iterator)
-    stuck, pool = workers_of(iterator)[0], iterator._pass.source.pool
+    stuck, pool = workers_of(iterator)[0], iterator._source.pool
     assert pool is not None
     worker, given_up = pool.handles[0].worker, set[int]()
     end = worker.kill
@@ -603,9 +603,9 @@ def test_a_shard_that_shrinks_before_it_is_read(copy: Callable[[str], Path], way
 SHRINK = """
 import os, sys, warnings
 from rawpack import RawpackError, Reader, Workers
-from rawpack.epoch import making
+from rawpack.choose import layout
 warnings.simplefilter("ignore")
-making._TOGETHER_BYTES = 1  # batches are made one by one, not all before the shard shrinks
+layout.TOGETHER_BYTES = 1  # batches are made one by one, not all before the shard shrinks
 batches = Reader(sys.argv[1]).batches(6, workers=Workers(2, backend="process"))
 for _ in range(4):
     list(batches)
@@ -634,14 +634,14 @@ from rawpack import Reader, Workers
 batches = Reader(sys.argv[1]).batches(6, shuffle=True, workers=Workers(2, backend="process", timeout=600))
 iterator = iter(batches)
 next(iterator)
-print("workers", *(handle.worker.process.pid for handle in iterator._pass.source.pool.handles), flush=True)
+print("workers", *(handle.worker.process.pid for handle in iterator._source.pool.handles), flush=True)
 if sys.argv[2] == "busy":
     while True:
         for batch in batches:
             pass
 if sys.argv[2] == "waiting":
     import signal
-    for handle in iterator._pass.source.pool.handles:
+    for handle in iterator._source.pool.handles:
         os.kill(handle.worker.process.pid, signal.SIGSTOP)
     print("stopped", flush=True)
     for batch in iterator:
@@ -785,7 +785,7 @@ def test_closing_while_another_thread_waits(store: Path, truth: Truth, monkeypat
     batches = Reader(store).batches(BATCH, **PROCESSES)
     iterator = iter(batches)
     seen = [next(iterator)]
-    pool, waits, go_on = iterator._pass.source.pool, threading.Event(), threading.Event()
+    pool, waits, go_on = iterator._source.pool, threading.Event(), threading.Event()
     assert pool is not None
     wait = pool.wait
 
@@ -1054,7 +1054,7 @@ held, most = [], []
 for epoch in range(3):
     iterator = iter(batches)
     for batch in iterator:
-        workers = [handle.worker.process.pid for handle in iterator._pass.source.pool.handles]
+        workers = [handle.worker.process.pid for handle in iterator._source.pool.handles]
         held = [*held[-1:], batch]
         child = os.fork()
         if not child:

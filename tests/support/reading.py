@@ -82,8 +82,8 @@ def placed(batches: Batches, depth: int = 0) -> PlacedBatches:
 
 def pool_of(iterator: BatchIterator) -> Any:
     """An iterator's workers."""
-    assert iterator._pass is not None
-    return iterator._pass.source.pool
+    assert iterator._source is not None
+    return iterator._source.pool
 
 
 def workers_of(iterator: BatchIterator) -> list[int]:

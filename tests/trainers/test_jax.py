@@ -125,7 +125,7 @@ def test_arrays_that_are_kept_do_not_change(store: Path, eight: Any, way: str, s
     pointers = set()
     iterator = iter(arrays)
     for batch in iterator:
-        slots = iterator._source._pass.source.slot_pool.slots.values()
+        slots = iterator._source._source.slot_pool.slots.values()
         begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
         pointer = batch["image"].addressable_shards[0].data.unsafe_buffer_pointer()
         shared += any(start <= pointer < start + size for start, size in begins)

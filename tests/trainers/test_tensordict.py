@@ -77,7 +77,7 @@ def test_what_is_done_with_them(reader: Reader) -> None:
     assert batch.to("meta")["image"].device.type == "meta"
     iterator = iter(reader.batches(8, workers=Workers(2, backend="thread")).tensordict())
     batch = next(iterator)
-    slots = iterator._source._pass.source.slot_pool.slots.values()
+    slots = iterator._source._source.slot_pool.slots.values()
     begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
     assert any(start <= batch["image"].data_ptr() < start + size for start, size in begins)
 

@@ -111,7 +111,7 @@ def test_images_are_not_copied(reader: Reader) -> None:
         iterator = iter(reader.batches(8, **way).torch())
         batch = next(iterator)
         assert iterator._source is not None
-        slots = iterator._source._pass.source.slot_pool.slots.values()
+        slots = iterator._source._source.slot_pool.slots.values()
         begins = [(np.frombuffer(slot.memory, np.uint8).ctypes.data, slot.size) for slot in slots]
         for name, shared in {"image": True, "label": False, "index": False}.items():
             assert any(start <= batch[name].data_ptr() < start + size for start, size in begins) == shared, name

@@ -31,7 +31,6 @@ from rawpack.system import machine
 from rawpack.system.memory import major_faults
 
 THREAD = "rawpack disk"
-"""The name of the threads that ask."""
 _WARM_TASKS = 32
 """After this many tasks in which no worker waited for the disk, everything is assumed to be cached."""
 _LOOK_EVERY = 8
@@ -40,7 +39,6 @@ a worker that waits for the disk reports it anyway."""
 _MEMORY_SHARE = 1 / 8
 """The share of free memory for one region; as much again is for the next."""
 _MOST_SAMPLES = 1 << 16
-"""Samples in one region."""
 _LOOKS = 16
 """Batches of a region of which one sample is checked for being in the page cache."""
 _PIECE = 64
@@ -86,11 +84,9 @@ class Readahead:
 
     @property
     def useful(self) -> bool:
-        """Whether there is anything to ask for."""
         return bool(self._images)
 
     def ask(self, rows: NDArray[np.int64]) -> None:
-        """Ask the disk for the images of these samples."""
         for name in self._images:
             self._library.readahead(name, self._field_rows.of(name, rows))
 
@@ -104,7 +100,6 @@ class Readahead:
             self.ask(rows)
 
     def before_batch(self, rows: NDArray[np.int64]) -> None:
-        """A batch is about to be given out to the workers."""
         if not self._images:
             return
         try:
@@ -179,7 +174,6 @@ class RegionSteps(Iterator[EpochStep]):
         return step
 
     def close(self) -> None:
-        """No more steps are wanted. Does not wait."""
         self._unwanted.set()
 
     def _enter(self) -> None:

@@ -25,7 +25,6 @@ Sampler = Indices | Callable[[int], Indices] | FromColumn
 DecodeOption = bool | Literal["planes"]
 _EXAMPLE = 'Buckets([(512, 512), (384, 680)]), sizes as (height, width), or Buckets("auto")'
 _MOST = 256
-"""A number of a bucket is one byte."""
 
 
 @suggesting

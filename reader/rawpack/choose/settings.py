@@ -59,9 +59,7 @@ class Settings:
     movers: tuple[BoxMover | None, ...]
     """What that does to boxes; None where no boxes were chosen."""
     planes: tuple[str, ...]
-    """Fields that come as planes, as they are stored."""
     encoded: tuple[str, ...]
-    """Fields that come as files."""
     crop: tuple[CropStep | None, tuple[str, ...]]
     """What is cropped of these, and the fields that are cropped: see `first_crop`."""
     workers: int
@@ -85,7 +83,6 @@ class Settings:
 
 
 def choose(samples: SampleSet, options: Options) -> tuple[Settings, Order, RankSplit]:
-    """What `Epochs` needs besides the samples."""
     library = samples.library
     if not len(samples):
         raise UsageError("there are no samples to read: the store or the selection is empty")
@@ -180,7 +177,6 @@ def make_order(samples: SampleSet, options: Options, found: FoundBuckets | None)
 
 
 def _order(samples: SampleSet, options: Options) -> Order:
-    """The same before samples of one bucket are put together."""
     sampler, shuffle, seed, batch_size = options.sampler, options.shuffle, options.seed, options.batch_size
 
     def order(n: int, seed: int) -> Order:
@@ -283,7 +279,6 @@ def _pipeline(
 
 
 def _fits(resized: Mapping[tuple[str, ...] | None, tuple[int, int]]) -> list[Step]:
-    """What `image_size=` does, see `Asked.resized`."""
     if not resized:
         return []
     from rawpack.transforms.resizing import Fit

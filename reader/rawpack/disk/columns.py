@@ -102,12 +102,10 @@ class ColumnFolder:
     def __init__(
         self, store: Path, columns: Columns, manifest: Manifest, chunks: dict[str, int], mapped: MappedFiles
     ) -> None:
-        """As `open_field`, for all fields."""
         folder = store / columns.folder
         self.folder, self.rows, self.files = folder, columns.rows, columns.files
         self.arrays: dict[str, Array] = {}
         self._mapped, self._paths = mapped, dict[str, list[str]]()
-        """`_paths`: the files of each field."""
         self._lists = {name for name, field in manifest.fields.items() if field.is_texts}
         for name, field in manifest.fields.items():
             arrays = open_field(folder, columns, name, field, chunks.get(name, 0), mapped)
@@ -216,7 +214,6 @@ class ColumnTable:
         return [found[i] for i in range(len(rows))]
 
     def located(self, row: int) -> tuple[ColumnFolder, int]:
-        """The folder that holds a sample, and its row there."""
         k = bisect_right(self._firsts, row) - 1
         return self.folders[k], row - self._firsts[k]
 

@@ -52,7 +52,6 @@ class MappedFiles:
         """When the next look is due, by `time.monotonic`."""
 
     def add(self, path: Path, record: FileRecord, status: os.stat_result) -> None:
-        """Note a mapped file. status: of its descriptor."""
         self._files[str(path)] = record, (status.st_dev, status.st_ino), status.st_mtime_ns
 
     def look(self, *, now: bool) -> None:

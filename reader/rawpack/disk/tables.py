@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rawpack.disk.manifest import Field
 
 FORMAT_GROUP, CODEC_GROUP = "rawpack.formats", "rawpack.codecs"
-"""Groups of entry points."""
 Shape = tuple[int, ...]
 
 
@@ -96,7 +95,6 @@ class Format:
     name: str
     """As in the manifest and in `--format`."""
     suffix: str
-    """Of its shard files."""
     codecs: frozenset[str]
     """The encodings that its images and masks can have."""
     open: str
@@ -141,7 +139,6 @@ CODECS: dict[str, Codec] = {
         ),
     )
 }  # fmt: skip
-"""The built-in codecs."""
 
 _RAW = frozenset({"raw", "ycgco420"})
 
@@ -159,7 +156,6 @@ FORMATS: dict[str, Format] = {
         ),
     )
 }  # fmt: skip
-"""The built-in formats."""
 
 
 @cache
@@ -198,6 +194,5 @@ def added(group: str, name: str) -> object | None:
 
 @cache
 def resolve(reference: str) -> Callable[..., Any]:
-    """The function or class that a row names."""
     found: Callable[..., Any] = pkgutil.resolve_name(reference)
     return found

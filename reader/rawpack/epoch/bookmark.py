@@ -17,6 +17,10 @@ Place = tuple[EpochStart, int]
 """Where an iterator began, and a position in its epoch."""
 
 
+HandedOver = Callable[[Mapping[str, Any] | None, int], None]
+"""Called with each batch that is handed over, or None at the end of the epoch, and the position after it."""
+
+
 def is_count(after: object) -> bool:
     """Whether `after=` of a state is a number of batches, and not one of them."""
     return isinstance(after, int | np.integer) and not isinstance(after, bool)
@@ -53,7 +57,6 @@ class Handed:
         )
 
     def clear(self) -> None:
-        """Forget all batches."""
         self._known = {}
 
 
@@ -93,9 +96,8 @@ class Bookmark:
         self._begin_at(epoch, position, consumed)
         self._loaded, self._reached, self._handed = True, None, Handed()
 
-    def taken(self, start: EpochStart) -> Callable[[Mapping[str, Any] | None, int], None]:
-        """An iterator begins here: it is the latest one, and the next one begins with the epoch after it. Returns what
-        it calls with each batch that it hands over, or None at the end, and the position after that."""
+    def taken(self, start: EpochStart) -> HandedOver:
+        """An iterator begins here: it is the latest one, and the next one begins with the epoch after it."""
         self._begin_at(start.epoch + 1)
         self._reached, self._latest = (start, start.position), start
         return partial(self._handed_over, start, self._handed)

@@ -63,12 +63,10 @@ def _attribute(of_reader: bool, owner: object, name: str) -> NoReturn:
 
 
 def attribute_of_reader(reader: object, name: str) -> NoReturn:
-    """`Reader.__getattr__`."""
     _attribute(True, reader, name)
 
 
 def attribute_of_batches(batches: object, name: str) -> NoReturn:
-    """`Unprepared.__getattr__`."""
     _attribute(False, batches, name)
 
 

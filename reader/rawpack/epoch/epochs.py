@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ from rawpack.checks import whole_number
 from rawpack.choose.fields import extras_of
 from rawpack.choose.settings import Settings
 from rawpack.epoch import dataloader
-from rawpack.epoch.bookmark import Bookmark, Place, is_count
-from rawpack.epoch.iterator import BatchIterator, EpochPass
+from rawpack.epoch.bookmark import Bookmark, HandedOver, Place, is_count
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.epoch.making import Making
 from rawpack.epoch.misuse import refuse
 from rawpack.epoch.repeats import RepeatWatch
@@ -32,10 +32,14 @@ from rawpack.order.ranks import RankSplit
 from rawpack.order.steps import EpochStart, EpochStep, EpochSteps
 from rawpack.samples.sample_set import SampleSet, Scope
 from rawpack.workers.pool_cache import PoolCache
-from rawpack.workers.source import Batch
+from rawpack.workers.source import Batch, BatchSource
 
 if TYPE_CHECKING:
     from rawpack.ahead.prefetch import Prefetch
+
+
+Begun = tuple[EpochStart, BatchSource, HandedOver, Callable[[], None] | None]
+"""Where an iterator begins, what makes its batches, what it calls with each, and when one, or the end, was read."""
 
 
 class Epochs(Iterable[Batch]):
@@ -90,7 +94,6 @@ class Epochs(Iterable[Batch]):
         return self._order.foreseeable
 
     def title(self) -> str:
-        """The options, in one line."""
         settings, split = self.settings, self._ranked()
         # A sampler is not asked: it may draw, and may raise.
         count = f"{len(self)} " if self.foreseeable else ""
@@ -109,11 +112,9 @@ class Epochs(Iterable[Batch]):
         return list(self._library.fields)
 
     def shown(self) -> tuple[Any, ...]:
-        """What a notebook shows of these batches: see `html_of`."""
         return self.making.table(), self._samples
 
     def stats(self) -> dict[str, Any]:
-        """See `Batches.stats`."""
         native = "none"
         if self.settings.pipeline is not None:
             from rawpack.transforms.fused import native_share
@@ -144,20 +145,18 @@ class Epochs(Iterable[Batch]):
         return other
 
     def close(self) -> None:
-        """See `Batches.close`."""
         self.closed = True
         if os.getpid() == self._process:
             self._made.close()
             self.pool_cache.close()
 
     def check_open(self) -> None:
-        """Raise UsageError where these batches were closed."""
         if self.closed:
             raise UsageError("these batches were closed: call batches() of an open reader again")
 
     # ------------------------------------------------------------------------------------------------ one epoch
 
-    def begin(self, *, copies_small: bool) -> EpochPass:
+    def begin(self, *, copies_small: bool) -> Begun:
         """Called by an iterator at its first `next()`: it takes the next epoch. copies_small: as of
         `BatchSource.want`."""
         self._samples.look_at_files()
@@ -181,15 +180,15 @@ class Epochs(Iterable[Batch]):
                     ranks = start.split.world_size
                     region_end = partial(self._order.region_end, start.epoch, ranks=ranks)
                     wanted = readahead.by_region(steps, start.position, region_end, ranks)
-                ready, follow = None if prefetch is None else prefetch.ready, partial(self._following, start)
-                source.want(start, wanted, readahead, ready, follow, copies_small=copies_small)
+                source.want(
+                    start, wanted, readahead, prefetch, partial(self._following, start), copies_small=copies_small
+                )
             except BaseException:
                 wanted.close()
                 if source is not None:
                     self.pool_cache.discard(source)
                 raise
-            handed_over = self._bookmark.taken(start)
-        return EpochPass(start, source, prefetch, handed_over, read_one)
+            return start, source, self._bookmark.taken(start), read_one
 
     def _check(self, start: EpochStart) -> None:
         """Raise UsageError where this process must not read an epoch, or has nothing to read in it."""
@@ -244,7 +243,6 @@ class Epochs(Iterable[Batch]):
     # ------------------------------------------------------------------------------------------------ positions
 
     def next_start(self) -> EpochStart:
-        """Where the next iterator begins."""
         return self._start(self._bookmark.epoch, self._bookmark.position, self._bookmark.consumed)
 
     def set_epoch(self, epoch: int) -> None:
@@ -261,7 +259,6 @@ class Epochs(Iterable[Batch]):
         self._bookmark.stay()
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
-        """See `Batches.state_dict`."""
         return self.state_at(*self.place(after))
 
     def place(self, after: Mapping[str, Any] | int | None = None) -> Place:
@@ -284,7 +281,6 @@ class Epochs(Iterable[Batch]):
         return start, start.reached(whole_number("after", batches, 0, most))
 
     def state_at(self, start: EpochStart, position: int) -> dict[str, Any]:
-        """The state at a place."""
         return {**VERSIONS, **start.state(position), **self._identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

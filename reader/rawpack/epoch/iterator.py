@@ -5,32 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
 
 from rawpack.errors import RawpackError, UsageError
-from rawpack.order.steps import EpochStart, EpochStep
+from rawpack.order.steps import EpochStep
 from rawpack.workers.source import Batch, BatchSource
 
 if TYPE_CHECKING:
-    from rawpack.ahead.prefetch import Prefetch
     from rawpack.epoch.bookmark import Place
     from rawpack.epoch.epochs import Epochs
-
-
-@dataclass(frozen=True, slots=True)
-class EpochPass:
-    """An epoch that an iterator has taken."""
-
-    start: EpochStart
-    source: BatchSource
-    prefetch: Prefetch | None
-    """Where files must be fetched first."""
-    handed_over: Callable[[Mapping[str, Any] | None, int], None]
-    """To be called with each batch, and the position after it; and with None at the end."""
-    read_one: Callable[[], None] | None
-    """See `RepeatWatch.begins`."""
 
 
 class BatchIterator(Iterator[Batch]):
@@ -42,23 +26,19 @@ class BatchIterator(Iterator[Batch]):
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
-        self._pass: EpochPass | None = None
+        self._source: BatchSource | None = None
         self._counts_itself = True
         """Whether a batch that is handed over has been read. A queue says so when somebody takes it."""
         self._copies_small = True
-        """As of `BatchSource.want`."""
-        self._process = os.getpid()
-        self._ended = False
-        self._lock = threading.RLock()
+        self._process, self._lock = os.getpid(), threading.RLock()
+        self._ended = self._unwanted = False
         self._inside = False
         """Whether the thread that has the lock is in the middle of something."""
-        self._unwanted = False
-        """Whether it was closed."""
         self._last = 0.0
         """When it handed over the last batch."""
 
     def __repr__(self) -> str:
-        where = "not begun" if self._pass is None else f"epoch {self._pass.start.epoch}"
+        where = "not begun" if self._source is None else f"epoch {self._start.epoch}"
         return f"{type(self).__name__}({where}, of {self._epochs!r})"
 
     def __reduce__(self) -> NoReturn:
@@ -78,27 +58,26 @@ class BatchIterator(Iterator[Batch]):
                 raise RawpackError("this iterator is used from within its own next(); give each loop its own iter()")
             began, self._inside = time.perf_counter(), True
             try:
-                if self._pass is None:
-                    self._pass = self._epochs.begin(copies_small=self._copies_small)
-                taken = self._pass
+                if self._source is None:
+                    begun = self._epochs.begin(copies_small=self._copies_small)
+                    self._start, self._source, self._handed_over, self._mark = begun
                 # Not where the steps are computed: that is long before their samples are read.
                 self._epochs.look_at_files()
-                step, batch = taken.source.take()
-                self._epochs.making.complete(batch, step, taken.start.epoch)
-                self._count(taken, step, began)
-                self._place = taken.start, step.position
-                taken.handed_over(batch, step.position)
-                if self._counts_itself and taken.read_one is not None:
-                    taken.read_one()
+                step, batch = self._source.take()
+                self._epochs.making.complete(batch, step, self._start.epoch)
+                self._count(self._source, step, began)
+                self._place = self._start, step.position
+                self._handed_over(batch, step.position)
+                if self._mark is not None and self._counts_itself:
+                    self._mark()
                 return batch
             except StopIteration:
-                if self._pass is not None:
-                    # Over now also where other ranks had a batch in the last step and this one had none.
-                    start = self._pass.start
-                    self._place = start, start.split.length
-                    self._pass.handed_over(None, start.split.length)
-                if self._counts_itself:
-                    self._read_one()
+                # Over now also where other ranks had a batch in the last step and this one had none.
+                if self._source is not None:
+                    self._place = self._start, self._start.split.length
+                    self._handed_over(None, self._start.split.length)
+                    if self._counts_itself:
+                        self._read_one()
                 self._end()
                 raise
             except BaseException:
@@ -124,18 +103,17 @@ class BatchIterator(Iterator[Batch]):
             self._end()
 
     def _read_one(self) -> None:
-        """A batch was read, or the end was reached."""
-        if self._pass is not None and self._pass.read_one is not None:
-            self._pass.read_one()
+        if self._mark is not None:
+            self._mark()
 
-    def _count(self, taken: EpochPass, step: EpochStep, began: float) -> None:
-        making, prefetch, now, rows = self._epochs.making, taken.prefetch, time.perf_counter(), len(step.rows)
-        stats, source = making.counted, taken.source
+    def _count(self, source: BatchSource, step: EpochStep, began: float) -> None:
+        making, now, rows = self._epochs.making, time.perf_counter(), len(step.rows)
+        stats = making.counted
         stats.samples += rows
         stats.batches += 1
         stats.slots_s += source.slots_s
         source.slots_s = 0.0
-        if prefetch is not None:
+        if (prefetch := source.prefetch) is not None:
             stats.fetching_s += prefetch.waited_s if self._last else 0.0
             prefetch.waited_s = 0.0
             prefetch.release()
@@ -154,6 +132,6 @@ class BatchIterator(Iterator[Batch]):
         if self._ended or os.getpid() != self._process:
             return
         self._ended = True
-        if self._pass is not None:
+        if self._source is not None:
             pool_cache = self._epochs.pool_cache
-            (pool_cache.discard if failed else pool_cache.give_back)(self._pass.source)
+            (pool_cache.discard if failed else pool_cache.give_back)(self._source)

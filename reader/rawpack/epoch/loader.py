@@ -15,7 +15,6 @@ class Loader:
 
     _feed: Epochs
     sampler = None
-    """Samples are drawn by `Reader.batches`."""
 
     def __len__(self) -> int:
         """The number of batches that this rank gets in the epoch that comes next, from its start."""
@@ -65,5 +64,4 @@ class Loader:
                 raise UsageError(f"epoch {start.epoch} has no batches for this rank: forever() would wait without end")
 
     def _epoch(self) -> Iterator[Any]:
-        """The batches of the next epoch."""
         return iter(self)  # type: ignore[call-overload, no-any-return] # those of every framework are iterable

@@ -10,38 +10,27 @@ import numpy as np
 
 from rawpack import native
 from rawpack.ahead.readahead import OwnReads, Readahead
-from rawpack.choose.settings import Settings, copied, sides
+from rawpack.choose.layout import axes_of, slot_layout
+from rawpack.choose.settings import Settings, sides
 from rawpack.disk.manifest import Field, dump
 from rawpack.epoch.stats import Stats
 from rawpack.order.steps import EpochStep
 from rawpack.samples.sample_set import SampleSet
 from rawpack.system.memory import free_large_block, major_faults
-from rawpack.words import BOXES, CLIP, INDEX, LENGTH, ROWS, STORE_ROW, VALID
+from rawpack.words import BOXES, LENGTH, ROWS, STORE_ROW, VALID
 from rawpack.workers.besides import EncodedFields, RaggedFields
 from rawpack.workers.fill import BatchFiller, WorkSpec, most_slices
-from rawpack.workers.slots import SlotField, SlotLayout, SlotPool
+from rawpack.workers.slots import SlotField, SlotPool
 from rawpack.workers.source import BatchSource, Here, Pooled
 
 IN_FLIGHT = 2
 """Batches that are made while the caller holds one."""
 _WHOLE_BATCHES_BYTES = 1 << 30
 """If one worker makes each batch, there is one in flight for each worker, but no more than this many bytes together."""
-_TOGETHER_BYTES = 12 << 20
-"""So many bytes of small batches, at most, are made at once, in one slot, where samples are only copied: for a batch of
-64 images of 128 px, messages and waiting for Python's lock take as long as copying."""
-_TOGETHER_HERE_BYTES = 1 << 21
-"""The same without workers: finding 64 samples of 784 bytes takes longer than copying them, and what is just copied is
-still in the processor's cache."""
-
-_DECODED_SHIFT = 16
-"""Of the images that JPEG files are decoded into. libjpeg-turbo writes rows past the cache if their addresses are
-multiples of 32, which takes 3 to 5% longer."""
 
 
 @dataclass(frozen=True)
 class BatchField:
-    """What a batch has under one name."""
-
     kind: str
     """Of the field: "image", "mask", "number", "ragged", "text"."""
     dtype: str | None
@@ -56,7 +45,6 @@ class BatchField:
 
     @property
     def listed(self) -> bool:
-        """Whether it is a list."""
         return self.dtype is None or self.axes is None
 
     @property
@@ -73,23 +61,15 @@ class Making:
         """repeats: whether samples may repeat in an epoch."""
         self._samples, self._library = samples, samples.library
         self.settings, library = settings, samples.library
-        shown = [name for name in settings.fields if library.fields[name].in_slot and name not in settings.encoded]
         whole = None if settings.pipeline is None else settings.pipeline.samples
         self._in_slots = () if whole is None else tuple(whole.ragged)
         """Ragged fields that workers make."""
-        shown = shown if whole is None else list(whole.made)
         outside = [name for name in settings.fields if not library.fields[name].in_slot]
         ragged_fields = [name for name in outside if name not in self._in_slots]
         self._ragged_fields = RaggedFields(
             library, ragged_fields, settings.ragged, settings.movers, settings.texts, samples.field_rows
         )
-        numbers = [SlotField(name, "int64", ()) for name in (INDEX, *([] if samples.clips is None else [CLIP]))]
-        slot_fields, *others = (
-            [*(self._slot_field(name, k) for name in shown), *numbers, SlotField(ROWS, "int64", self._axes(ROWS, k))]
-            for k in range(len(settings.pipelines))
-        )
-        self.together = self._read_together([field for field in slot_fields if field.name != ROWS], repeats)
-        layout = SlotLayout(slot_fields, settings.batch_size * self.together, *others)
+        layout, self.together = slot_layout(samples, settings, repeats=repeats)
         files = tuple(store.files.for_worker() for store in library.stores)
         memory = None if library.memory is None else library.memory.layout
         manifests = tuple(dump(store.manifest) for store in library.stores)
@@ -204,7 +184,6 @@ class Making:
         return sum(pool.held for pool in list(self._slot_pools))
 
     def readahead(self, source: BatchSource) -> Readahead:
-        """What asks the disk for the samples that a source is to read."""
         field_rows = self._samples.field_rows
         return Readahead(self._library, self.settings.fields, source.pool, self.own_reads, field_rows)
 
@@ -213,7 +192,6 @@ class Making:
         return source.sent is not None and source.sent.changed(self._warned)
 
     def described(self) -> dict[str, BatchField]:
-        """What a batch has, by name."""
         described, ragged = {}, (*self._ragged_fields.names, *self._in_slots)
         for field in self._spec.layout.fields:
             if field.name == ROWS or field.name.removesuffix(LENGTH.format("")) in self._in_slots:
@@ -233,7 +211,7 @@ class Making:
             described[BOXES] = BatchField("number", "int64", False, (4,))
         for name in ragged:
             stored, length = self._library.fields[name], self.settings.ragged
-            axes = self._axes(name, 0) if self._samples.clips is None else self._spec.layout.shapes[ROWS]
+            axes = axes_of(self._samples, name, 0) if self._samples.clips is None else self._spec.layout.shapes[ROWS]
             assert axes is not None
             if stored.kind == "text":
                 one_text = not stored.is_texts or name in self.settings.texts
@@ -259,37 +237,3 @@ class Making:
         made = {name: shape for name, shape in self._spec.layout.shapes.items() if name not in inner}
         shapes = {name: one.shape for name, one in fields.items()} | made
         return [(name, one.dtype, sides((self.settings.batch_size, *shapes[name]))) for name, one in fields.items()]
-
-    def _read_together(self, fields: list[SlotField], repeats: bool) -> int:
-        """How many batches are made at once, in one slot: more than one only where small samples are copied, or many
-        are transformed in one call. Where samples repeat, random numbers depend on where a batch begins. Batches of a
-        remote store wait for their own shards."""
-        settings, library = self.settings, self._library
-        if library.fetcher or len(self._samples.lengths) > 1:
-            return 1
-        if settings.pipeline is not None and (
-            repeats or len(settings.pipelines) > 1 or not settings.pipeline.takes_many
-        ):
-            return 1
-        shown = [field.name for field in fields if field.name in library.fields]
-        if not copied(library, shown, settings.planes):
-            return 1
-        most = _TOGETHER_BYTES if settings.workers else _TOGETHER_HERE_BYTES
-        batches = -(-len(self._samples) // settings.batch_size)
-        return max(1, min(batches, most // (sum(field.bytes for field in fields) * settings.batch_size)))
-
-    def _slot_field(self, name: str, bucket: int) -> SlotField:
-        pipeline = self.settings.pipelines[bucket]
-        if pipeline is not None and name in pipeline.results:
-            made = pipeline.results[name]
-            return SlotField(name, made.dtype, tuple(n for n in made.shape if n is not None))
-        field = self._library.fields[name]
-        if name in self.settings.planes:
-            return SlotField(name, field.dtype, (*self._axes(name, bucket), *field.stored_shape))
-        shape = (*self._axes(name, bucket), *(n for n in field.shape if n is not None))
-        return SlotField(name, field.dtype, shape, _DECODED_SHIFT if field.codec.scales else 0)
-
-    def _axes(self, name: str, bucket: int) -> tuple[int, ...]:
-        """The axes between the batch's and those of a stored sample: for clips, the frames."""
-        frames = self._samples.frames(name, bucket if len(self._samples.lengths) > 1 else 0)
-        return () if frames is None else (frames,)

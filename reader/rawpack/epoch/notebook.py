@@ -23,7 +23,6 @@ from rawpack.system.user import count
 
 _SAMPLES = 4
 _SIDE = 96
-"""Pixels of the longer side of a thumbnail."""
 _MOST_S = 1.0
 _MOST_LINES = 20
 

@@ -34,7 +34,6 @@ class _Read:
     """Equal batches, of which some were read in epoch 0."""
 
     key: list[Any]
-    """What makes them equal."""
     marks: int = 0
     """None of those that went on to epoch 1."""
     when: int = 0
@@ -43,7 +42,6 @@ class _Read:
 
 _read: deque[_Read] = deque(maxlen=256)
 _warned = False
-"""Whether this process was warned."""
 
 
 class RepeatWatch:

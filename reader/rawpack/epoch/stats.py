@@ -42,26 +42,20 @@ class Stats:
         def per_elapsed(amount: float) -> float | None:
             return amount / self.elapsed_s if self.elapsed_s else None
 
+        counted = ("elapsed_s", "waited_s", "first_batch_s", "fetching_s", "slots_s")
         return {
             "samples": self.samples,
             "batches": self.batches,
             "samples_per_s": per_elapsed(self.timed_samples),
             "bytes_per_s": per_elapsed(self.timed_bytes),
-            "elapsed_s": self.elapsed_s,
-            "waited_s": self.waited_s,
             "waited_share": per_elapsed(self.waited_s),
-            "first_batch_s": self.first_batch_s,
-            "fetching_s": self.fetching_s,
-            "slots_s": self.slots_s,
-            "reading_s": self.times.reading,
-            "decoding_s": self.times.decoding,
-            "transforming_s": self.times.transforming,
+            **{name: getattr(self, name) for name in counted},
+            **{f"{name}_s": getattr(self.times, name) for name in ("reading", "decoding", "transforming")},
             "workers": self.workers,
             "verdict": self.verdict(),
         }
 
     def verdict(self) -> str:
-        """What the figures mean, in words."""
         if not self.elapsed_s:
             return "too early to say: fewer than two batches were read"
         share = self.waited_s / self.elapsed_s

@@ -52,9 +52,7 @@ class ShardField:
     """One image or mask field of one shard: its mapped file, where it is in that file, and its rows of the index."""
 
     where: str
-    """Path of the file, for errors."""
     data: NDArray[np.uint8]
-    """The whole file, mapped read-only."""
     rows: int
     field: Field
     placement: Placement

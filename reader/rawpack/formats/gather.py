@@ -30,7 +30,6 @@ class RawShard:
 
     rows: int
     size: int
-    """Of the file, in bytes."""
     offset: int
     """Of the first row in the file, in bytes."""
     open: Callable[[], tuple[int, int]]

@@ -27,7 +27,6 @@ def used_bytes(data: NDArray[np.uint8]) -> int:
 
 
 def open_field(part: ShardField) -> FieldReader:
-    """The reader of one image or mask field of one shard."""
     if part.data[:8].tobytes() != _SIGNATURE:
         raise DamagedStoreError(f"{part.where} is not an HDF5 file")
     return open_rows(part)

@@ -32,7 +32,6 @@ def used_bytes(data: NDArray[np.uint8]) -> int:
 
 
 def open_field(part: ShardField) -> FieldReader:
-    """The reader of one image or mask field of one shard."""
     if part.data[_MAGIC_AT : _MAGIC_AT + 4].tobytes() != _MAGIC:
         raise DamagedStoreError(f"{part.where} is not an LMDB file")
     return open_rows(part)

@@ -64,7 +64,6 @@ class AcceleratedBatches(TorchBatches):
     gradient_state: Any
 
     def _follow(self, gradient_state: Any, ranks: tuple[int, int], trainer: str, named: Form | None) -> None:
-        """Called once, when it is made."""
         self.gradient_state, self._ranks, self._trainer, self._named = gradient_state, ranks, trainer, named
         self._drop_last = self.drop_last
         self._check_ranks()

@@ -15,6 +15,7 @@ from rawpack.checks import names
 from rawpack.epoch.bookmark import Handed, Place, is_count
 from rawpack.epoch.dataloader import not_indexed
 from rawpack.epoch.epochs import Epochs
+from rawpack.epoch.iterator import BatchIterator
 from rawpack.epoch.loader import Loader
 from rawpack.errors import MissingExtraError, UsageError
 from rawpack.system.user import did_you_mean
@@ -22,17 +23,17 @@ from rawpack.system.user import did_you_mean
 Chosen = str | Sequence[str] | Mapping[str, str]
 """A field; or several: a tuple of them, or a dict with names of its own -> field."""
 Form = Callable[[Mapping[str, Any]], Any]
-"""What the caller gets for the fields of a batch."""
 
 
 class Adapter(Loader):
     """The base of what the methods of `Batches` return."""
 
     def __init__(self, feed: Epochs, title: str) -> None:
-        """title: what else there is to be shown."""
         super().__init__()  # Keras's, in classes that derive from that too
         self._feed, self._title = feed, title
         self._handed = Handed()
+        self._iterator: BatchIterator | None = None
+        """Of an adapter that is asked for one batch after another: the rest of its epoch."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._title}; {self._feed!r})"
@@ -56,14 +57,23 @@ class Adapter(Loader):
         """The batch that comes next is the one after `state`. Raises UsageError where it belongs to another order."""
         self._feed.load_state_dict(state)
         self._handed.clear()
+        self._end()
+
+    def set_epoch(self, epoch: int) -> None:
+        self._end()  # so that its workers are free for the epoch that comes
+        super().set_epoch(epoch)
 
     def stats(self) -> dict[str, Any]:
         """As `Batches.stats`."""
         return self._feed.stats()
 
     def _reached(self) -> Place:
-        """Where the caller is."""
         return self._feed.place()
+
+    def _end(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        if iterator is not None:
+            iterator.close()
 
 
 def arrays_of(batch: Any) -> Iterator[Any]:
@@ -95,7 +105,6 @@ def imported(name: str, needs: str) -> Any:
 
 
 def check_fields(feed: Epochs, parameter: str, fields: Iterable[Any]) -> None:
-    """Raise UsageError for a field that no batch has."""
     described, stored = feed.making.described(), feed.stored()
     for field in fields:
         if isinstance(field, str) and field in described:
@@ -130,7 +139,6 @@ def inputs_and_labels(
 
 
 def _picked(feed: Epochs, parameter: str, chosen: Any) -> tuple[Form, list[str]]:
-    """What picks these fields of a batch, and the fields."""
     if isinstance(chosen, str):
         fields = [chosen]
     else:

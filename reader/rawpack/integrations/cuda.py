@@ -34,7 +34,6 @@ class TorchRuntime:
     """What copying needs of CUDA, as torch offers it; tests have a simulation."""
 
     def __init__(self, torch: Any, device: Any) -> None:
-        """torch: the module. device: a `torch.device` with an index."""
         self._torch, self._device = torch, device
         self._cudart = torch.cuda.cudart()
         self._stream = torch.cuda.Stream(device)
@@ -79,16 +78,12 @@ class TorchRuntime:
 
 @dataclass
 class _Held:
-    """A batch that the device may still read."""
-
     arrays: Arrays | None
     event: Any = None  # None until all of its copies are begun
 
 
 @dataclass(frozen=True)
 class Copied:
-    """A batch on its way to the device."""
-
     tensors: Tensors
     event: Any
 
@@ -128,7 +123,6 @@ class CudaCopies(Copies):
         return Copied(converted, event)
 
     def finish(self, copied: Copied) -> Tensors:
-        """The tensors of a batch, for the caller's stream."""
         self.collect()
         self._runtime.hand_over(copied.tensors, copied.event)
         return copied.tensors

@@ -21,7 +21,6 @@ _CURE = "drop_last=True to batches(), which leaves out a smaller last batch"
 def jax_batches(
     batches: Epochs, sharding: Any = None, depth: int = 2, as_tuple: Sequence[str] | None = None
 ) -> JaxBatches:
-    """What `Batches.jax` returns, with its arguments."""
     jax = imported("jax", "batches.jax() needs JAX: pip install jax, or see docs.jax.dev")
     form, shown = tuples(batches, as_tuple)
     depth = whole_number("depth", depth, 1)
@@ -87,8 +86,6 @@ class NarrowedFields:
 
 
 class _JaxCopies(Copies):
-    """Puts batches on the devices of a sharding."""
-
     def __init__(self, jax: Any, sharding: Any, batches: Epochs, spans: bool) -> None:
         """spans: whether other processes have some of the devices."""
         super().__init__()

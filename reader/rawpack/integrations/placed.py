@@ -18,8 +18,6 @@ from rawpack.workers.source import Batch
 
 
 class Copies(ABC):
-    """How the arrays of a batch get to a device."""
-
     shares_memory = True
     """Whether results may share the memory of the arrays. If not, arrays are sent from their slot, small ones too."""
 
@@ -34,7 +32,6 @@ class Copies(ABC):
         """Begin to copy them: an array of each field; lists of arrays, or for clips lists of these, of `lists`."""
 
     def finish(self, begun: Any) -> dict[str, Any]:
-        """What is handed over for the arrays of a batch."""
         return begun  # type: ignore[no-any-return]
 
     def close(self) -> None:  # noqa: B027 - most have nothing to let go of
@@ -81,7 +78,6 @@ class PlacedBatches(Adapter):
         self._copies.close()
 
     def _begun(self, iterator: PlacedIterator) -> None:
-        """Called by an iterator at its first `next()`."""
         # Until it has handed over a batch: that more may have been prepared must not count.
         self._place = self._reached()
         self._latest = weakref.ref(iterator)
@@ -100,8 +96,6 @@ class PlacedBatches(Adapter):
 
 
 class PlacedIterator(Iterator[Any]):
-    """One pass over one epoch."""
-
     def __init__(self, owner: PlacedBatches, feed: Epochs, copies: Copies, depth: int, form: Form | None) -> None:
         self._owner, self._feed, self._copies, self._depth, self._form = owner, feed, copies, depth, form
         self._source: BatchIterator | None = None
@@ -138,7 +132,6 @@ class PlacedIterator(Iterator[Any]):
         return formed
 
     def close(self) -> None:
-        """End the iteration early."""
         self._ended = True
         self._begun.clear()
         if self._source is not None:

@@ -29,11 +29,9 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
     """
 
     def __init__(self, feed: Epochs, depth: int, epochs: int | None) -> None:
-        """Made by `Batches.queue`, with its arguments."""
-        depth = whole_number("depth", depth, 1)
-        epochs = None if epochs is None else whole_number("epochs", epochs, 1)
-        feed.held = max(feed.held, depth + 1)
-        self._feed, self._depth, self._epochs = feed, depth, epochs
+        self._depth = whole_number("depth", depth, 1)
+        self._feed, self._epochs = feed, None if epochs is None else whole_number("epochs", epochs, 1)
+        feed.held = max(feed.held, self._depth + 1)
         self._begin()
 
     def _begin(self) -> None:
@@ -68,7 +66,25 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
         It waits for as long as a batch is being made. What the reader raises comes in its place, after the batches
         before it, to every thread that asks.
         """
-        return self._shared.take()
+        if os.getpid() != (shared := self._shared).process:
+            raise RawpackError("this queue belongs to the process it was made in; call queue() again after a fork")
+        with shared.changed:
+            ready, began = len(shared.batches), time.perf_counter()
+            shared.changed.wait_for(lambda: shared.batches or shared.ended)
+            if shared.batches:
+                if shared.taken:
+                    shared.filled += ready
+                    shared.waited_s += time.perf_counter() - began
+                batch, shared.place, shared.note = shared.batches.popleft()
+                shared.taken += 1
+                shared.changed.notify_all()
+                shared.note()
+                return batch
+            if shared.failure is not None:
+                raise shared.failure.with_traceback(shared.traceback)
+            shared.note()
+            shared.place = shared.last or shared.place
+            return None
 
     def state_dict(self, after: Mapping[str, Any] | int | None = None) -> dict[str, Any]:
         """The state after all batches that were taken, which those that wait in the queue are not; after this batch, as
@@ -88,8 +104,7 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
     def stats(self) -> dict[str, Any]:
         """How full the queue is and was, and who waited: see the Python API page. Batches before the first was taken do
         not count."""
-        shared = self._shared
-        with shared.changed:
+        with (shared := self._shared).changed:
             mean = shared.filled / (shared.taken - 1) if shared.taken > 1 else None
             return {"taken": shared.taken, "ready": len(shared.batches), "mean_fill": mean, "waited_s": shared.waited_s}
 
@@ -100,15 +115,15 @@ class BatchQueue(Iterator[Batch], AbstractContextManager[Any]):
 
 
 class _Shared:
-    """What the thread that fills a queue and those that take from it have in common."""
+    """What the thread that fills a queue and those that take from it have in common. All but `process` is read and
+    written by whoever has `changed`."""
 
     def __init__(self, depth: int, place: Place) -> None:
-        self._depth, self.process, self.changed = depth, os.getpid(), threading.Condition()
+        self.depth, self.process, self.changed = depth, os.getpid(), threading.Condition()
         self.place = place  # after the batch that was taken last
         self.batches: deque[tuple[Batch, Place, Callable[[], None]]] = deque()
-        """With the place after each, and what notes that it was read."""
-        self.note: Callable[[], None] = lambda: None
-        """What notes that the end was reached: as for the last batch that was taken."""
+        """With the place after each, and what notes that it, or the end, was read."""
+        self.note: Callable[[], None] = lambda: None  # that of the batch that was taken last
         self.ended = False  # nothing more is put in
         self.failure: BaseException | None = None  # raised after the batches that are there
         self.last: Place | None = None  # the end of the last epoch, once it was reached
@@ -119,7 +134,7 @@ class _Shared:
     def has_room(self) -> bool:
         """Wait until a batch can be put in; False where none is wanted anymore."""
         with self.changed:
-            self.changed.wait_for(lambda: self.ended or len(self.batches) < self._depth)
+            self.changed.wait_for(lambda: self.ended or len(self.batches) < self.depth)
             return not self.ended
 
     def put(self, batch: Batch, place: Place, note: Callable[[], None]) -> None:
@@ -128,34 +143,13 @@ class _Shared:
                 self.batches.append((batch, place, note))
                 self.changed.notify_all()
 
-    def end(self, failure: BaseException | None, last: Place | None = None) -> None:
+    def end(self, failure: BaseException | None = None, last: Place | None = None) -> None:
         with self.changed:
             if not self.ended:
-                # With its traceback as it is, without the frames of those that raise it.
                 self.ended, self.failure, self.last = True, failure, last
-                self._traceback = None if failure is None else failure.__traceback__
+                # As it is, without the frames of those that raise it.
+                self.traceback = None if failure is None else failure.__traceback__
                 self.changed.notify_all()
-
-    def take(self) -> Batch | None:
-        if os.getpid() != self.process:
-            raise RawpackError("this queue belongs to the process it was made in; call queue() again after a fork")
-        with self.changed:
-            ready, began = len(self.batches), time.perf_counter()
-            self.changed.wait_for(lambda: self.batches or self.ended)
-            if self.batches:
-                if self.taken:
-                    self.filled += ready
-                    self.waited_s += time.perf_counter() - began
-                batch, self.place, self.note = self.batches.popleft()
-                self.taken += 1
-                self.changed.notify_all()
-                self.note()
-                return batch
-            if self.failure is not None:
-                raise self.failure.with_traceback(self._traceback)
-            self.note()
-            self.place = self.last or self.place
-            return None
 
 
 def _close(reference: weakref.ref[_Shared]) -> None:
@@ -169,7 +163,6 @@ def _close(reference: weakref.ref[_Shared]) -> None:
 
 
 def _fill(shared: _Shared, feed: Epochs, epochs: int | None) -> None:
-    """What the queue's thread does."""
     try:
         for _ in count() if epochs is None else range(epochs):
             with closing(iter(feed)) as iterator:
@@ -182,10 +175,9 @@ def _fill(shared: _Shared, feed: Epochs, epochs: int | None) -> None:
             last = iterator._place
             if epochs is None and not len(last[0]) and not last[0].position:
                 raise UsageError("an epoch has no batches: a queue without epochs= would be filled forever")
+        shared.end(last=last)
     except BaseException as error:
         shared.end(error)
-    else:
-        shared.end(None, last)
 
 
 def _place_after(feed: Epochs, batch: Batch) -> Place:

@@ -16,7 +16,6 @@ from rawpack.integrations.adapter import Chosen, Form, imported, inputs_and_labe
 def tf_dataset(
     batches: Epochs, x: Chosen | None = None, y: Chosen | None = None, sample_weight: str | None = None
 ) -> Any:
-    """What `Batches.tf_data` returns, with its arguments."""
     tf = imported("tensorflow", "batches.tf_data() needs TensorFlow: pip install tensorflow-cpu")
     described, start = batches.making.described(), batches.next_start()
     form: Form = dict

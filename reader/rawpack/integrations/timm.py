@@ -83,7 +83,6 @@ class PrefetchedBatches(Loader):
             yield pair
 
     def set_epoch(self, epoch: int) -> None:
-        """As `TorchBatches.set_epoch`."""
         self._given = 0
         self.loader.set_epoch(epoch)
 
@@ -93,11 +92,9 @@ class PrefetchedBatches(Loader):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As `TorchBatches.load_state_dict`."""
         self._given = 0
         self.loader.load_state_dict(state)
 
     def stats(self) -> dict[str, Any]:
-        """As `Batches.stats`."""
         found: dict[str, Any] = self.loader.stats()
         return found

@@ -87,7 +87,6 @@ def torch_batches(
 
 
 def tensordict_batches(batches: Epochs, device: Any, channels: str, dtype: Any, depth: int) -> TorchBatches:
-    """What `Batches.tensordict` returns, with its arguments."""
     tensordict = imported("tensordict", "batches.tensordict() needs tensordict and PyTorch: pip install tensordict")
 
     def form(batch: Mapping[str, Any]) -> Any:
@@ -119,7 +118,6 @@ class _ListCopies(Copies):
     """Copies that also take lists of arrays: as one array for each field, which is divided on the device."""
 
     def __init__(self, copies: Copies, lists: Iterable[str]) -> None:
-        """copies: of arrays. lists: the fields."""
         super().__init__()
         self._copies, self.lists = copies, frozenset(lists)
         self.counts, self.shares_memory, self.close = copies.counts, copies.shares_memory, copies.close  # type: ignore[method-assign]
@@ -141,8 +139,6 @@ class _ListCopies(Copies):
 
 
 class _Converter:
-    """What is done to one field on its device."""
-
     def __init__(self, torch: Any, tail: Tail | None, channels_first: bool, dtype: Any) -> None:
         """tail: the end of the transform, where that is done here. dtype: of the result; None leaves it."""
         self._torch, self._tail, self._channels_first, self._dtype = torch, tail, channels_first, dtype
@@ -180,7 +176,6 @@ class EpochSetter:
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """As `TorchBatches.set_epoch`."""
         self._batches.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[NoReturn]:
@@ -210,7 +205,6 @@ class TorchBatches(Unprepared, PlacedBatches):
         return EpochSetter(self)
 
     def _begun(self, iterator: PlacedIterator) -> None:
-        """Called by an iterator at its first `next()`."""
         refuse("epoch", self)
         super()._begun(iterator)
 
@@ -231,7 +225,6 @@ def _device(torch: Any, device: Any) -> Any:
 
 
 def _image_dtype(torch: Any, dtype: Any) -> Any:
-    """The `torch.dtype`; None for None."""
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")

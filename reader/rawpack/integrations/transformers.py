@@ -33,14 +33,12 @@ class StoreTrainerMixin:
     eval_dataset: Any
 
     def get_train_dataloader(self) -> Any:
-        """As Trainer's."""
         if _feed_of(self.train_dataset) is None:
             return super().get_train_dataloader()  # type: ignore[misc]
         size = self.args.train_batch_size
         return self._loader(self.train_dataset, "per_device_train_batch_size", size, TrainerBatches)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        """As Trainer's."""
         chosen = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(chosen, str):
             chosen = self.eval_dataset[chosen]
@@ -49,7 +47,6 @@ class StoreTrainerMixin:
         return self._evaluated(chosen)
 
     def get_test_dataloader(self, test_dataset: Any) -> Any:
-        """As Trainer's."""
         if _feed_of(test_dataset) is None:
             return super().get_test_dataloader(test_dataset)  # type: ignore[misc]
         return self._evaluated(test_dataset)
@@ -84,7 +81,6 @@ class StoreTrainerMixin:
 
 
 def _feed_of(dataset: Any) -> Epochs | None:
-    """What is behind `Batches`; None for other datasets."""
     feed = getattr(dataset, "_feed", None)
     return feed if isinstance(feed, Epochs) else None
 
@@ -99,12 +95,10 @@ class TrainerBatches(AcceleratedBatches):
 
     @staticmethod
     def collate_fn(batch: Any) -> Any:
-        """A batch as it is."""
         return batch
 
     @property
     def dataset(self) -> BatchesByNumber:
-        """As long as the reader."""
         return BatchesByNumber(self)
 
     @property

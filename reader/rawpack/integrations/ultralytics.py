@@ -83,13 +83,11 @@ class ImagesOfStore:
         return _again, (self.__dict__,)
 
     def check_cache_ram(self, safety_margin: float = 1.0) -> bool:
-        """Whether all images should be cached."""
         return False
 
     def load_image(
         self, i: int, rect_mode: bool = True, resize_short: bool = False
     ) -> tuple[Any, tuple[int, int], tuple[int, int]]:
-        """As that of `YOLODataset`."""
         import cv2
 
         image = cv2.cvtColor(self.reader[self.rows[i]]["image"], cv2.COLOR_RGB2BGR)
@@ -117,7 +115,6 @@ def images_of_store() -> Any:
 
 
 def _again(values: dict[str, Any]) -> Any:
-    """A dataset in another process."""
     kind = images_of_store()
     made = kind.__new__(kind)
     made.__dict__.update(values)

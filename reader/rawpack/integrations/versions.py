@@ -16,7 +16,6 @@ TESTED = {
     "timm": ("1.0.31",),
     "ultralytics": ("8.4.190",),
 }
-"""By the name of the distribution."""
 
 
 def warn_if_untested(name: str) -> None:

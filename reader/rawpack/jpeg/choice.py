@@ -23,7 +23,6 @@ BACKENDS: dict[str, Callable[[], JpegDecoder]] = {
     "opencv": OpencvDecoder,
 }
 CHOICES = ("simplejpeg", "turbojpeg")
-"""In the order of preference."""
 
 VARIABLE = "RAWPACK_JPEG"
 

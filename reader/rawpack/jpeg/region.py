@@ -105,7 +105,6 @@ def _cut_rows(data: memoryview, header: JpegHeader, first: int, end: int) -> tup
 
 
 def _row_ends(data: memoryview, scan_offset: int, rows: int, end: int) -> list[int] | None:
-    """As `row_ends` of the native core."""
     found = list(islice(_MARKER.finditer(data, scan_offset), end))
     ends, markers = list(map(re.Match.start, found)), b"".join(map(re.Match.group, found))
     if end == rows:

@@ -55,7 +55,6 @@ def state() -> str:
 
 @cache
 def _opened() -> tuple[ctypes.CDLL | None, str]:
-    """The library, and `state`."""
     if os.environ.get(_VARIABLE) == "0":
         return None, f"off: {_VARIABLE}=0"
     if not LIBRARY.exists():

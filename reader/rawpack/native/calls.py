@@ -37,7 +37,6 @@ _OTHER_MARKERS = _TOO_STRONG = 3
 _PACKED_IMAGE, _PACKED_PLACE, _PACKED_RESULT = map(struct.Struct, ("@PPq12i", "@PPq6i", "@PPP8i"))
 """One of IMAGE; its fields up to "box"; and what resample.c has of the result."""
 _PACKED_DIFFERENCES = struct.Struct("@PP7q2i")
-"""As stored.c has it."""
 MOST_FACTOR = 31
 """Of a change of color."""
 _CHANGE_BYTES = 16
@@ -288,7 +287,6 @@ def row_ends(data: memoryview, scan: int, rows: int, end: int) -> list[int] | No
 
 
 def _raise_for(code: int) -> None:
-    """The error that a kernel returned."""
     if code == _NO_MEMORY:
         raise MemoryError("No memory for the tables and rows that resizing needs.")
     if code == _BAD_SIZES:
@@ -298,7 +296,6 @@ def _raise_for(code: int) -> None:
 
 
 def _shape(images: NDArray[np.void], out: NDArray[Any], planar: bool) -> tuple[int, int, int]:
-    """Height, width, channels of out."""
     if images.dtype != IMAGE or images.ndim != 1 or not (images.flags.c_contiguous and images.flags.aligned):
         raise ValueError(f"images must be a contiguous array (n,) of IMAGE: {images.shape} of {images.dtype}")
     if out.ndim != 4 or len(out) != len(images):

@@ -26,10 +26,7 @@ CONSUMED = "consumed"
 
 @dataclass(frozen=True)
 class Deal:
-    """One epoch, dealt into buckets."""
-
     members: tuple[NDArray[np.signedinteger], ...]
-    """The samples of each bucket, in their order."""
     places: tuple[Samples, ...]
     """For each batch of each bucket, a position of the whole order: batches come in the order of these."""
 
@@ -75,7 +72,6 @@ class Bucketed(Order):
         return self._order.length(epoch)
 
     def deal(self, epoch: int) -> Deal:
-        """The samples of an epoch by bucket."""
         for of, deal in self._deals:
             if of == epoch:
                 return deal
@@ -224,5 +220,4 @@ class BucketSplit(RankSplit):
         return min(self._done(position), self.steps.own)
 
     def _done(self, position: int) -> int:
-        """How many steps are done at a position."""
         return int(np.searchsorted(self.steps.after, position, side="right"))

@@ -22,7 +22,6 @@ from rawpack.order.shuffled import WINDOW, Shuffled
 from rawpack.system.user import count, suggesting
 
 Column = NDArray[Any]
-"""A value for each sample, (n,)."""
 _MOST_MEMBERS = 1 << 32
 _TOTAL = 1 << 52
 """Weights are whole numbers below this, also in sum, so that sums are exact and the same on every machine."""

@@ -73,7 +73,6 @@ class Ranks:
 
 
 def ranks_of(value: object) -> Ranks | None:
-    """`ranks=` of `Reader.batches` as one value. Raises UsageError."""
     if value is None or isinstance(value, Ranks):
         return value
     if isinstance(value, str):

@@ -45,7 +45,6 @@ def _fraction(value: float) -> Fraction:
 
 
 def length_of(value: object) -> MixLength:
-    """A length, checked. Raises UsageError."""
     if isinstance(value, str):
         if value not in ("longest", "shortest"):
             raise UsageError(f"length={value!r} must be 'longest', 'shortest' or a number of samples")
@@ -70,7 +69,6 @@ class Mixed(Order):
     orders: tuple[Order, ...]
     """Of each store: its epochs are the rounds."""
     shares: tuple[Fraction, ...]
-    """As of `shares_of`."""
     batch_size: int
     length_by: MixLength = "longest"
     """"longest": until each store has been read completely at least once. "shortest": until the first would begin
@@ -105,7 +103,6 @@ class Mixed(Order):
 
     @cached_property
     def _batches(self) -> int:
-        """Batches in an epoch."""
         return self._count(self._rounded)
 
     @cached_property

@@ -27,7 +27,6 @@ class Sequential(Order):
     same_each_epoch = True
 
     n: int
-    """Number of samples."""
 
     def length(self, epoch: int) -> int:
         return self.n
@@ -46,7 +45,6 @@ class Shuffled(Order):
     """
 
     n: int
-    """Number of samples."""
 
     seed: int = 0
     """Any integer. Neighboring seeds give unrelated orders."""
@@ -100,14 +98,11 @@ class BlockShuffled(Order):
     """
 
     n: int
-    """Number of samples."""
 
     seed: int = 0
-    """Any integer."""
 
     block: int = 32
     window: int = 256
-    """As of `Blocks`."""
 
     @property
     def name(self) -> str:
@@ -115,7 +110,6 @@ class BlockShuffled(Order):
 
     @cached_property
     def _blocks(self) -> Shuffled:
-        """The order of the full blocks."""
         return Shuffled(self.n // self.block, derive_key("blocks", self.n, self.seed, self.block))
 
     def length(self, epoch: int) -> int:

@@ -16,8 +16,6 @@ from rawpack.words import CLIP, INDEX, ROWS
 
 @dataclass(slots=True)
 class EpochStep:
-    """The next batch of an epoch."""
-
     rows: NDArray[np.int64]
     """int64 (n,): the rows of its samples in the stores; for clips (n, frames)."""
     index: NDArray[np.int64]
@@ -42,7 +40,6 @@ class EpochStep:
 
 
 def samples(steps: Sequence[EpochStep]) -> int:
-    """The number of samples of several batches."""
     return sum(len(step.rows) for step in steps)
 
 
@@ -58,8 +55,6 @@ def write(steps: Sequence[EpochStep], views: dict[str, NDArray[Any]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Where in an epoch an iterator begins."""
-
     epoch: int
     position: int
     """Samples of the epoch that all ranks together have consumed before."""
@@ -70,7 +65,6 @@ class EpochStart:
         return self.split.count(self.position)
 
     def span(self, batch: int) -> Span:
-        """The positions of a batch, counted from 0."""
         return self.split.batch(batch, self.position)
 
     def reached(self, batches: int) -> int:

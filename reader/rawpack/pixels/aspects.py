@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 Size = tuple[int, int]
 Sizes = NDArray[np.int32]
-"""(n, 2)."""
 MOST = 8
 """How many sizes `choose_sizes` chooses at most."""
 ENOUGH = 0.02
@@ -100,7 +99,6 @@ def choose_sizes(images: Sizes, area: float) -> list[Size]:
 
 
 def _candidates(area: float) -> list[Size]:
-    """All sizes to choose from, tall ones first."""
     side = math.sqrt(area)
     step = 32 if side >= 512 else 16 if side >= 256 else 8
     shorts = range(max(1, math.ceil(side / math.sqrt(_LONGEST) / step)), max(1, int(side / step)) + 1)

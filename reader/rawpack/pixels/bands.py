@@ -24,7 +24,6 @@ BAND = 16
 Bytes = NDArray[np.uint8]
 Box = tuple[int, int, int, int]
 Plane = tuple[int, int]
-"""(rows, values in a row)."""
 _COLORS = ("uint8", "uint16")
 
 
@@ -119,7 +118,6 @@ def undo_plane(plane: NDArray[Any], rows: tuple[int, int], columns: tuple[int, i
 
 
 def _undo_bands(differing: NDArray[Any], made: NDArray[Any], band: int) -> None:
-    """Bands of that many rows."""
     width = differing.shape[1]
     given = differing.reshape(-1, band, width) if differing.flags.c_contiguous else None
     out = made.reshape(-1, band, width)
@@ -133,5 +131,4 @@ def _is_color(shape: Sequence[int], dtype: np.dtype[np.generic]) -> bool:
 
 
 def _as_numbers(image: NDArray[Any]) -> NDArray[Any]:
-    """The values as unsigned numbers of the same bits."""
     return np.ascontiguousarray(image).reshape(-1).view(f"u{image.dtype.itemsize}")

@@ -127,7 +127,6 @@ def _bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
 
 
 def _new_bands(old: int, new: int, antialias: bool, start: int, stop: int) -> Bands:
-    """The same, computed."""
     first, parts, whole = _taps(old, new, antialias)
     largest, bits = float((parts.max(axis=1) / whole).max()), 0
     while bits < _MOST_BITS and largest * 2 ** (bits + 1) + 0.5 < 2**15:
@@ -153,7 +152,6 @@ _short, _long = lru_cache(maxsize=512)(_new_bands), lru_cache(maxsize=16)(_new_b
 
 
 def _in_bytes(image: Bytes, scaled: tuple[int, int], box: Box, antialias: bool, out: Bytes) -> Bytes:
-    """The box of the resized image, in `out`."""
     (height, width), (top, left, rows, columns) = image.shape[:2], box
     across = _bands(width, scaled[1], antialias, left, left + columns) if scaled[1] != width else None
     down = _bands(height, scaled[0], antialias, top, top + rows) if scaled[0] != height else None
@@ -231,7 +229,6 @@ def _round(sums: NDArray[Any], bits: int, out: Bytes) -> None:
 
 
 def _in_floats(image: Pixels, scaled: tuple[int, int], box: Box, antialias: bool) -> Pixels:
-    """The box of the resized image of uint16 or float32."""
     sizes, starts, lengths = list(scaled), list(box[:2]), box[2:]
     floats = image
     for axis in (1, 0):

@@ -241,7 +241,6 @@ def _scratch(count: int) -> NDArray[np.float32]:
 
 
 def transposed(image: Pixels) -> Pixels:
-    """(W, H, C) of (H, W, C), contiguous."""
     if image.shape[2] > _MOST_CHANNELS:
         return np.ascontiguousarray(image.transpose(1, 0, 2))
     turned: Any = cv2.transpose(image)
@@ -254,7 +253,6 @@ def _bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
 
 
 def _new_bands(old: int, new: int, begin: int, end: int) -> tuple[Band, ...]:
-    """The same, computed."""
     edges = np.arange(new + 1) * (old / new)
     bands = []
     for start in range(begin, end, _BAND):

@@ -38,8 +38,6 @@ _NO_CREDENTIALS = re.compile("Credential|ProfileNotFound|TokenRetrieval|SSOToken
 
 
 class Attempts:
-    """Decides whether to retry a file, and when."""
-
     def __init__(
         self, remote: Remote, name: str, done: str = "read", wanted: Callable[[], bool] = lambda: True
     ) -> None:

@@ -59,20 +59,10 @@ class NoRoom:
 
 @dataclass(frozen=True)
 class Busy:
-    """Another process is fetching the file."""
-
     fetched: int
     """Bytes that it has written so far; 0 before the first."""
     noted: int
     """When it last noted that bytes arrive, in ns; these are written when those before them are there."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A file whose number no other file gets."""
-
-    status: os.stat_result
-    kept: Any
 
 
 class CacheFolder:
@@ -95,18 +85,19 @@ class CacheFolder:
             raise UsageError(f"the cache {self.folder} cannot be used: {error}") from None
         self.limit = (shutil.disk_usage(self.folder).free + self.used()) // 2 if limit is None else limit
 
-    def mark(self) -> Mark:
-        """The lock file: once the cache was removed, another one is there. Raises OSError."""
+    def mark(self) -> tuple[os.stat_result, Any]:
+        """The lock file, and what keeps its number from others: another one is there once the cache was removed. Raises
+        OSError."""
         descriptor = writing.descriptor_of(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, of_any_user=True)
         try:
-            return Mark(os.fstat(descriptor), kept_open(descriptor))
+            return os.fstat(descriptor), kept_open(descriptor)
         finally:
             os.close(descriptor)
 
-    def is_at(self, mark: Mark) -> bool:
-        """Whether the cache was not removed since."""
+    def is_at(self, status: os.stat_result) -> bool:
+        """Whether the lock file is still this one."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(mark.status, (self.folder / _LOCK).stat())
+            return os.path.samestat(status, (self.folder / _LOCK).stat())
         return False
 
     def used(self) -> int:
@@ -114,7 +105,6 @@ class CacheFolder:
         return sum(self._sizes().values())
 
     def path(self, key: Key) -> Path:
-        """Where a file is, or will be."""
         return self.folder / key[0] / key[1]
 
     def has(self, key: Key, record: FileRecord) -> bool:
@@ -157,7 +147,6 @@ class CacheFolder:
             raise StoreError(str(error)) from None
 
     def unusable(self, error: OSError) -> RawpackError:
-        """The error to raise where the folder cannot be made."""
         return UsageError(
             f"the cache {self.folder} cannot be used: {error.strerror or error}; name a folder with cache= or "
             "RAWPACK_CACHE that this process may write to"
@@ -250,11 +239,9 @@ class CacheFolder:
                 os.utime(self.path(key))
 
     def part(self, key: Key, record: FileRecord) -> Path:
-        """The path of a file while it is being fetched."""
         return self.folder / key[0] / f"{key[1]}.{record.bytes}.part"
 
     def _make(self) -> None:
-        """Create the folder, and the tag that excludes it from backups."""
         writing.make_folder(self.folder, below=self.folder)
         if not (self.folder / _TAG).exists():
             with writing.create(self.folder / _TAG) as file:
@@ -349,14 +336,13 @@ class CacheFolder:
         return descriptor is not None
 
     def remove(self, key: Key) -> None:
-        """Remove a file, unless somebody reads it."""
         if self._may_go(key):
             self.path(key).unlink(missing_ok=True)
 
     def _last_needed(self, key: Key) -> tuple[bool, float]:
         """Sort key for removal: shards first, then manifests and columns."""
         try:
-            return _is_small(key[1]), self.path(key).stat().st_mtime
+            return key[1] == NAME or "/" in key[1], self.path(key).stat().st_mtime
         except OSError:
             return False, 0.0
 
@@ -383,13 +369,7 @@ def is_cached_store(path: Path) -> bool:
 
 
 def is_coming(name: str) -> bool:
-    """Whether a file in such a folder is still being fetched."""
     return bool(_PART.fullmatch(name)) or (name.startswith(f"{NAME}.") and name.endswith(".tmp"))
-
-
-def _is_small(name: str) -> bool:
-    """Whether a file is a manifest or a column."""
-    return name == NAME or "/" in name
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:

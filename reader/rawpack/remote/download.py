@@ -31,7 +31,6 @@ _NOTE_EVERY_S = 0.2
 """How often the time of a file shows other processes that bytes arrive: over a slow link, a range may take longer than
 they would wait."""
 _READ = 2 << 20
-"""Bytes per read of a file that is verified."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """Its name below the URL."""
         return self.called or self.key[1]
 
 

@@ -176,7 +176,6 @@ class Executor:
         return transfer
 
     def _explained(self, item: RemoteFile, error: Exception) -> RawpackError:
-        """The error to raise for one that ended a download."""
         remote, (digest, name) = item.remote, item.key
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             return self._fetcher.cache.refused(error)

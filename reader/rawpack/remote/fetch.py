@@ -17,7 +17,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rawpack.disk.manifest import NAME
-from rawpack.remote.cache import Busy, CacheFolder, Key, Mark, NoRoom
+from rawpack.remote.cache import Busy, CacheFolder, Key, NoRoom
 from rawpack.remote.download import RemoteFile
 from rawpack.remote.executor import Executor
 
@@ -47,7 +47,6 @@ class Fetcher:
         self._columns: dict[Key, RemoteFile] = {}
         """All files of these stores but their shards: needed as long as the stores are in use."""
         self.fetched = 0
-        """Bytes of the files that this process has fetched."""
         self._start()
 
     def _start(self) -> None:
@@ -61,7 +60,7 @@ class Fetcher:
         self._here: set[Key] = set()
         """Files that were in the cache when last checked. Those that are held are still there."""
         self._executor = Executor(self, self._changed)
-        self._mark: Mark | None = None
+        self._mark: tuple[os.stat_result, Any] | None = None
         """Shows whether the cache was removed; None before anything is held."""
         self._process = os.getpid()
 
@@ -76,7 +75,7 @@ class Fetcher:
         if os.getpid() != self._process:
             self._start()  # threads and locks belong to the parent
         with self._changed:
-            if self._mark is None or not self.cache.is_at(self._mark):
+            if self._mark is None or not self.cache.is_at(self._mark[0]):
                 with self.cache.locked():
                     self._renew()
             yield

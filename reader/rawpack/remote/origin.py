@@ -21,8 +21,6 @@ from rawpack.remote.wire import Wire
 
 @dataclass(frozen=True)
 class RemoteStore:
-    """A store behind a URL, which is read from the cache."""
-
     remote: Remote
     fetcher: Fetcher
     manifest_bytes: bytes

@@ -21,7 +21,6 @@ _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
 """What OpenSSL says of a server that answers without TLS."""
 
 Host = tuple[str, str, str]
-"""Scheme, host with port (or bucket), and the endpoint."""
 _answered: set[Host] = set()
 """Those that have sent something to this process; a forked child starts with its parent's."""
 _bytes: dict[Host, int] = {}
@@ -42,12 +41,10 @@ def note_answer(host: Host) -> None:
 
 
 def note_bytes(host: Host, count: int) -> None:
-    """Count bytes that this host has sent."""
     _bytes[host] = _bytes.get(host, 0) + count
 
 
 def bytes_from(host: Host) -> int:
-    """How many bytes a host has sent to this process."""
     return _bytes.get(host, 0)
 
 

@@ -87,7 +87,6 @@ class Remote:
         return shown(self.url)
 
     def where(self, name: str) -> str:
-        """The URL of a file, for messages."""
         return shown(join(self.url, name))
 
     def read(self, name: str, check: Callable[[bytes], Any], most: int = MAX_MANIFEST_BYTES) -> bytes:
@@ -233,7 +232,6 @@ class Remote:
         return StoreError(f"{where} cannot be {done}{tried}: {what}")
 
     def reason(self, error: BaseException) -> str:
-        """What an error says, without secrets."""
         if isinstance(error, TimeoutError):  # so are fsspec's and asyncio's
             return "the server does not answer"
         if (words := _WORDS.get(type(error).__name__)) is not None:
@@ -285,7 +283,6 @@ class Remote:
 
 
 def no_bucket(url: str) -> UsageError:
-    """The error for a URL in a bucket that does not exist."""
     return UsageError(f"{shown(url)}: there is no such bucket; check its name and the endpoint")
 
 

@@ -132,7 +132,6 @@ def _fsspec(url: str) -> Any:
 
 
 def _secrets(options: Any, secret: bool = False) -> Iterable[str]:
-    """All strings under names that suggest secrets."""
     if isinstance(options, Mapping):
         for name, value in options.items():
             yield from _secrets(value, secret or bool(_SECRET.search(str(name))))

@@ -79,7 +79,6 @@ class Offsets(FieldRows):
         return {f"{name}{IS_PAD}": (at < self.first[run]) | (at > self.last[run]) for name, at in wanted.items()}
 
     def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
-        """The fields of a sample, from those of a frame."""
         return {
             name: replace(field, shape=(self.frames(name), *field.shape)) if name in self.steps else field
             for name, field in stored.items()
@@ -87,7 +86,6 @@ class Offsets(FieldRows):
 
     @property
     def title(self) -> str:
-        """What samples are, to be shown."""
         return "samples with " + ", ".join(
             f"{count(len(steps), 'frame')} of {name}" for name, steps in self.steps.items()
         )

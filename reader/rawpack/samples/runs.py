@@ -58,8 +58,6 @@ class FrameRuns:
 
 
 class _Line(msgspec.Struct):
-    """What is needed of a line of `rejects.jsonl`."""
-
     sample: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 

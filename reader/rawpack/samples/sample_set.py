@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class Closing(Protocol):
-    """What can be closed."""
-
     def close(self) -> None: ...
 
 
@@ -34,18 +32,15 @@ class Scope:
     or the iterators of batches."""
 
     def __init__(self, parent: Scope | None = None) -> None:
-        """parent: of the reader that this one was made of."""
         self.parent, self._closed = parent, False
         self._open: weakref.WeakValueDictionary[int, Closing] = weakref.WeakValueDictionary()
 
     def add(self, one: Closing) -> None:
-        """Close this too."""
         self._open[id(one)] = one
         if self.parent is not None:
             self.parent.add(one)
 
     def close(self) -> None:
-        """Close everything, once and for all."""
         self._closed = True
         for reference in self._open.valuerefs():  # at once, as another thread may be adding one
             if (one := reference()) is not None:
@@ -63,7 +58,6 @@ class SampleSet:
     again."""
 
     asked: Opening
-    """How the stores were opened."""
     library: Stores
     selection: NDArray[np.int64] | None = None
     """The rows, or the numbers of clips; None for all."""
@@ -95,7 +89,6 @@ class SampleSet:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """As of `Reader`."""
         made = self.framing
         return self.library.fields if made is None else made.fields(self.library.fields)
 
@@ -106,7 +99,6 @@ class SampleSet:
 
     @property
     def field_rows(self) -> FieldRows:
-        """Which rows each field is read from."""
         return (self.offsets or OWN_ROWS) if self.clips is None else ClipRows(self.clips.once)
 
     @property
@@ -125,13 +117,11 @@ class SampleSet:
         return {} if self.offsets is None else self.offsets.pads(names, rows)
 
     def close(self) -> None:
-        """See `Reader.close`."""
         self.scope.close()
         if self.scope.parent is None:
             self.library.close()
 
     def check_open(self) -> None:
-        """Raise UsageError where the reader was closed."""
         if self.scope.closed:
             raise UsageError("this reader was closed: open another one")
 
@@ -184,7 +174,6 @@ class SampleSet:
         return self._values(name, clips.rows(self.numbers(np.arange(len(self))), 0, 0))
 
     def _one(self, number: int) -> dict[str, Any]:
-        """The sample in a row, or a clip by its number."""
         if self.offsets is not None:
             row = np.array([number])
             framed = {name: self._values(name, row)[0] for name in self.offsets.steps}

@@ -32,8 +32,6 @@ _WORD_HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class ClipShape:
-    """The options of `Reader.clips`."""
-
     frames: int | Sequence[int]
     """Several: a video has clips of the greatest that it can fill."""
     stride: int = 1
@@ -43,7 +41,6 @@ class ClipShape:
     short: Short = "drop"
 
     def __post_init__(self) -> None:
-        """Raises UsageError where an option is invalid."""
         if isinstance(self.frames, list | tuple):
             lengths = [whole_number("frames", one, 1) for one in self.frames]
             if not 0 < len(set(lengths)) == len(lengths) <= _MOST_LENGTHS:
@@ -60,7 +57,6 @@ class ClipShape:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The numbers of frames that clips have, least first."""
         return self.frames if isinstance(self.frames, tuple) else (self.frames,)
 
     def span(self, frames: Whole) -> Whole:
@@ -77,7 +73,6 @@ class ClipTable:
     video. Any number of threads may use one. It can be pickled."""
 
     def __init__(self, runs: FrameRuns, shape: ClipShape, mixed: bool = False) -> None:
-        """mixed: whether they are clips of a mix."""
         self.shape, self._runs, self._mixed = shape, runs, mixed
         begins = np.flatnonzero(np.diff(runs.video, prepend=-1))
         longest = np.maximum.reduceat(runs.length, begins)[runs.video]
@@ -142,7 +137,6 @@ class ClipTable:
             raise UsageError(f"where={where!r}: the {unknown[0]!r} of random clips differs from epoch to epoch")
 
     def fields(self, stored: Mapping[str, Field]) -> dict[str, Field]:
-        """The fields of a clip, from those of a frame."""
         frames = self.shape.lengths[0] if len(self.shape.lengths) == 1 else None
         return {
             name: field if name in self.once else replace(field, shape=(frames, *field.shape))
@@ -178,12 +172,10 @@ class ClipTable:
 
     @property
     def title(self) -> str:
-        """What samples are, to be shown."""
         return f"clips of {self.description}"
 
     @property
     def description(self) -> str:
-        """The options, in words."""
         shape = self.shape
         steps = dict.fromkeys(str(shape.spacing(frames)) for frames in shape.lengths)
         how = f"step {' or '.join(steps)}" if shape.per_video is None else f"{shape.per_video} per video"

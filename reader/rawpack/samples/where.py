@@ -64,8 +64,6 @@ class _Part:
 
 
 class Where:
-    """A condition that was parsed and fits the fields of a store."""
-
     def __init__(
         self, text: str, fields: Mapping[str, Field], classes: Sequence[str] | None, asked: str = "where="
     ) -> None:

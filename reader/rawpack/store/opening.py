@@ -118,15 +118,12 @@ class Mix:
 
 @dataclass(frozen=True)
 class Opening:
-    """What a reader is opened with: see `Reader`."""
-
     paths: Sequence[Path | str]
     preload: bool = False
     verify: bool = False
     cache: Cache = Cache()
     storage_options: Mapping[str, Any] | None = None
     mix: Mix | None = None
-    """How the stores are mixed."""
 
     def open(self) -> Stores:
         """The stores, to be read in random order, as one."""

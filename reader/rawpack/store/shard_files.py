@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Bytes = NDArray[np.uint8]
 Key = tuple[int, str]
-"""A shard's number and a field: what one mapping is for."""
 _LOOK_EVERY_S, _LOOK_SHARE = 1.0, 100
 """How often to check that mapped shards are still in the cache, on which at most a hundredth of the time is spent."""
 _PIECE = 8 << 20
-"""Bytes that are read into memory in one call."""
 
 
 class ShardFiles:
@@ -63,7 +61,6 @@ class ShardFiles:
         return map_file(self.path, record, random_access=random_access, mapped=mapped)
 
     def open(self, record: FileRecord) -> tuple[int, int]:
-        """See `RawShard.open`."""
         return open_whole(self.path, record), 0
 
     def held(self, record: FileRecord) -> AbstractContextManager[None]:
@@ -80,10 +77,7 @@ class ShardFiles:
 
 
 class InMemory(ShardFiles):
-    """Shards that were read into memory."""
-
     def __init__(self, before: ShardFiles, memory: Memory) -> None:
-        """before: what they were read from."""
         super().__init__(before.path)
         self.memory = memory
 
@@ -107,7 +101,6 @@ class InCache(ShardFiles):
     def __init__(self, path: Path, *, random_access: bool = False) -> None:
         super().__init__(path, random_access=random_access)
         self._inodes: dict[Key, tuple[Path, int]] = {}
-        """What is mapped -> its path and inode."""
         self._look_at = 0.0
 
     def map(self, key: Key, record: FileRecord, mapped: MappedFiles, *, random_access: bool) -> Bytes:
@@ -123,7 +116,6 @@ class InCache(ShardFiles):
         return self._reached(record, lambda: read(record))
 
     def _reached(self, record: FileRecord, read: Callable[[], T]) -> T:
-        """What `read` returns, which reads this file."""
         try:
             return read()
         except DamagedStoreError as error:

@@ -72,12 +72,10 @@ class Store:
         return ColumnTable.open(self.path, self.manifest, self.mapped)
 
     def locate(self, row: int) -> tuple[int, int]:
-        """The shard that holds sample `row`, and its row there."""
         shard = bisect_right(self._ends, row)
         return shard, row - self.first(shard)
 
     def first(self, shard: int) -> int:
-        """The store's row of a shard's first sample."""
         return self._ends[shard - 1] if shard else 0
 
     def reader(self, shard: int, name: str) -> FieldReader:
@@ -119,7 +117,6 @@ class Store:
         return self.files.random_access and shard.fields[name].bytes >= shard.rows * _RANDOM_ACCESS_BYTES
 
     def use(self, memory: Memory) -> None:
-        """Read shards from memory from now on."""
         _ = self.columns  # which need not have been fetched yet
         self.files, self.origin, self._readers = InMemory(self.files, memory), None, {}
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rawpack.remote.fetch import Fetcher
 
 _BLOCK = 1 << 20
-"""Values that are read in one call."""
 _LOOKS = 4
 """Samples of several that are checked for being in the page cache: asking the disk for each takes longer than copying
 it."""
@@ -47,7 +46,6 @@ class InMapping(NamedTuple):
     kept: object
     """What keeps the memory mapped: hold it while the addresses are used."""
     planar: bool = False
-    """Whether these are planes of YCgCo 4:2:0."""
 
 
 class Stores:
@@ -86,7 +84,6 @@ class Stores:
         self._items: dict[tuple[int, tuple[str, ...]], list[RemoteFile]] = {}
 
     def close(self) -> None:
-        """End all downloads."""
         if self.fetcher is not None:
             self.fetcher.close()
 
@@ -134,7 +131,6 @@ class Stores:
 
     @property
     def shard_bytes(self) -> int:
-        """Bytes of all shard files."""
         return sum(store.manifest.shard_bytes for store in self.stores)
 
     def mean_bytes(self, names: Sequence[str]) -> int:
@@ -326,7 +322,6 @@ class Stores:
         store.look(number, name)
 
     def _look_at_shards(self, name: str, rows: NDArray[np.int64]) -> None:
-        """`look` for all shards that have one of these samples."""
         for shard in parts_of(self._shard_ends, rows):
             store, number = self._shards[shard]
             store.look(number, name)

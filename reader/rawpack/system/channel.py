@@ -155,7 +155,6 @@ class Heartbeat:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Two connected ends."""
     ours, theirs = (socket.socket(fileno=above_streams(end.detach())) for end in socket.socketpair())
     return Channel(ours), Channel(theirs)
 
@@ -175,7 +174,6 @@ def pack_error(error: Exception) -> bytes:
 
 
 def unpack_error(data: bytes | bytearray) -> Exception:
-    """The exception, to be raised."""
     import cloudpickle
 
     error: Exception

@@ -271,7 +271,6 @@ def _load(name: str, file: str) -> None:
 
 
 def _start(ends: Ends, single: bool) -> Process:
-    """A plain process."""
     if not sys.executable:
         raise WorkerError("worker processes cannot start: sys.executable is not set")
     variables = environment()

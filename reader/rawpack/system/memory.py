@@ -77,7 +77,6 @@ def kept_open(descriptor: int) -> Any:
 
 class _OpenFile:
     def __init__(self, number: int) -> None:
-        """number: an address, or a descriptor."""
         self.number = number
 
 

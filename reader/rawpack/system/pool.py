@@ -68,8 +68,6 @@ class WorkerHandle(Generic[W, J]):
 
 @dataclass(frozen=True)
 class Death(Generic[J]):
-    """The end of a worker."""
-
     gone: bool
     """Whether it has ended and was reaped; else it may still write to the memory that it shares."""
     status: int | None
@@ -121,7 +119,6 @@ class SupervisedPool(Generic[W, J]):
         return len(self.handles)
 
     def add(self) -> WorkerHandle[W, J]:
-        """Start a worker."""
         handle: WorkerHandle[W, J] = WorkerHandle(self._start(self._template))
         self.handles.append(handle)
         self._watch(handle)

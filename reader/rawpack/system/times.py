@@ -6,14 +6,11 @@ import msgspec
 
 
 class Times(msgspec.Struct, array_like=True):
-    """Seconds that workers spent, by what they did."""
-
     reading: float = 0.0
     """Copying rows from mapped files, and waiting for the disk meanwhile."""
     decoding: float = 0.0
     """The same for compressed samples, decompression included."""
     transforming: float = 0.0
-    """Resizing, cropping and the like."""
 
     def add(self, other: Times) -> None:
         self.reading += other.reading

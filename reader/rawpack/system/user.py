@@ -17,7 +17,6 @@ _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _BYTES = re.compile(r"\s*(?P<number>\d{1,18}(\.\d{1,18})?)\s*(?P<unit>([kmgt]i?)?)b?\s*", re.IGNORECASE | re.ASCII)
 _PACKAGE = __name__.partition(".")[0]
 warned = set[str]()
-"""What this process was warned of by `warn_once`."""
 AnyPath = TypeVar("AnyPath", bound=str | os.PathLike[str])
 Call = TypeVar("Call", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=type[Any])

@@ -23,7 +23,6 @@ def numbers_of(values: Any) -> list[float]:
 
 
 def range_of(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """(least, greatest), both greater than 0."""
     pair = numbers_of(value)
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise UsageError(f"{name}={value!r} must be (least, greatest), both greater than 0")
@@ -55,7 +54,6 @@ def check_values(
 
 
 def probability(name: str, value: float) -> float:
-    """A number in [0, 1]."""
     found = numbers_of(value)
     if len(found) != 1 or not 0 <= found[0] <= 1:
         raise UsageError(f"{name}={value!r} must be a probability from 0 to 1")

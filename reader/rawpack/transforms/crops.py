@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from copy import copy
-from fractions import Fraction
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,14 +14,12 @@ from rawpack.pixels.geometry import crop_box
 from rawpack.transforms.arguments import Interpolation, check_values, interpolation_of, range_of
 from rawpack.transforms.randomness import Random, Randoms
 from rawpack.transforms.resizing import resizable, resized
-from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, apart, scaled_pixels
+from rawpack.transforms.step import Array, Box, CropStep, Drawn, Move, Spec, apart
 
 _ATTEMPTS = 10
 
 
 class CropBox(NamedTuple):
-    """Where a crop of fixed size is."""
-
     box: Box
     """The part of it that is within the image."""
     at: tuple[int, int]
@@ -31,7 +27,7 @@ class CropBox(NamedTuple):
 
 
 class _FixedCrop(CropStep):
-    """A crop of a fixed size; what is outside the image is `fill`."""
+    in_pixels: tuple[str, ...] = ("size",)
 
     def __init__(self, size: int | Sequence[int], fill: float = 0, fields: Sequence[str] | None = None) -> None:
         self.size, self.fill = size_of(size), fill
@@ -43,11 +39,6 @@ class _FixedCrop(CropStep):
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
-
-    def scaled(self, factor: Fraction) -> Self:
-        made = copy(self)
-        made.size = size_of(scaled_pixels(self, "size", self.size, factor))
-        return made
 
     def magnified(self, drawn: CropBox, times: int) -> CropBox:
         y, x, height, width = drawn.box
@@ -111,6 +102,8 @@ class CenterCrop(_FixedCrop):
 class RandomCrop(_FixedCrop):
     """A crop at a random place, all places equally likely."""
 
+    in_pixels = ("size", "padding")
+
     def __init__(
         self,
         size: int | Sequence[int],
@@ -136,11 +129,6 @@ class RandomCrop(_FixedCrop):
         if height is not None and width is not None:
             self._places(height, width)
         return super().makes_mask(spec)
-
-    def scaled(self, factor: Fraction) -> Self:
-        made = super().scaled(factor)
-        made.padding = scaled_pixels(self, "padding", self.padding, factor)
-        return made
 
     def draw(self, random: Random, height: int, width: int) -> CropBox:
         top, left, rows, columns = self._places(height, width)
@@ -169,6 +157,8 @@ class RandomCrop(_FixedCrop):
 
 class RandomResizedCrop(CropStep):
     """A crop of random area and shape at a random place, resized: the usual augmentation for ImageNet."""
+
+    in_pixels = ("size",)
 
     def __init__(
         self,
@@ -203,11 +193,6 @@ class RandomResizedCrop(CropStep):
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
-
-    def scaled(self, factor: Fraction) -> Self:
-        made = copy(self)
-        made.size = size_of(scaled_pixels(self, "size", self.size, factor))
-        return made
 
     def magnified(self, drawn: Box, times: int) -> Box:
         y, x, height, width = drawn

@@ -4,7 +4,7 @@ pixels changes these values too, by what its `move` says."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -94,15 +94,10 @@ class Checks:
     fields: Mapping[str, Field]
     main: str
     in_views: Sequence[Step]
-    mirrored: dict[str, list[Step]]
+    mirrored: dict[str, list[Step]] = field(default_factory=dict)
     """Disparities, and the steps that mirror them."""
-    undeclared: dict[str, Step]
+    undeclared: dict[str, Step] = field(default_factory=dict)
     """Further images that look like a flow, and the first step that would change it."""
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Field], main: str, in_views: Sequence[Step]) -> Checks:
-        """Before the first step."""
-        return cls(fields, main, in_views, {}, {})
 
     def see(self, name: str, step: Step) -> None:
         """Look at a step that moves pixels of an image. Raises UsageError where it does not say where to."""
@@ -153,13 +148,11 @@ class Checks:
 
 
 def plan_flips(plan: FieldPlan) -> tuple[int, ...]:
-    """The numbers of the steps that mirror a field."""
     steps = zip(plan.numbers, plan.steps, strict=True)
     return tuple(number for number, step in steps if isinstance(step, RandomHorizontalFlip))
 
 
 def _from_flip(plan: FieldPlan) -> tuple[int, ...]:
-    """The numbers of the first step that mirrors, and all after it."""
     first = min(plan_flips(plan), default=None)
     return () if first is None else plan.numbers[plan.numbers.index(first) :]
 

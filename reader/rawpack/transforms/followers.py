@@ -18,7 +18,6 @@ from rawpack.transforms.step import Array, Move
 BOXES = "boxes"
 """The field of the boxes that others follow."""
 BOX, PART = 2, 3
-"""The columns of polygons."""
 Window = tuple[float, float, float, float]
 """Left, top, right and bottom of the visible part of an image."""
 LEAST = 0.01

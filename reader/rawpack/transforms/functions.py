@@ -37,7 +37,6 @@ def refuse_misplaced(function: Any) -> None:
 
 
 def _required(function: Any) -> list[str]:
-    """The positional parameters without a default."""
     some = inspect.signature(function).parameters.values()
     return [one.name for one in some if one.default is one.empty and one.kind < one.VAR_POSITIONAL]
 

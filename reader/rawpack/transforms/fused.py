@@ -49,17 +49,13 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Fused:
-    """The steps of a plan by what they do, in this order."""
-
     resize: RandomResizedCrop | Resize | Fit | None
     crop: CenterCrop | RandomCrop | None
     """After `resize`, or the first step."""
     flips: tuple[int, ...]
-    """The bit of each step, in their order."""
     colors: ColorJitter | None
     table: ByTable | None
     planar: bool
-    """Whether the result is (C, H, W)."""
 
     def takes(self, sizes: NDArray[np.int32], result: tuple[int, ...]) -> bool:
         """Whether the core takes images of these sizes (n, 2), and the steps as they are now: their attributes may
@@ -82,7 +78,6 @@ class Fused:
         return bool(longest < LONGEST_SOURCE)
 
     def fill(self, plan: FieldPlan, source: InMapping | Decoded, out: Array, randoms: Randoms) -> None:
-        """Make samples in `out`, (n, *shape)."""
         images: Array = np.zeros(len(out), IMAGE)
         if isinstance(source, InMapping):
             images["pixels"], images["end"] = source.addresses, source.ends
@@ -195,7 +190,6 @@ def all_fused(pipeline: Pipeline) -> bool:
 
 
 def resizes(pipeline: Pipeline) -> bool:
-    """Whether any image is resized bilinearly."""
     return bool(_resized(pipeline))
 
 

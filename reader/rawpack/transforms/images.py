@@ -44,9 +44,7 @@ class Share:
     times: int = 1
     """How many times as large this one is."""
     beside: str = ""
-    """The field of the smallest."""
     checked: bool = False
-    """Whether the sizes must fit together."""
 
 
 @dataclass
@@ -54,9 +52,7 @@ class Known:
     """What a step drew for samples, in their order: once for all of their images and frames."""
 
     name: str
-    """Of the field that it was drawn for."""
     times: int
-    """As of its `Share`."""
     drawn: list[Any] = field(default_factory=list)
     sizes: list[Size] = field(default_factory=list)
     """Of the smallest image of each."""
@@ -64,14 +60,10 @@ class Known:
 
 @dataclass(frozen=True)
 class ImageFiller:
-    """Makes the samples of one field, once."""
-
     library: Stores
     name: str
-    """Of the field."""
     plan: FieldPlan
     rows: NDArray[np.int64]
-    """Of all frames."""
     outs: Array
     randoms: Randoms
     check: Check | None
@@ -260,7 +252,6 @@ class ImageFiller:
         return drawn if share.times == 1 else [share.step.magnified(one, share.times) for one in drawn]
 
     def _known(self, k: int) -> Known:
-        """What step k drew for other images and frames of the samples."""
         assert self.known is not None
         number = self.plan.numbers[k]
         if number not in self.known:
@@ -293,7 +284,6 @@ class ImageFiller:
 
     @cached_property
     def _frames(self) -> int:
-        """Of a sample."""
         return len(self.rows) // max(1, len(self.randoms))
 
 

@@ -35,8 +35,6 @@ these does not pay."""
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """What is done to one field."""
-
     steps: tuple[Step, ...]
     numbers: tuple[int, ...]
     """The number of each step in the whole transform, under which what it draws is kept."""
@@ -56,12 +54,10 @@ class FieldPlan:
 
     @property
     def result(self) -> Spec:
-        """What comes out; of clips, of one frame."""
         return self.specs[-1]
 
     @cached_property
     def crop(self) -> CropStep | None:
-        """The crop that it begins with."""
         if not self.steps or not isinstance(self.steps[0], CropStep) or self.field.displacement is not msgspec.UNSET:
             return None
         return self.steps[0]
@@ -100,7 +96,10 @@ class FieldPlan:
     def alone(self) -> int:
         """How many steps are applied to one sample at a time. Those after them take several (`Step.apply_many`)."""
         k, least = len(self.steps), 0 if self.crop is None else 1
-        while k > least and not self.field.exact and _takes_many(self.steps[k - 1]):
+        while k > least and not self.field.exact:
+            step = self.steps[k - 1]
+            if not (step.vectorized and agrees(step, "vectorized", "apply")):
+                break
             k -= 1
         return k
 
@@ -141,7 +140,6 @@ class Pipeline:
 
     @property
     def steps(self) -> list[Step | BatchStep]:
-        """All that it does, in the order of the fields."""
         drawing = [share.step for plan in self.plans.values() for share in plan.shares]
         whole = [] if self.samples is None else self.samples.steps
         return [*(step for plan in self.plans.values() for step in plan.steps), *drawing, *whole, *self.batch_steps]
@@ -224,14 +222,9 @@ class Pipeline:
         times.transforming += time.perf_counter() - began
 
 
-def _takes_many(step: Step) -> bool:
-    return step.vectorized and agrees(step, "vectorized", "apply")
-
-
 def _fill_numbers(
     library: Stores, name: str, plan: FieldPlan, rows: NDArray[np.int64], outs: Array, randoms: Randoms, times: Times
 ) -> None:
-    """Make the samples of a number field, such as labels."""
     began = time.perf_counter()
     values: Array = np.empty((len(rows), *(n or 0 for n in plan.field.shape)), plan.field.dtype)
     library.read_into(name, rows, values)

@@ -73,15 +73,16 @@ def plan_pipeline(
     main = main_image(fields)
     together = [name for name in chosen if name == main or (fields[name].kind == MASK and main in chosen)]
     exact = any(fields[name].exact for name in chosen)
-    displaced = Checks.of(fields, main, [one for step in singles if isinstance(step, Views) for one in step.steps])
+    displaced = Checks(fields, main, [one for step in singles if isinstance(step, Views) for one in step.steps])
 
     def check(name: str, step: Step, spec: Spec, made: Spec) -> None:
         if exact and fields[name].kind == IMAGE and not fields[name].exact:
             _check_masks(step, spec, made)
-        if step.fields is not None and name in together and moves_pixels(step, spec, made):
-            _check_left(step, name, together)
-        check_step(step, spec, made, name, alike)
         if moves_pixels(step, spec, made):
+            if step.fields is not None and name in together:
+                _check_left(step, name, together)
+            if alike:
+                refuse(step, name, alike)
             displaced.see(name, step)
 
     made_of = field_plans(singles, fields, chosen, sizes, frames, check, ranges)
@@ -244,13 +245,6 @@ def _one_size(library: Stores, name: str) -> set[Size]:
     agree; else none."""
     found = set(sizes_at(library, name, 1 if library.fields[name].uniform else LOOKED_AT))
     return found if len(found) == 1 else set()
-
-
-def check_step(step: Step, spec: Spec, made: Spec, image: str, alike: Mapping[str, Field]) -> None:
-    """Raise UsageError where a step leaves a field behind that looks like `image`. spec, made: images before and after
-    it. alike: see `look_alikes`."""
-    if alike and moves_pixels(step, spec, made):
-        refuse(step, image, alike)
 
 
 def moves_pixels(step: Step, spec: Spec, made: Spec) -> bool:

@@ -24,7 +24,6 @@ Operation = tuple[str, float]
 _SHARE = 150 / 331
 """Of the image's side: the farthest that TranslateX and TranslateY go."""
 _INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
-"""The number of each is OpenCV's."""
 
 
 class RandAugment(Step):
@@ -131,7 +130,6 @@ _Matrix = list[list[float]]
 
 
 def _rotation(degrees: float, height: int, width: int) -> _Matrix:
-    """Counterclockwise, around the center."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     x, y = width / 2, height / 2
     return [[cos, -sin, x - cos * x + sin * y], [sin, cos, y - sin * x - cos * y]]
@@ -210,7 +208,6 @@ def _equalize(image: Array) -> Array:
 
 
 def _histograms(image: Array) -> list[NDArray[np.int64]]:
-    """How often each value occurs, (256,) for each channel."""
     return [np.bincount(channel.reshape(-1), minlength=256) for channel in image.transpose(2, 0, 1)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from fractions import Fraction
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from rawpack.errors import UsageError
 from rawpack.pixels.geometry import RESIZABLE, covering
 from rawpack.transforms.arguments import Interpolation, interpolation_of
 from rawpack.transforms.randomness import Random, Randoms
-from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, apart, scaled_pixels
+from rawpack.transforms.step import Array, Drawn, Move, Spec, Step, apart
 
 BILINEAR = ("linear", "bilinear")
 
@@ -42,6 +41,7 @@ class _Resizing(Step):
     """What Resize and Fit share: for images that are several times as large as others of their sample, the size is that
     of the small ones, computed in whole pixels, times that number."""
 
+    in_pixels: tuple[str, ...] = ("size",)
     _times = 1
 
     def __init__(self, fields: Sequence[str] | None) -> None:
@@ -51,7 +51,7 @@ class _Resizing(Step):
         return self.makes_mask(resizable(self, spec))
 
     def scaled(self, factor: Fraction) -> Self:
-        made = copy(self)
+        made = super().scaled(factor)
         # By a whole number: the small image, and what is done to it, stay what they are.
         made._times = factor.numerator if factor.denominator == 1 else 1
         return made
@@ -59,6 +59,8 @@ class _Resizing(Step):
 
 class Resize(_Resizing):
     """Resize to (height, width), or the shorter side to a given length."""
+
+    in_pixels = ("size", "max_size")
 
     def __init__(
         self,
@@ -83,16 +85,6 @@ class Resize(_Resizing):
         if max_size is not None and (not isinstance(self.size, int) or max_size <= self.size):
             raise UsageError(f"max_size={max_size!r} must be more than size=, which must be one side")
         self.interpolation, self.antialias, self.max_size = interpolation_of(interpolation), antialias, max_size
-
-    def scaled(self, factor: Fraction) -> Self:
-        made = super().scaled(factor)
-        if isinstance(self.size, int):
-            (made.size,) = scaled_pixels(self, "size", (self.size,), factor)
-        else:
-            made.size = size_of(scaled_pixels(self, "size", self.size, factor))
-        if self.max_size is not None:
-            (made.max_size,) = scaled_pixels(self, "max_size", (self.max_size,), factor)
-        return made
 
     def magnified(self, drawn: tuple[int, int], times: int) -> tuple[int, int]:
         return drawn[0] * times, drawn[1] * times
@@ -145,11 +137,6 @@ class Fit(_Resizing):
 
     def makes_mask(self, spec: Spec) -> Spec:
         return spec.pixels(self).sized(*self.size)
-
-    def scaled(self, factor: Fraction) -> Self:
-        made = super().scaled(factor)
-        made.size = size_of(scaled_pixels(self, "size", self.size, factor))
-        return made
 
     def apply(self, image: Array, drawn: Any, out: Array | None = None) -> Array:
         from rawpack.pixels.resample import resample

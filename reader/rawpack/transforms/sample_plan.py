@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -37,22 +38,12 @@ from rawpack.words import CLIP, INDEX, LENGTH, STORE, STORE_ROW, VALID
 
 Clips = NDArray[np.int64] | None
 """The numbers of clips, (n,); None where samples are not clips."""
+Ragged = Callable[..., Mapping[str, Any]]
+"""Gives fields by rows, seeds and clips."""
+Read = Callable[[NDArray[np.int64], Seeds, Clips], list[Sample]]
 _AT_ONCE = 8
 """Samples that are read before functions are called with them."""
 _KEYS = 1 << 53
-
-
-class SampleSource(NamedTuple):
-    """What samples are read from."""
-
-    library: Stores
-    field_rows: FieldRows
-    """Which rows each field is read from."""
-    ragged: Callable[..., Mapping[str, Any]]
-    """Texts and ragged fields as lists, by rows, seeds and clips: moved by the steps before the first function."""
-    times: Times
-    check: Check | None
-    """As of `Pipeline.fill`."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +52,6 @@ class SampleStage:
 
     step: SampleLambda
     fields: Mapping[str, Field]
-    """Before it."""
     made: Mapping[str, Spec]
     """After it: of each field but texts."""
     later: Pipeline
@@ -113,35 +103,43 @@ class SamplePlan:
 
     @property
     def random(self) -> bool:
-        """Whether any uses random numbers."""
         return any(stage.step.random or stage.later.random for stage in self.stages)
 
     def fill(
-        self, source: SampleSource, rows: NDArray[np.int64], outs: Mapping[str, Array], seeds: Seeds, clips: Clips
+        self, read: Read, rows: NDArray[np.int64], outs: Mapping[str, Array], seeds: Seeds, clips: Clips, times: Times
     ) -> None:
-        """Make all fields of these samples. outs: (n, *shape) for each; the other arguments are as of
-        `Pipeline.fill`."""
+        """Make all fields of these samples. read: see `reads`. outs: (n, *shape) for each; the other arguments are as
+        of `Pipeline.fill`."""
         for start in range(0, len(rows), _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             own = (*seeds[:2], seeds[2] + start if seeds[2] >= 0 else seeds[2])
             its = None if clips is None else clips[part]
-            samples = self.read(source, rows[part], own, its)
+            samples = read(rows[part], own, its)
             began = time.perf_counter()
             for number, stage in enumerate(self.stages):
                 randoms = randoms_of(own, rows[part] if its is None else its, f"sample {number}")
                 samples = [stage.apply(sample, random) for sample, random in zip(samples, randoms, strict=True)]
             for i, sample in enumerate(samples, start):
                 self._put(sample, outs, i)
-            source.times.transforming += time.perf_counter() - began
+            times.transforming += time.perf_counter() - began
 
-    def read(self, source: SampleSource, rows: NDArray[np.int64], seeds: Seeds, clips: Clips) -> list[Sample]:
-        """Samples before the first function, in memory that is theirs."""
+    def reads(
+        self, library: Stores, field_rows: FieldRows, ragged: Ragged, times: Times, check: Check | None = None
+    ) -> Read:
+        """What reads samples as they are before the first function, in memory that is theirs. ragged: gives texts and
+        ragged fields as lists, moved by the steps before that function; the other arguments are as of
+        `Pipeline.fill`."""
+        return partial(self._read, library, field_rows, ragged, times, check)
+
+    def _read(
+        self, library: Stores, field_rows: FieldRows, ragged: Ragged, times: Times, check: Check | None,
+        rows: NDArray[np.int64], seeds: Seeds, clips: Clips,
+    ) -> list[Sample]:  # fmt: skip
         memory, n = dict[str, Array](), len(rows)
         for name, plan in self.first.plans.items():
             spec, rows_of_field = plan.result, n * (plan.frames or 1)
             shape = (rows_of_field, *(length or 0 for length in spec.shape)) if spec.fixed else (rows_of_field,)
             memory[name] = np.empty(shape, spec.dtype if spec.fixed else object)
-        library, field_rows, ragged, times, check = source
         self.first.fill(library, rows, memory, seeds, times, check, clips, field_rows)
         columns: dict[str, Any] = {}
         for name, values in memory.items():
@@ -178,7 +176,7 @@ def plan_samples(
     room: int | str,
     seed: int,
     texts: Mapping[str, OneText],
-    reader_of: Callable[..., Callable[..., Mapping[str, Any]]],
+    reader_of: Callable[..., Ragged],
     **context: Any,
 ) -> Pipeline:
     """Fit a transform with functions of whole samples. length: which of the lengths of clips. room: `ragged` of
@@ -202,10 +200,10 @@ def plan_samples(
     made |= {name: Spec(tuple(fields[name].shape), fields[name].dtype) for name in most}
     sample, stages = None, list[SampleStage]()
     if any(function.makes_of is None for function in functions):
-        source = SampleSource(library, samples.field_rows, reader_of(lists, "list", (mover,)), Times(), None)
+        read = plan.reads(library, samples.field_rows, reader_of(lists, "list", (mover,)), Times())
         rows, numbers = _first_rows(samples, length)
         if len(rows):  # there may be no clip of this length
-            sample = plan.read(source, rows, (seed, 0, -1), numbers)[0]
+            sample = read(rows, (seed, 0, -1), numbers)[0]
     for number, (function, steps) in enumerate(zip(functions, parts[1:], strict=True)):
         before_it = fields | {name: _field(library.fields.get(name), made[name], frames.get(name)) for name in made}
         step = function.for_fields(before_it, {name for name in made if frames.get(name)})
@@ -229,7 +227,7 @@ def plan_samples(
         frames = {name: made[name].shape[0] if frames[name] else None for name in made}
         after = fields | {name: _field(library.fields.get(name), made[name], frames[name]) for name in made}
         later = plan_pipeline(
-            steps, after, [*after], (), frames, context["classes"], open_end=step is not functions[-1]
+            steps, after, [*after], (), frames, context["classes"], open_end=function is not functions[-1]
         )
         _check_later(step, later, after)
         stages.append(SampleStage(step, before_it, dict(made), later))
@@ -248,7 +246,6 @@ def plan_samples(
 def _check_lists(
     step: SampleLambda, lists: Sequence[str], fields: Mapping[str, Field], chosen: Sequence[str], framed: set[str]
 ) -> None:
-    """Raise UsageError for fields that a function cannot get here."""
     for name in lists:
         if name in framed or (framed and fields[name].moves):
             raise UsageError(f"{step!r} gets no {fields[name].kind} fields of clips: leave {name!r} out with fields=")

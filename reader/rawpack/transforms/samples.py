@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from rawpack.transforms.step import Array, Shape, Step
 
 Sample = dict[str, Any]
 """Arrays of one sample by field; boxes and what follows them as (n, ...), texts as str or lists of these."""
+Makes = Mapping[str, tuple[Sequence[int | None], Any]]
+"""Field -> the shape of one sample, with None where samples differ, and its dtype."""
 _TOLERANCE = 0.01
 """Pixels by which boxes may reach beyond their image: of rounding."""
 
@@ -30,21 +32,16 @@ class SampleLambda(Step):
     gets a `numpy.random.Generator`, which depends on the seed, the epoch and the sample alone.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Mapping[str, Any] | None],
-        *,
-        makes: Mapping[str, tuple[Sequence[int | None], Any]] | None = None,
-    ) -> None:
+    def __init__(self, function: Callable[..., Mapping[str, Any] | None], *, makes: Makes | None = None) -> None:
         """makes: field -> (shape of one sample, dtype), for each field that it adds, or whose shape or dtype it
         changes; None in a shape where samples differ. Without it, the function is tried on one sample."""
         refuse_albumentations(function)
         if not callable(function):
             raise UsageError(f"SampleLambda({function!r}) needs a function of a dict, the fields of one sample")
-        self.function, self._takes = function, _takes_generator(function)
-        self._set_makes(makes)
+        self._set(function, _takes_generator(function), makes)
 
-    def _set_makes(self, makes: Mapping[str, tuple[Sequence[int | None], Any]] | None) -> None:
+    def _set(self, function: Callable[..., Mapping[str, Any] | None], takes: str, makes: Makes | None) -> None:
+        self.function, self._takes, self._fields = function, takes, dict[str, Field]()
         self.makes_of: dict[str, tuple[Shape, str]] | None = None
         """Field -> shape and dtype; None where the function is tried."""
         if makes is not None:
@@ -55,10 +52,15 @@ class SampleLambda(Step):
         """Whether it gets random numbers, so that epochs differ."""
         return bool(self._takes)
 
-    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> SampleLambda:
+    def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
         """The step to use on samples with these fields: itself, or a copy made for them. framed: the fields of which a
         sample has several frames."""
         return self
+
+    def _copy_for(self, fields: Mapping[str, Field]) -> Self:
+        made = object.__new__(type(self))
+        vars(made).update(vars(self), _fields=dict(fields))
+        return made
 
     def call(self, sample: Sample, random: Random) -> Mapping[str, Any] | None:
         """What the function returns for a sample."""
@@ -70,12 +72,17 @@ class SampleLambda(Step):
         return f"{type(self).__name__}({getattr(self.function, '__qualname__', repr(self.function))})"
 
 
+def parameters_of(function: Callable[..., Any]) -> list[Parameter]:
+    """Empty for functions that do not say it."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
 def _takes_generator(function: Callable[..., Any]) -> str:
     """How a function takes random numbers: as its "second" argument, as `generator=`, or, empty, not at all."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return ""
+    parameters = parameters_of(function)
     by_place = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     second = [parameter for parameter in parameters if parameter.kind in by_place][1:2]
     if second and (second[0].default is Parameter.empty or second[0].name == "generator"):
@@ -92,7 +99,11 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
     """
     texts = {name: sample[name] for name in sample if name in fields and fields[name].kind == "text"}
     dtypes = {name: value.dtype for name, value in sample.items() if name not in texts}
-    channels = {name: sample[name].shape[-1] for name, field in fields.items() if name in sample and _is_image(field)}
+    channels = {
+        name: sample[name].shape[-1]
+        for name, field in fields.items()
+        if name in sample and field.in_shards and len(field.shape) == 3
+    }
     sizes = {name: size_of_image(sample[name], channels[name]) for name in channels}
     boxes = np.array(sample[BOXES]) if BOXES in sample else None
     names, returned = set(sample), step.call(sample, random)
@@ -131,10 +142,6 @@ def called(step: SampleLambda, sample: Sample, random: Random, fields: Mapping[s
             if problem:
                 raise UsageError(f"{step!r} made {name!r} and {BOXES!r} that do not fit: {problem}")
     return after
-
-
-def _is_image(field: Field) -> bool:
-    return field.in_shards and len(field.shape) == 3
 
 
 def size_of_image(image: Array, channels: int) -> tuple[int, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +119,8 @@ class Step(_Own):
     any_size: bool = False
     """Whether what it draws and does is right for an image of any size, as a flip is: then images of a sample whose
     sizes do not fit together may go through it. Steps that neither draw nor move anything need not say it."""
+    in_pixels: tuple[str, ...] = ()
+    """Its attributes that are sizes in pixels, each a number, several, or None: `scaled` multiplies these."""
     pointwise: bool = False
     """Whether each value of the result depends only on one value and its channel, and not on what is drawn: then the
     step may be computed in advance for all 256 values of a byte."""
@@ -161,17 +164,21 @@ class Step(_Own):
         both kinds and nobody named any: by default the same; None for nothing."""
         return self
 
-    def scaled(self, factor: Fraction) -> Step:
+    def scaled(self, factor: Fraction) -> Self:
         """The step that does the same to images `factor` times as large: sizes in pixels times `factor`.
 
         Raises UsageError where that is no whole number of pixels, and for steps of users that do not say it.
         """
-        if needs_size(self):
+        if not self.in_pixels and needs_size(self):
             raise UsageError(
                 f"{self!r} does not say what it does to images of other sizes: give it the methods scaled() and "
                 "magnified(), or any_size = True if sizes do not matter to it"
             )
-        return self
+        made = copy(self) if self.in_pixels else self
+        for name in self.in_pixels:
+            if (given := getattr(self, name)) is not None:
+                setattr(made, name, scaled_pixels(self, name, given, factor))
+        return made
 
     def magnified(self, drawn: Any, times: int) -> Any:
         """What was drawn for an image, for one that is `times` as large: places and sizes in pixels times `times`."""
@@ -262,12 +269,12 @@ def moves(step: Step) -> bool:
     return type(step).apply_mask is not Step.apply_mask or type(step).move is not Step.move
 
 
-def scaled_pixels(step: object, name: str, pixels: Sequence[int], factor: Fraction) -> tuple[int, ...]:
+def scaled_pixels(step: object, name: str, pixels: int | Sequence[int], factor: Fraction) -> int | tuple[int, ...]:
     """Sizes in pixels times `factor`. Raises UsageError where one is no whole number."""
-    made = [one * factor for one in pixels]
-    if any(one.denominator != 1 for one in made):
+    made = [size * factor for size in ((pixels,) if isinstance(pixels, int) else pixels)]
+    if any(size.denominator != 1 for size in made):
         raise UsageError(f"{step!r}: {name}= times {factor} is no whole number of pixels")
-    return tuple(one.numerator for one in made)
+    return made[0].numerator if isinstance(pixels, int) else tuple(size.numerator for size in made)
 
 
 def agrees(step: Step, many: str, one: str) -> bool:

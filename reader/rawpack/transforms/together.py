@@ -21,7 +21,7 @@ from rawpack.store.stores import Stores
 from rawpack.transforms.functions import Lambda
 from rawpack.transforms.images import IMAGE, PIXELS, Share, Size, misfit, sides
 from rawpack.transforms.pipeline import FieldPlan
-from rawpack.transforms.step import Array, Spec, Step, named, needs_size
+from rawpack.transforms.step import Array, Spec, Step, is_own, named, needs_size
 from rawpack.transforms.values import ByTable, ConvertImageDtype, Normalize, by_tables
 from rawpack.transforms.views import FieldViews, Views
 
@@ -29,14 +29,12 @@ LOOKED_AT = 16
 """Samples whose images are looked at, where images differ in size."""
 _ASKED = 64
 """Samples whose values are looked at, where a store has no ranges."""
-_PACKAGE = __name__.partition(".")[0]
 Sizes = Sequence[Size]
 """Of the images of a few samples, the same for each field; one size where all are alike."""
 Check = Callable[[str, Step, Spec, Spec], None]
 
 
 def concerns(step: Step, name: str, stored: Field) -> bool:
-    """Whether a step is applied to a field."""
     names = named(step)
     return stored.kind in PIXELS and len(stored.shape) == 3 if names is None else name in names
 
@@ -132,8 +130,6 @@ def field_plans(
 
 @dataclass
 class _Draft:
-    """The plan of one field, step by step."""
-
     stored: Field
     specs: list[Spec]
     """Before the first step, and after each."""
@@ -151,16 +147,14 @@ class _Draft:
             self.sizes = [sides(tuple(n or 0 for n in spec.shape), spec.layout)]
 
     def made_by(self, step: Step, spec: Spec) -> Spec:
-        """What a step makes from samples like `spec`."""
         made = step.makes_mask(spec) if self.stored.exact else step.makes(spec)
         # What users' steps pass on says nothing about the values that they make.
-        return made if _own(step) else replace(made, within=None, seen=None)
+        return made if is_own(type(step)) else replace(made, within=None, seen=None)
 
     def add(self, number: int, step: Step, share: Share, made: Spec) -> None:
-        """Add a step that makes samples like `made`."""
         if self.stored.kind in PIXELS:
             self.sizes = self._sizes(step, made)
-        self.sure = self.sure and not isinstance(step, Lambda) and _own(step)
+        self.sure = self.sure and not isinstance(step, Lambda) and is_own(type(step))
         self.specs.append(made)
         self.steps.append(step)
         self.numbers.append(number)
@@ -185,8 +179,6 @@ class _Draft:
 
 @dataclass(frozen=True)
 class _Fitting:
-    """Fits steps to fields."""
-
     main: str
     chosen: frozenset[str]
     check: Check
@@ -258,11 +250,6 @@ class _Fitting:
             same = first is not None and draft.specs[first].shape == draft.specs[0].shape
             share = replace(draft.shares[first], step=step) if same and first is not None else Share(step)
             its[name].add(number, step, share, replace(made, shape=(views.n, *made.shape)))
-
-
-def _own(step: Step) -> bool:
-    """Whether it is a step of this package."""
-    return type(step).__module__.startswith(f"{_PACKAGE}.")
 
 
 def multiples(step: Step, sizes: Mapping[str, Sizes | None]) -> tuple[str, dict[str, int]]:

@@ -62,15 +62,10 @@ class FieldViews(Step):
     own, so that what one field skips shifts nothing of another's."""
 
     def __init__(self, views: Views, plan: FieldPlan, name: str) -> None:
-        self.views, self._plan, self._name = views, plan, name
+        self.views, self.plan, self._name = views, plan, name
 
     def __repr__(self) -> str:
         return repr(self.views)
-
-    @property
-    def plan(self) -> FieldPlan:
-        """What is done to each view."""
-        return self._plan
 
     def draw(self, random: Random, height: int, width: int) -> int:
         return random.integer(_KEYS)
@@ -100,7 +95,6 @@ def made_by(plan: FieldPlan, name: str, image: Array, key: int, view: int, out: 
 
 
 def _drawn(plan: FieldPlan, name: str, key: int, view: int, k: int, image: Array) -> Any:
-    """What step k draws for a view, where it gets this image."""
     share = plan.shares[k]
     if not draws(share.step):
         return None

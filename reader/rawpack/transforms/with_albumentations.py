@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 import random as python_random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn, Self
 
@@ -19,7 +18,7 @@ from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES, leave
 from rawpack.transforms.images import IMAGE, PIXELS
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.samples import Sample, SampleLambda, size_of_image
+from rawpack.transforms.samples import Makes, Sample, SampleLambda, parameters_of, size_of_image
 from rawpack.transforms.step import Array
 
 _POINTS = ("keypoints", "polygons")
@@ -36,29 +35,26 @@ class Albumentations(SampleLambda):
     belongs to them.
     """
 
-    def __init__(self, compose: Any, *, makes: Mapping[str, tuple[Sequence[int | None], Any]] | None = None) -> None:
+    function: Any
+    _own: threading.local
+    _targets: dict[str, tuple[str, str]]
+
+    def __init__(self, compose: Any, *, makes: Makes | None = None) -> None:
         """compose: a Compose of Albumentations, version 2 or later, or of AlbumentationsX. makes: as of
         `SampleLambda`."""
-        self._by_call = callable(compose) and "invocation_seed" in _parameters(type(compose).__call__)
-        if (
-            isinstance(compose, type)
-            or not callable(compose)
-            or not (self._by_call or hasattr(compose, "set_random_state"))
-        ):
+        usable = callable(compose) and not isinstance(compose, type)
+        taken = [parameter.name for parameter in parameters_of(type(compose).__call__)] if usable else []
+        self._by_call = "invocation_seed" in taken
+        if not usable or not (self._by_call or hasattr(compose, "set_random_state")):
             raise UsageError(
                 f"Albumentations({compose!r:.100}) needs an object of albumentations.Compose, version 2 or later"
             )
-        self.compose = compose
-        self._set_makes(makes)
-        self._takes, self._targets, self._fields = "second", dict[str, tuple[str, str]](), dict[str, Field]()
-        self._own = threading.local()
+        self._set(compose, "second", makes)
 
     def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
-        made = object.__new__(type(self))
-        made.__dict__.update(
-            vars(self), _own=threading.local(), _fields=dict(fields), _targets=self._targets_of(fields, framed)
-        )
         self._check_points(fields)
+        made = self._copy_for(fields)
+        made._own, made._targets = threading.local(), self._targets_of(fields, framed)
         return made
 
     def _targets_of(self, fields: Mapping[str, Field], framed: Collection[str]) -> dict[str, tuple[str, str]]:
@@ -81,7 +77,7 @@ class Albumentations(SampleLambda):
         return targets
 
     def _check_points(self, fields: Mapping[str, Field]) -> None:
-        processors = getattr(self.compose, "processors", {})
+        processors = getattr(self.function, "processors", {})
         for name, field in fields.items():
             if not field.moves:
                 continue
@@ -106,7 +102,7 @@ class Albumentations(SampleLambda):
         generator, compose = random.generator(), getattr(self._own, "compose", None)
         if compose is None:
             # One for each thread, as drawing changes it.
-            self._own.compose = compose = copy.deepcopy(self.compose)
+            self._own.compose = compose = copy.deepcopy(self.function)
             compose.add_targets({key: kind for key, kind in self._targets.values() if key != kind})
         arguments = {key: sample[name] for name, (key, _) in self._targets.items()}
         name = next(iter(self._targets))
@@ -142,24 +138,17 @@ class Albumentations(SampleLambda):
         import cloudpickle
 
         state = {name: value for name, value in vars(self).items() if name != "_own"}
-        return state | {"compose": cloudpickle.dumps(self.compose)}
+        return state | {"function": cloudpickle.dumps(self.function)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         import cloudpickle
 
         # Else, each worker that imports it asks a server for newer versions.
         os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-        vars(self).update(state, compose=cloudpickle.loads(state["compose"]), _own=threading.local())
+        vars(self).update(state, function=cloudpickle.loads(state["function"]), _own=threading.local())
 
     def __repr__(self) -> str:
-        return f"Albumentations({type(self.compose).__name__}(...))"
-
-
-def _parameters(function: Callable[..., Any]) -> Iterable[str]:
-    try:
-        return inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return ()
+        return f"Albumentations({type(self.function).__name__}(...))"
 
 
 def _params(processors: Mapping[str, Any], name: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from rawpack.errors import UsageError
 from rawpack.transforms.followers import BOXES, leave
 from rawpack.transforms.images import PIXELS
 from rawpack.transforms.randomness import Random
-from rawpack.transforms.samples import Sample, SampleLambda
+from rawpack.transforms.samples import Makes, Sample, SampleLambda
 
 _DRAWING = threading.Lock()
 """torch has one generator for all threads of a process."""
@@ -27,18 +27,16 @@ class Torchvision(SampleLambda):
     take with them what belongs to them. In one process, one thread at a time runs it.
     """
 
-    def __init__(self, transform: Any, *, makes: Mapping[str, tuple[Sequence[int | None], Any]] | None = None) -> None:
+    def __init__(self, transform: Any, *, makes: Makes | None = None) -> None:
         """transform: an object, or a v2.Compose of several. makes: as of `SampleLambda`."""
         super().__init__(transform, makes=makes)
-        self._takes, self._fields = "second", dict[str, Field]()
+        self._takes = "second"
 
     def for_fields(self, fields: Mapping[str, Field], framed: Collection[str]) -> Self:
         for name, field in fields.items():
             if field.displacement is not UNSET or field.follows in ("keypoints", "polygons"):
                 raise UsageError(f"{self!r} cannot move {name!r}: leave it out with fields=, or use Albumentations")
-        made = object.__new__(type(self))
-        made.__dict__.update(vars(self), _fields=fields)
-        return made
+        return self._copy_for(fields)
 
     def call(self, sample: Sample, random: Random) -> Mapping[str, Any]:
         import torch

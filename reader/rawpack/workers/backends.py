@@ -24,8 +24,6 @@ class _SlotGoneError(Exception):
 
 
 class Worker(Supervised):
-    """One worker of either kind."""
-
     def share(self, slot: Slot) -> list[int]:
         """The descriptors to send along with a task on `slot`."""
         return []
@@ -36,8 +34,6 @@ class Worker(Supervised):
 
 
 class ProcessWorker(Child, Worker):
-    """A worker process."""
-
     def __init__(
         self, spec: WorkSpec, descriptors: list[int], slots: dict[int, Slot], template: Template | None
     ) -> None:

@@ -31,12 +31,9 @@ ALIGNMENT = 64
 """Each file begins at an address that this divides."""
 Files = list[NDArray[np.uint8]]
 Ragged = Literal["list", "pad"] | int
-"""How ragged fields come: see `Reader.batches`."""
 
 
 class RaggedFields:
-    """The texts and ragged fields of one `Batches`."""
-
     def __init__(
         self,
         library: Stores,
@@ -102,7 +99,6 @@ class RaggedFields:
         return batch
 
     def _first_rows(self, samples: NDArray[np.int64], name: str) -> NDArray[np.int64]:
-        """The row of the first frame of each sample, of a field."""
         return self._field_rows.of(name, samples).reshape(len(samples), -1)[:, 0]
 
     def _padded(self, name: str, samples: Sequence[NDArray[Any]], length: int) -> NDArray[Any]:

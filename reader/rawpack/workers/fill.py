@@ -34,7 +34,6 @@ Views = dict[str, NDArray[Any]]
 Seeds = tuple[int, int, int]
 """What random numbers depend on, for a batch: see `rawpack.transforms.randomness`."""
 _WHOLE = -1
-"""The position that stands for a batch as a whole."""
 _SLICE_BYTES = 1 << 18
 """A batch is cut into no more slices than have this many bytes: below, the messages cost more than the work."""
 _COPIED_BYTES = 1 << 22
@@ -56,15 +55,12 @@ class WorkSpec:
     pipelines: tuple[Pipeline | None, ...] = (None,)
     """The transform; more than one where batches are of buckets."""
     planes: tuple[str, ...] = ()
-    """Fields that come as planes, as they are stored."""
     verify: bool = False
     """Check each image against its checksum before it is used."""
     memory: tuple[dict[str, tuple[int, int]], int] | None = None
     """`Memory.layout` of preloaded shards; the descriptor is sent along with the spec."""
     field_rows: FieldRows = OWN_ROWS
-    """Which rows each field is read from."""
     groups: tuple[int, ...] | None = None
-    """As of `Stores`."""
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True):
@@ -73,29 +69,23 @@ class Task(msgspec.Struct, frozen=True, array_like=True):
     number: int
     slot: int
     size: int
-    """Bytes of the slot."""
     keep: bool
     """Whether the slot will be used again. Then the worker keeps its mapping, and the descriptor comes only with the
     first task that names the slot; otherwise it comes with every task."""
     rows: int
-    """Rows of the whole batch."""
     start: int
     stop: int
     careful: bool
     """Do one sample at a time, and note each before it is begun: this slice has killed a worker before."""
     bucket: int = 0
-    """Of the batch."""
     seed: int = 0
     epoch: int = 0
     first: int = -1
-    """Of `Seeds`."""
     forget: tuple[int, ...] = ()
     """Slots that will not be used again, to be unmapped."""
 
 
 class SliceDone(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """A task is done."""
-
     number: int
     times: Times
     waited_for_disk: bool
@@ -103,8 +93,6 @@ class SliceDone(msgspec.Struct, frozen=True, array_like=True, tag="d"):
 
 
 class SliceFailed(msgspec.Struct, frozen=True, array_like=True, tag="f"):
-    """A task raised."""
-
     number: int
     what: str
     """The error to raise, with the sample, the exception and the worker's traceback."""
@@ -121,7 +109,6 @@ class _Way(NamedTuple):
 
     name: str
     planes: bool
-    """Whether it comes as planes."""
     copies: bool
     """Whether its values are as they are stored, in all stores."""
     check: bool
@@ -155,7 +142,6 @@ class BatchFiller:
         return _Way(name, planes, copies, check, self._verify and field.deflated)
 
     def of_bucket(self, bucket: int) -> BatchFiller:
-        """The same for batches of this bucket."""
         if len(self._pipelines) == 1:
             return self
         filler = copy(self)
@@ -171,11 +157,9 @@ class BatchFiller:
         seed, epoch, first = seeds
         own = seed, epoch, first + start if first >= 0 else first
         if self._pipeline is not None and self._pipeline.samples is not None:
-            from rawpack.transforms.sample_plan import SampleSource
-
             whole, made = self._pipeline.samples, {name: view[start:stop] for name, view in views.items()}
-            source = SampleSource(self._library, self._field_rows, self._ragged(whole), times, check)
-            whole.fill(source, samples, made, own, clips)
+            samples_of = whole.reads(self._library, self._field_rows, self._ragged(whole), times, check)
+            whole.fill(samples_of, samples, made, own, clips, times)
             return
         if self._pipeline is not None and plans:
             outs = {name: self._each(name, views[name][start:stop]) for name in plans}
@@ -229,7 +213,6 @@ class BatchFiller:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a worker process needs besides the spec."""
         return [] if self._library.memory is None else [self._library.memory.descriptor]
 
     @property

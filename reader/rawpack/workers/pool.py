@@ -42,15 +42,12 @@ _ERROR_WAIT_S = 2.0
 
 @dataclass
 class Pending:
-    """A batch in the making."""
-
     slot: Slot
     rows: int
     seed: int
     epoch: int
     first: int
     slices: int
-    """How many it is cut into."""
     bucket: int = 0
     left: int = 0
     """Slices that are not done."""
@@ -65,8 +62,6 @@ class Pending:
 
 @dataclass
 class _Slice:
-    """A task and the batch that it belongs to."""
-
     task: Task
     pending: Pending
 

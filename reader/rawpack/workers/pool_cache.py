@@ -54,7 +54,6 @@ class PoolCache:
         return None
 
     def give_back(self, source: BatchSource) -> None:
-        """An iterator is done with a source."""
         self._taken.discard(source)
         source.give_back()
         self._idle.append(source)

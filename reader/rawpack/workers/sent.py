@@ -47,9 +47,7 @@ class SentSteps:
     """The steps that the workers of one pool got."""
 
     def __init__(self, pipelines: Sequence[Pipeline | None]) -> None:
-        """Raises UsageError where they cannot be sent."""
         self.pipelines = tuple(pipelines)
-        """What to send."""
         data = packed(pipelines)
         if len(data) <= _MOST_BYTES:
             self.pipelines = _Pipelines(pipelines)
@@ -64,8 +62,6 @@ class SentSteps:
 
 
 class _SentStep:
-    """What one step looked like."""
-
     def __init__(self, step: Any) -> None:
         self._pickle = _pickled(step)
         self._settings = _pickled(step, state=False)

@@ -37,18 +37,14 @@ _OWN_BYTES, _OWN_SHARE = 1 << 20, 16
 
 @dataclass(frozen=True)
 class SlotField:
-    """One array of a batch."""
-
     name: str
     dtype: str
     shape: tuple[int, ...]
-    """The shape of one sample."""
     shift: int = 0
     """Bytes after a page boundary at which the array begins."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of one sample."""
         return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 

@@ -19,6 +19,7 @@ from rawpack.workers.fill import BatchFiller, blame, most_copied_slices, most_sl
 from rawpack.workers.slots import Slot, SlotPool
 
 if TYPE_CHECKING:
+    from rawpack.ahead.prefetch import Prefetch
     from rawpack.workers.pool import Pending, WorkerPool
     from rawpack.workers.sent import SentSteps
 
@@ -29,7 +30,6 @@ class BatchSource(ABC):
     """Makes the batches that one iterator after another wants. Used by one thread at a time."""
 
     pool: WorkerPool | None = None
-    """The workers, if any."""
     sent: SentSteps | None = None
     """The steps of the transform as worker processes got them; None where there are none, or they are the caller's
     own."""
@@ -50,19 +50,20 @@ class BatchSource(ABC):
         start: EpochStart,
         steps: EpochSteps,
         readahead: Readahead,
-        ready: Callable[[], bool] | None,
+        prefetch: Prefetch | None,
         follow: Callable[[], Iterator[EpochStep]],
         *,
         copies_small: bool = True,
     ) -> None:
         """From now on, these batches, in this order: all of an iterator with this start, also those that are begun.
 
-        ready: whether the next step is there at once; None where each is. follow: the steps of the next epoch,
-            asked for when all of this one are begun. copies_small: whether small arrays are copied out of their slot:
-            not where all are sent to a device.
+        prefetch: `steps`, where files must be fetched first. follow: the steps of the next epoch, asked for when all of
+            this one are begun. copies_small: whether small arrays are copied out of their slot: not where all are sent
+            to a device.
         """
-        self.start, self._steps, self._close_steps = start, steps, steps.close
-        self._readahead, self._ready, self._follow, self._copies_small = readahead, ready, follow, copies_small
+        self.start = start
+        self._steps, self._close_steps, self.prefetch = steps, steps.close, prefetch
+        self._readahead, self._follow, self._copies_small = readahead, follow, copies_small
         self._together = self._most_together
 
     def take(self) -> tuple[EpochStep, Batch]:
@@ -93,7 +94,7 @@ class BatchSource(ABC):
         if hasattr(self, "_steps"):
             self._close_steps()
             # They refer to the batches that end this source when they are garbage.
-            del self._steps, self._close_steps, self._ready, self._follow, self._readahead
+            del self._steps, self._close_steps, self.prefetch, self._follow, self._readahead
 
     @abstractmethod
     def _make(self) -> None:
@@ -160,7 +161,6 @@ class Pooled(BatchSource):
         self._begun: deque[tuple[list[EpochStep], Pending]] = deque()
         """In order, those of one slot after another; the last ones may be of the next epoch."""
         self._following: Iterator[EpochStep] | None = None
-        """The steps of the next epoch."""
 
     def want(self, start: EpochStart, steps: EpochSteps, *args: Any, **options: Any) -> None:
         super().want(start, steps, *args, **options)
@@ -221,7 +221,7 @@ class Pooled(BatchSource):
     def _submit(self, epoch: int) -> None:
         """Have `in_flight` slots in the making besides the next one."""
         while len(self._begun) <= self._in_flight:
-            if self._begun and self._ready is not None and not self._ready():
+            if self._begun and self.prefetch is not None and not self.prefetch.ready():
                 return
             if not self._submit_next(self._steps, epoch):
                 break

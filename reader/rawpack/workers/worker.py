@@ -59,8 +59,6 @@ def _load(references: tuple[str, ...], opencv: bool, transforms: bool) -> None:
 
 
 class SlotMap:
-    """The slots that this process has mapped."""
-
     def __init__(self, layout: SlotLayout) -> None:
         self._layout = layout
         self._slots: dict[int, Any] = {}

@@ -43,7 +43,6 @@ class FileRows:
         return self._data[start : start + size]
 
     def image(self, row: int) -> Array:
-        """All of one sample."""
         return as_image(self.stored(row), self._dtype, self.shape(row), row)
 
     def read(self, row: int, /, box: Box | None = None, scale: int = 1) -> Array:
@@ -65,5 +64,4 @@ def as_image(data: NDArray[np.uint8], dtype: np.dtype[np.generic], shape: tuple[
 
 
 def outside(what: str, offset: int, size: int) -> DamagedStoreError:
-    """The error for bytes that the file does not have."""
     return DamagedStoreError(f"{what} of the shard is outside its file: {size} bytes at {offset}")

@@ -26,7 +26,6 @@ class UniformRows:
     """Samples of one shape, one after another. Where the system allows it, `Gather` reads them from all shards."""
 
     def __init__(self, data: NDArray[np.uint8], rows: int, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> None:
-        """data: exactly the bytes of the samples."""
         self._images = data.view(dtype).reshape(rows, *shape)
         self._begin, self._stride = data.ctypes.data, self._images.strides[0]
 

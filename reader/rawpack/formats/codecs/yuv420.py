@@ -24,7 +24,6 @@ from rawpack.pixels.geometry import planar_bytes
 
 
 def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
     planes = raw.open_rows(part) if part.field.codec.in_place else deflate.DeflatedRows(part)
     return PlanarRows(planes, part.rows, part.shape if part.field.uniform else None)
 

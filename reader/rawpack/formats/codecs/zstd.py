@@ -36,7 +36,6 @@ def library() -> ModuleType:
 
 
 def is_installed() -> bool:
-    """Whether `library` finds it."""
     try:
         library()
     except MissingExtraError:
@@ -66,7 +65,6 @@ def decompress(frame: Bytes, size: int, row: int) -> Bytes:
 
 
 def open_rows(part: ShardField) -> FieldReader:
-    """See `Codec.open`."""
     library()
     rows = ZstdRows(part)
     if not part.field.codec.planar:
