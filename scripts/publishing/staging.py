@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from publishing import api
-from publishing.navigation import CONTENTS, HOME, ROOT, Section, names, sections
+from publishing.navigation import CONTENTS, HOME, ROOT, Section, names, sections, short
 from publishing.notebooks import as_markdown
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?^```)$", re.MULTILINE | re.DOTALL)
@@ -49,7 +49,7 @@ class Sources:
         if page.suffix == ".ipynb":
             _write(target.with_suffix(".ipynb"), text)
             text = f"{as_markdown(text)}\nThis page is a notebook: {{download}}`{page.name} <{page.name}>`.\n"
-        text = self._prepared(text, page, target)
+        text = self.prepared(text, page, target)
         if page == HOME:
             text += _toctree(f"{section.title} <{section.name}>" for section in sections())
         if page == CONTENTS:
@@ -57,16 +57,16 @@ class Sources:
         _write(target, text)
 
     def write_section(self, section: Section) -> None:
-        """Write a page with what docs/README.md says in the section, and the toctree of its pages."""
+        """Write a page that lists the pages of a section of docs/README.md, a line each, and has their toctree."""
         target = self.folder / f"{section.name}.md"
-        text = self._prepared(section.text, CONTENTS, target)
+        text = self.prepared(as_list(section), CONTENTS, target)
         entries = [f"{title} </{self.named[path]}>" for path, title in section.pages]
         if section.title == "Reference":
             text += f"\n\n{api.INTRODUCTION}"
             entries.insert(2, f"{api.TITLE} </{api.INDEX}>")
         _write(target, f"# {section.title}\n\n{text}\n{_toctree(entries)}")
 
-    def _prepared(self, text: str, page: Path, target: Path) -> str:
+    def prepared(self, text: str, page: Path, target: Path) -> str:
         """Markdown of a page as Sphinx reads it in `target`."""
 
         def moved(found: re.Match[str]) -> str:
@@ -92,6 +92,13 @@ class Sources:
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
         return place
+
+
+def as_list(section: Section) -> str:
+    """The text of a section with a list for its table: links, and what they are for."""
+    about = section.text.partition("\n\n| ")[0]
+    lines = [f"- {links[0]}{short(links[1:])}: {want}" for want, links in section.rows]
+    return f"{about}\n\n" + "\n".join(lines)
 
 
 def _toctree(entries: Iterable[str]) -> str:
