@@ -43,7 +43,7 @@ class Sources:
     """The file of each page -> its name on the site."""
 
     def write(self, page: Path) -> None:
-        """Write a page, with a toctree on the first. Raises FileNotFoundError for a link that leads nowhere."""
+        """Write a page, with a list of all on the first. Raises FileNotFoundError for a link that leads nowhere."""
         target = self.folder / f"{self.named[page]}.md"
         text = page.read_text("utf-8")
         if page.suffix == ".ipynb":
@@ -51,7 +51,8 @@ class Sources:
             text = f"{as_markdown(text)}\nThis page is a notebook: {{download}}`{page.name} <{page.name}>`.\n"
         text = self.prepared(text, page, target)
         if page == HOME:
-            text += _toctree(f"{section.title} <{section.name}>" for section in sections())
+            entries = [f"{section.title} <{section.name}>" for section in sections()]
+            text += "\n## All pages\n" + _toctree(entries, ":includehidden:\n:titlesonly:\n:maxdepth: 2")
         if page == CONTENTS:
             text = f"---\norphan: true\nnosearch: true\n---\n{text}"
         _write(target, text)
@@ -101,8 +102,8 @@ def as_list(section: Section) -> str:
     return f"{about}\n\n" + "\n".join(lines)
 
 
-def _toctree(entries: Iterable[str]) -> str:
-    return "\n```{toctree}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
+def _toctree(entries: Iterable[str], options: str = ":hidden:") -> str:
+    return f"\n```{{toctree}}\n{options}\n\n" + "\n".join(entries) + "\n```\n"
 
 
 def _by_parts(text: str, prose: Callable[[str], str]) -> str:

@@ -93,6 +93,9 @@ def test_the_site_builds(site: Path) -> None:
     """Without a warning, and with all links right; versions are listed, the newest first."""
     assert json.loads((site / "versions.json").read_text()) == ["0.0.10", "0.0.9"]
     assert 'url=0.0.10/"' in (site / "index.html").read_text()
+    article = (site / "0.0.10" / "index.html").read_text().partition('id="all-pages"')[2].partition("</article>")[0]
+    pages = ["train.html", "how-to/resume-training.html", "why.html", "explanation/slots.html"]
+    assert sorted(pages, key=lambda page: article.index(f'"{page}"')) == pages
     assert 'id="rawpack.Reader.batches"' in (site / "0.0.10" / "api" / "reading.html").read_text()
     assert {"llms.txt", "api.md"} <= {file.name for file in (site / "0.0.10").iterdir()}
 
