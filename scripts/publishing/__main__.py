@@ -16,6 +16,7 @@ sys.path.insert(0, str(_HERE.parent))
 
 import rawpack  # noqa: E402
 from publishing.checking import broken  # noqa: E402
+from publishing.plain import write_plain  # noqa: E402
 from publishing.staging import stage  # noqa: E402
 
 _TO_NEWEST = """\
@@ -45,6 +46,7 @@ def main() -> int:
         options = ["-W", "--keep-going", "-q", "-E", "-c", _HERE, "-d", Path(folder, "read")]
         named = [f"-Dversion={asked.version}", f"-Drelease={asked.version}", f"-Dhtml_title=rawpack {asked.version}"]
         code = build_main([*map(str, options), *named, str(source), str(pages)])
+    write_plain(pages)
     lines = broken(pages)
     print("".join(f"no such page or anchor: {line}\n" for line in lines), end="", file=sys.stderr)
     if code or lines:

@@ -9,6 +9,9 @@ INDEX, TITLE = "api/index", "API from docstrings"
 INTRODUCTION = f"""\
 The [{TITLE}]({INDEX}.rst) has the signature and the docstring of every public name. [The Python
 API](reference/python.md) explains how they work together.
+
+For machines, both are <a href="api.md">one plain page</a>, and <a href="llms.txt">llms.txt</a> lists all pages as
+Markdown.
 """
 
 
@@ -88,13 +91,17 @@ def pages() -> dict[str, str]:
     """The name of each page on the site -> its reStructuredText."""
     entries = "\n".join(f"   {name}" for name in PAGES)
     heading = f"{TITLE}\n{'=' * len(TITLE)}"
-    made = {INDEX: f"{heading}\n\n.. toctree::\n   :maxdepth: 2\n\n{entries}\n"}
+    listed = "\n".join(f"- :doc:`{page.title} <{name}>`: {_as_rst(page.about)}" for name, page in PAGES.items())
+    made = {INDEX: f"{heading}\n\n{listed}\n\n.. toctree::\n   :hidden:\n\n{entries}\n"}
     for name, page in PAGES.items():
-        about = page.about.replace("`", "``")
-        parts = [f"{page.title}\n{'=' * len(page.title)}\n\n{about}\n"]
+        parts = [f"{page.title}\n{'=' * len(page.title)}\n\n{_as_rst(page.about)}\n"]
         parts += [_described(module, one) for module, one in page.described()]
         made[f"api/{name}"] = "\n".join(parts)
     return made
+
+
+def _as_rst(line: str) -> str:
+    return line.replace("`", "``")
 
 
 def _described(module: str, name: str) -> str:

@@ -1,10 +1,14 @@
-"""Check the links of pages that were built: each leads to a file of the site, and to an anchor of that file."""
+"""Check the links of pages that were built: each leads to a file of the site, and of HTML to an anchor of that file."""
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 class _Page(HTMLParser):
@@ -39,4 +43,10 @@ def broken(site: Path) -> list[str]:
             inside = to.is_relative_to(site.resolve())
             if not inside or not to.exists() or (to in pages and unquote(parts.fragment) not in pages[to].anchors):
                 found.append(f"{file.relative_to(site.resolve())}: {link}")
+    for file in sorted([*site.rglob("*.md"), *site.rglob("llms.txt")]):
+        prose = _CODE.sub("", file.read_text("utf-8"))
+        for link in _LINK.findall(prose):
+            path = unquote(urlsplit(link).path)
+            if not urlsplit(link).scheme and path and not (file.parent / path).is_file():
+                found.append(f"{file.relative_to(site)}: {link}")
     return found

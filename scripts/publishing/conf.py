@@ -7,6 +7,7 @@ from typing import Any
 
 import rawpack
 from publishing.docstrings import as_rst
+from publishing.searching import ranking
 
 _HERE = Path(__file__).resolve().parent
 
@@ -50,10 +51,17 @@ pygments_style, pygments_dark_style = "default", "github-dark"
 def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", _as_rst)
     app.connect("autodoc-skip-member", _skip)
+    app.connect("html-page-context", _add_ranking)
 
 
 def _as_rst(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     lines[:] = as_rst(lines)
+
+
+def _add_ranking(app: Any, page: str, *context: Any) -> None:
+    if page == "search":
+        app.add_js_file(None, body=f"const RANKING = {ranking()};")
+        app.add_js_file("search.js")
 
 
 def _skip(app: Any, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:

@@ -25,15 +25,30 @@ class Section:
     def name(self) -> str:
         return self.title.lower().replace(" ", "-")
 
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """The rows of its table: what a reader wants, and links to the pages that say it."""
+        rows = re.findall(r"^\| (.*) \| (.*) \|$", self.text, re.MULTILINE)
+        return rows[1:]  # the first is the head
+
+    def about(self, page: Path) -> str:
+        """What a reader who opens the page wants to do."""
+        return next(want for want, links in self.rows if page in _pages(links))
+
 
 def sections() -> list[Section]:
     """The sections, in order."""
     found = []
     for part in CONTENTS.read_text("utf-8").split("\n## ")[1:]:
         title, _, text = part.partition("\n")
-        links = [(CONTENTS.parent / to, words) for words, to in LINK.findall(text) if "#" not in to and ":" not in to]
-        found.append(Section(title, text.strip(), tuple((path.resolve(), short(words)) for path, words in links)))
+        found.append(Section(title, text.strip(), tuple(_pages(text).items())))
     return found
+
+
+def _pages(text: str) -> dict[Path, str]:
+    """The file of each page that a text links to -> its title in the navigation."""
+    links = [(to, words) for words, to in LINK.findall(text) if "#" not in to and ":" not in to]
+    return {(CONTENTS.parent / to).resolve(): short(words) for to, words in links}
 
 
 def short(words: str) -> str:

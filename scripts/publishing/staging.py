@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from publishing import api
-from publishing.navigation import CONTENTS, HOME, ROOT, Section, names, sections
+from publishing.navigation import CONTENTS, HOME, ROOT, Section, names, sections, short
 from publishing.notebooks import as_markdown
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?^```)$", re.MULTILINE | re.DOTALL)
@@ -43,30 +43,31 @@ class Sources:
     """The file of each page -> its name on the site."""
 
     def write(self, page: Path) -> None:
-        """Write a page, with a toctree on the first. Raises FileNotFoundError for a link that leads nowhere."""
+        """Write a page, with a list of all on the first. Raises FileNotFoundError for a link that leads nowhere."""
         target = self.folder / f"{self.named[page]}.md"
         text = page.read_text("utf-8")
         if page.suffix == ".ipynb":
             _write(target.with_suffix(".ipynb"), text)
             text = f"{as_markdown(text)}\nThis page is a notebook: {{download}}`{page.name} <{page.name}>`.\n"
-        text = self._prepared(text, page, target)
+        text = self.prepared(text, page, target)
         if page == HOME:
-            text += _toctree(f"{section.title} <{section.name}>" for section in sections())
+            entries = [f"{section.title} <{section.name}>" for section in sections()]
+            text += "\n## All pages\n" + _toctree(entries, ":includehidden:\n:titlesonly:\n:maxdepth: 2")
         if page == CONTENTS:
             text = f"---\norphan: true\nnosearch: true\n---\n{text}"
         _write(target, text)
 
     def write_section(self, section: Section) -> None:
-        """Write a page with what docs/README.md says in the section, and the toctree of its pages."""
+        """Write a page that lists the pages of a section of docs/README.md, a line each, and has their toctree."""
         target = self.folder / f"{section.name}.md"
-        text = self._prepared(section.text, CONTENTS, target)
+        text = self.prepared(as_list(section), CONTENTS, target)
         entries = [f"{title} </{self.named[path]}>" for path, title in section.pages]
         if section.title == "Reference":
             text += f"\n\n{api.INTRODUCTION}"
             entries.insert(2, f"{api.TITLE} </{api.INDEX}>")
         _write(target, f"# {section.title}\n\n{text}\n{_toctree(entries)}")
 
-    def _prepared(self, text: str, page: Path, target: Path) -> str:
+    def prepared(self, text: str, page: Path, target: Path) -> str:
         """Markdown of a page as Sphinx reads it in `target`."""
 
         def moved(found: re.Match[str]) -> str:
@@ -94,8 +95,15 @@ class Sources:
         return place
 
 
-def _toctree(entries: Iterable[str]) -> str:
-    return "\n```{toctree}\n:hidden:\n\n" + "\n".join(entries) + "\n```\n"
+def as_list(section: Section) -> str:
+    """The text of a section with a list for its table: links, and what they are for."""
+    about = section.text.partition("\n\n| ")[0]
+    lines = [f"- {links[0]}{short(links[1:])}: {want}" for want, links in section.rows]
+    return f"{about}\n\n" + "\n".join(lines)
+
+
+def _toctree(entries: Iterable[str], options: str = ":hidden:") -> str:
+    return f"\n```{{toctree}}\n{options}\n\n" + "\n".join(entries) + "\n```\n"
 
 
 def _by_parts(text: str, prose: Callable[[str], str]) -> str:

@@ -1,22 +1,22 @@
-"""The site of the documentation: every page has one place in it, all links lead somewhere, and no public name is left
-out of the API. `scripts/site` builds it, and fails for a warning of Sphinx; .ci/run does that too."""
+"""The site of the documentation: every page has one place in it, all links lead somewhere, no public name is left out
+of the API, and machines get the same as plain text. `scripts/site` builds it, and fails for a warning of Sphinx;
+.ci/run does that too."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from publishing import api, staging
+from publishing import api, searching, staging
 from publishing.checking import broken
 from publishing.docstrings import as_rst
 from publishing.navigation import HOME, names, sections
+from publishing.plain import write_plain
 from publishing.staging import Sources, stage
 
 import rawpack
@@ -56,6 +56,18 @@ def test_sections_are_those_of_the_list_of_pages() -> None:
     assert [len(section.pages) for section in found] == [
         len(re.findall(r"\]\([^)#]+\)", part)) for part in text.split("\n## ")[1:]
     ]
+
+
+def test_a_section_lists_its_pages(staged: Path) -> None:
+    """Its page has a line for each row of the list of pages, with the same links and words, and no table."""
+    text = (DOCS / "README.md").read_text("utf-8")
+    for section, part in zip(sections(), text.split("\n## ")[1:], strict=True):
+        page = (staged / f"{section.name}.md").read_text("utf-8")
+        lines = [line for line in page.splitlines() if line.startswith("- [")]
+        rows = [row.strip("| ").split(" | ") for row in part.splitlines() if row.startswith("| ")][1:]
+        assert [line.endswith(f": {want}") for line, (want, _) in zip(lines, rows, strict=True)] == [True] * len(rows)
+        assert [line.count("](") for line in lines] == [links.count("](") for _, links in rows]
+        assert "|" not in page.replace("`|`", "")
 
 
 def test_every_source_is_in_one_toctree(staged: Path) -> None:
@@ -217,17 +229,61 @@ def test_broken_links_of_a_site_are_found(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.skipif(
-    not all(find_spec(name) for name in ("sphinx", "furo", "myst_parser")),
-    reason="sphinx, furo or myst-parser is not installed; scripts/site builds in an environment that has them",
-)
-def test_the_site_builds(tmp_path: Path) -> None:
-    """Without a warning, and with all links right; versions are listed, the newest first."""
-    (tmp_path / "0.0.9").mkdir()
-    (tmp_path / "0.0.9" / "objects.inv").touch()
-    subprocess.run(
-        [sys.executable, ROOT / "scripts" / "publishing", "--version", "0.0.10", "--out", tmp_path], check=True
-    )
-    assert json.loads((tmp_path / "versions.json").read_text()) == ["0.0.10", "0.0.9"]
-    assert 'url=0.0.10/"' in (tmp_path / "index.html").read_text()
-    assert 'id="rawpack.Reader.batches"' in (tmp_path / "0.0.10" / "api" / "reading.html").read_text()
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What machines read."""
+    folder = tmp_path_factory.mktemp("plain")
+    write_plain(folder)
+    return folder
+
+
+def test_machines_get_every_page(plain: Path) -> None:
+    """As Markdown, once in llms.txt, with a line about it; no link of any of them leads nowhere."""
+    text = (plain / "llms.txt").read_text("utf-8")
+    assert re.match(r"# rawpack\n\n> [^\n]+\n\n- \[", text)
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
+    entries = [re.fullmatch(r"- \[[^\]]+\]\(([^)]+)\): .+", line) for line in lines]
+    listed = Counter(entry[1] if entry else "no link with a line about it" for entry in entries)
+    pages = {page.relative_to(plain).as_posix() for page in plain.rglob("*.md")}
+    assert len(pages) == len(PAGES) + 3
+    assert listed == Counter(pages - {"contents.md"})
+    assert broken(plain) == []
+    assert [title for title in re.findall("^## (.*)$", text, re.MULTILINE) if title == "Optional"] == ["Optional"]
+
+
+def test_a_plain_page_has_the_words_of_its_source(plain: Path) -> None:
+    """All but comments and pictures; a notebook too."""
+    page = (plain / "how-to" / "train-with-pytorch.md").read_text("utf-8")
+    source = (DOCS / "how-to" / "train-with-pytorch.md").read_text("utf-8")
+    prose = re.sub(r"<!--.*?-->|^```.*?$", "", source, flags=re.DOTALL | re.MULTILINE)
+    assert re.sub(r"^```.*?$", "", page, flags=re.MULTILINE).split() == prose.split()
+    for file in plain.rglob("*.md"):
+        assert not re.search(r"base64,|\{toctree\}", file.read_text("utf-8")), file
+
+
+def test_every_public_name_is_on_the_plain_page_of_the_api(plain: Path) -> None:
+    """With its docstring; so are the public methods of classes, and all that the page about the API says."""
+    text = (plain / "api.md").read_text("utf-8")
+    headings = set(re.findall("^#+ (.*)$", text, re.MULTILINE))
+    for module in (rawpack, rawpack.transforms):
+        for name in set(module.__all__) - {"transforms", "targets", "__version__"}:
+            value = getattr(module, name)
+            assert headings & {f"{module.__name__}.{name}", f"{value.__module__}.{name}"}, name
+            for line in (value.__doc__ or "").splitlines():
+                assert line.strip() in text, (name, line)
+    for kind in (rawpack.Reader, rawpack.Batches):
+        methods = {name for name in dir(kind) if not name.startswith("_")}
+        assert {f"{kind.__name__}.{name}" for name in methods} <= headings
+    for heading in re.findall("^## .*$", (DOCS / "reference" / "python.md").read_text("utf-8"), re.MULTILINE):
+        assert f"{heading}\n" in text
+
+
+def test_the_search_knows_every_page() -> None:
+    """Each has a place in the ranking, pages for contributors come last, and what people call a page names one page or
+    two that exist."""
+    ranked = json.loads(searching.ranking())
+    assert set(names().values()) - {"contents"} <= set(ranked)
+    assert [ranked[name]["late"] for name in ("contributing", "explanation/architecture", "how-to/plan")] == [1, 1, 0]
+    assert set(searching.ALSO) <= set(ranked)
+    phrases = Counter(phrase for listed in searching.ALSO.values() for phrase in listed.split(", "))
+    assert max(phrases.values()) <= 2
