@@ -40,14 +40,14 @@ from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY
-from rawpack_packer.sources.exported import NOTE, said_of
+from rawpack_packer.sources.exported import CLASSES, NOTE, said_of
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.store import store_rows
 from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, listed, plain
 
-LISTING, CLASSES = "metadata.jsonl", "classes.txt"
+LISTING = "metadata.jsonl"
 _SPLIT = "train"
 _AHEAD = 4
 """Blocks per worker that are submitted at a time."""

@@ -17,6 +17,9 @@ from rawpack_packer.text import plain
 
 NOTE = "export.json"
 """Next to a listing or shards."""
+CLASSES = "classes.txt"
+BESIDE = (NOTE, CLASSES)
+"""What is in the folder of an export besides samples and the listing."""
 OF_TABLES = b"rawpack"
 """The same in the metadata of a Parquet file."""
 MARK = "rawpack_export"

@@ -26,7 +26,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources import parquet
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import only_container
-from rawpack_packer.sources.exported import FILE_NAME, ExportNote, exported_beside
+from rawpack_packer.sources.exported import BESIDE, FILE_NAME, ExportNote, exported_beside
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder import EXTENSIONS, check_folder, splits_in, wanted_images
@@ -302,9 +302,11 @@ class _ListedFiles:
         """What is known of the listing, and of the folder's files. videos: whether the table lists videos."""
         files, counts, skipped = self.scan.files(), dict(self.scan.counts), dict(self.scan.beside.suffixes)
         table, problems = self.metadata.file, list[str]()
-        if not self.metadata.below and skipped.get(table.suffix):
-            counts["other_files"] -= 1
-            skipped[table.suffix] -= 1
+        own = [table, *(table.with_name(name) for name in BESIDE if _exported(self.metadata))]
+        for file in own if not self.metadata.below else ():
+            if file.is_file() and skipped.get(file.suffix):
+                counts["other_files"] -= 1
+                skipped[file.suffix] -= 1
         hashes = np.array([_hashed(files.path(i)) for i in range(len(files))], np.uint64)
         others = np.flatnonzero(~np.isin(hashes, np.array(self.hashes, np.uint64))).tolist()
         not_listed = len(others)
