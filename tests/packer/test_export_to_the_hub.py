@@ -225,14 +225,26 @@ def test_imagefolder_takes_the_folders_of_splits_for_splits(tmp_path: Path) -> N
     }
 
 
+def test_names_of_splits_in_keys_are_not_taken_for_splits_when_the_files_are_named(tmp_path: Path) -> None:
+    """As the page says, and with their labels."""
+    datasets = pytest.importorskip("datasets")
+    rows = [{"image": picture(8, 8, i), "label": i} for i in range(3)]
+    keys = ["test/a.jpg", "train_1.jpg", "b.jpg"]
+    rawpack_packer.pack(rows, tmp_path / "store", keys=keys, classes=["x", "y", "z"], workers=0)
+    rawpack_packer.export(tmp_path / "store", tmp_path / "out", workers=1)
+    files = {"train": str(tmp_path / "out/**")}
+    loaded = datasets.load_dataset("imagefolder", data_files=files, cache_dir=str(tmp_path / "cache"))
+    assert {name: one["label"][:] for name, one in loaded.items()} == {"train": ["x", "y", "z"]}
+
+
 def test_a_folder_says_all_by_its_listing(tmp_path: Path) -> None:
     """Packed as it is, without any option: folders in keys are neither classes nor splits, nor names of kinds; a sample
     without a class has none again; classes without samples and the order of all stay."""
     keys = ["train/b.jpg", "val/a.jpg", "images/x.jpg", "labels/train/y.jpg", "val/c.jpg"]
     rows = [{"image": picture(8, 8, i), "label": [2, -1, 0, 2, -1][i], "depth": picture(8, 8, i)} for i in range(5)]
-    rawpack_packer.pack(
-        rows, tmp_path / "store", keys=keys, classes=["val", "never", "train"], fields={"depth": "image"}, workers=0
-    )
+    said = {"depth": "image", "subset": "str"}
+    rows = [{**row, "subset": ["train", "val"][i % 2]} for i, row in enumerate(rows)]
+    rawpack_packer.pack(rows, tmp_path / "store", keys=keys, classes=["val", "never", "train"], fields=said, workers=0)
     rawpack_packer.export(tmp_path / "store", tmp_path / "out", workers=1)
     ran = run_here("pack", "--workers", 0, "--size", 8, tmp_path / "out", tmp_path / "again")
     assert (ran.code, "not images" in ran.out) == (0, False), ran.err

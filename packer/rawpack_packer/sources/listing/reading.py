@@ -180,6 +180,7 @@ def open_list(
         objects=objects,
         follow=[name for name in _followers(columns, objects) if name not in listing.exported.apart],
         lines=listing.rows.lines * (place.unit == "line"),
+        exported=[*listing.exported.kinds],
     )
     if table.info.classes is None:  # numbers without names may be measurements
         table.labels = None
