@@ -1,5 +1,5 @@
-"""The data card of exported tables: the README.md from which the Hub and `datasets.load_dataset` take their columns,
-the names of the classes, the splits and the files of each.
+"""The data card of exported tables: a README.md from which Hugging Face datasets and the Hub take the columns, the names
+of the classes, the splits and the files of each.
 
 Its head is YAML, whose texts are written as in JSON, so that any name of a class is one.
 """
