@@ -71,7 +71,7 @@ def hub(set_of_splits: Path) -> Path:
 
 def head_of(card: Path) -> dict[str, Any]:
     _, head, body = card.read_text("utf-8").split("---\n", 2)
-    assert body.startswith("\n# ")
+    assert body.startswith("\n# Dataset\n")
     found: dict[str, Any] = yaml.safe_load(head)
     return found
 
@@ -130,7 +130,7 @@ def test_a_store_by_itself_has_a_card_and_classes_of_boxes_are_in_its_text(tmp_p
 
 def test_a_set_resumes_and_its_card_stays(hub: Path, set_of_splits: Path, tmp_path: Path) -> None:
     """A second run writes nothing, also where the card was edited; a table that is missing comes back alone."""
-    folder = tmp_path / hub.name
+    folder = tmp_path / "copy"
     shutil.copytree(hub, folder)
     (folder / "README.md").write_text("mine")
     before = states_of(folder)

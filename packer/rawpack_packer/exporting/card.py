@@ -1,5 +1,5 @@
-"""The data card of exported tables: a README.md from which Hugging Face datasets and the Hub take the columns, the names
-of the classes, the splits and the files of each.
+"""The data card of exported tables: a README.md from which Hugging Face datasets and the Hub take the columns, the
+names of the classes, the splits and the files of each.
 
 Its head is YAML, whose texts are written as in JSON, so that any name of a class is one.
 """
@@ -27,7 +27,7 @@ _HEAD = """\
 {head}
 ---
 
-# {name}
+# Dataset
 
 {samples}, in Parquet files that `rawpack export` wrote.
 
@@ -96,7 +96,7 @@ def write_card(folder: Path, splits: Sequence[Card], temporary: Path) -> None:
         ],
     }
     samples = count(sum(one.samples for one in splits), "sample")
-    text = _HEAD.format(head="\n".join(_lines(head)), name=plain(folder.resolve().name), samples=samples)
+    text = _HEAD.format(head="\n".join(_lines(head)), samples=samples)
     if all(feature["_type"] != "ClassLabel" for feature in longest.features.values()) and longest.classes:
         rows = "\n".join(f"- {number}: {plain(name)}" for number, name in enumerate(longest.classes))
         text += _OF_BOXES.format(rows=rows)
