@@ -15,6 +15,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from make_addresses import home_of, written
+
 ROOT = Path(__file__).resolve().parents[1]
 LINKS = ("Source", "Documentation", "Issues", "Changelog")
 """The entries of `[project.urls]` that the package index shows."""
@@ -52,6 +54,12 @@ def _addresses(root: Path) -> list[Reason]:
         found.append(f"{security.relative_to(root)}: no line `Contact: ` with an https:// or e-mail address")
     if not re.search(r"^repository-code: \"?https://", _text(root / "CITATION.cff"), re.MULTILINE):
         found.append("CITATION.cff: no line `repository-code: ` with an https:// address")
+    if not home_of(root).startswith("https://"):
+        found.append(
+            "pyproject.toml: home of [tool.rawpack] has no https:// address; then run scripts/make_addresses.py"
+        )
+    elif stale := [path.name for path, old, new in written(root) if new != old]:
+        found.append(f"{', '.join(stale)}: not as home of [tool.rawpack] says; run scripts/make_addresses.py")
     return [Reason(text, known_on_the_day=True) for text in found]
 
 

@@ -48,7 +48,7 @@ from rawpack_packer.text import either, plain, speaking_python
 if TYPE_CHECKING:
     from rawpack.reader import Reader
     from rawpack.store.opening import Cache
-    from rawpack_packer.exporting import Export, Exported
+    from rawpack_packer.exporting import Export, Exported, SplitsExport
     from rawpack_packer.inspect.describe import Description
     from rawpack_packer.inspect.describe_source import SourceDescription
     from rawpack_packer.inspect.doctor import Examined
@@ -363,7 +363,8 @@ def export(
     max_rejects: float | str = 0.01,
     progress: Progress | bool | None = None,
 ) -> Exported:
-    """Write the samples of `store` into `folder`; the same call resumes where one was stopped.
+    """Write the samples of `store` into `folder`; the same call resumes where one was stopped. Of a set of splits, each
+    is written into the folder of its name in `folder`.
 
     to: "files", an image file for each sample, named by its key, its further images and masks, and a listing of its
     fields; "webdataset", tar files; "parquet", tables as Hugging Face datasets has them, which need the extra
@@ -394,16 +395,25 @@ def export_job(
     progress: Progress | bool | None,
     scan: Scanning = unseen,
     **options: Any,
-) -> Export:
+) -> Export | SplitsExport:
     """The job of `export`, checked and not begun. See `pack_job`. options: the others of `export`."""
-    from rawpack_packer.exporting import Export
+    from rawpack_packer.exporting import Export, SplitsExport
     from rawpack_packer.sources.store import open_stores
 
-    path = store_folder(os.fspath(store))
+    stores = store_folders(os.fspath(store))
     place = destinations.local_folder(folder, "export into a folder, then copy it there")
-    destinations.check_apart(place, path)
+    for path in stores.values():
+        destinations.check_apart(place, path)
     run = parse_run_options(workers, max_rejects, progress=progress)
-    return Export(open_stores(path, progress=scan), place, to, run, **options)
+    if "" in stores:
+        return Export(open_stores(stores[""], progress=scan), place, to, run, **options)
+    if options.get("split") is not None:
+        one_store(os.fspath(store), str(opt.split))
+    exports = {
+        name: Export(open_stores(path, progress=scan), place / name, to, run, of_set=True, **options)
+        for name, path in stores.items()
+    }
+    return SplitsExport(exports, place)
 
 
 @takes_paths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import make_addresses
 import pytest
 import release_ready
 from folders import files_of
@@ -22,7 +24,12 @@ from rawpack import native
 ROOT = Path(__file__).resolve().parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 pytest.importorskip("hatchling", reason="builds need hatchling: scripts/test installs it")
-URLS = "\n[project.urls]\n" + "".join(f'{name} = "https://example.org/{name}"\n' for name in release_ready.LINKS)
+HOME = "https://github.com/someone/rawpack"
+URLS = (
+    f'[project.urls]\nSource = "{HOME}"\nDocumentation = "{HOME}/tree/main/docs"\nIssues = "{HOME}/issues"\n'
+    f'Changelog = "{HOME}/blob/main/CHANGELOG.md"\n\n'
+)
+NOTEBOOK = "docs/examples/table.ipynb"
 
 
 def git(folder: Path, *command: str) -> None:
@@ -34,16 +41,15 @@ def git(folder: Path, *command: str) -> None:
 def ready(tmp_path: Path) -> Path:
     """A checkout of the few files that decide, which could be released."""
     root = tmp_path / "checkout"
-    for name in (".github/SECURITY.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "reader/rawpack/__init__.py",
-                 "scripts/lib.sh", "scripts/release", "scripts/release_ready.py"):  # fmt: skip
+    for name in (".github/SECURITY.md", "CHANGELOG.md", "CITATION.cff", "README.md", "pyproject.toml", NOTEBOOK,
+                 "reader/rawpack/__init__.py", "scripts/lib.sh", "scripts/make_addresses.py", "scripts/release",
+                 "scripts/release_ready.py"):  # fmt: skip
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
-    replace(root / "pyproject.toml", r"\n\[project\.urls\][^\[]*", "\n")
-    replace(root / "pyproject.toml", r"\n\[project\.scripts\]", f"{URLS}\n[project.scripts]")
+    live_at(root, HOME)
     replace(root / "CHANGELOG.md", rf"## \[{re.escape(VERSION)}\] - .*", f"## [{VERSION}] - 2026-12-24")
-    for name, line in (("CITATION.cff", "repository-code: https://example.org/code"),
-                       (".github/SECURITY.md", "Contact: safe@example.org")):  # fmt: skip
-        (root / name).write_text((root / name).read_text("utf-8") + line + "\n", "utf-8")
+    security = root / ".github/SECURITY.md"
+    security.write_text(security.read_text("utf-8") + "Contact: safe@example.org\n", "utf-8")
     git(root, "init", "--quiet")
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message", "all of it")
@@ -52,6 +58,13 @@ def ready(tmp_path: Path) -> Path:
 
 def replace(path: Path, pattern: str, new: str) -> None:
     path.write_text(re.sub(pattern, new, path.read_text("utf-8"), count=1), "utf-8")
+
+
+def live_at(root: Path, home: str) -> None:
+    """Give a checkout this public address, and write what follows from it."""
+    replace(root / "pyproject.toml", r'(?m)^home = ".*?"', f'home = "{home}"')
+    for path, _, new in [*make_addresses.written(root)]:
+        path.write_text(new, "utf-8")
 
 
 def test_what_is_ready_may_be_released(ready: Path) -> None:
@@ -66,7 +79,7 @@ def without_urls(root: Path) -> None:
 
 
 def one_url_that_is_none(root: Path) -> None:
-    replace(root / "pyproject.toml", '"https://example.org/Issues"', '"to be announced"')
+    replace(root / "pyproject.toml", f'"{HOME}/issues"', '"to be announced"')
 
 
 def without_contact(root: Path) -> None:
@@ -75,6 +88,10 @@ def without_contact(root: Path) -> None:
 
 def without_code(root: Path) -> None:
     replace(root / "CITATION.cff", "repository-code: .*", "")
+
+
+def with_another_home(root: Path) -> None:
+    replace(root / "pyproject.toml", r'(?m)^home = ".*?"', 'home = "https://github.com/other/rawpack"')
 
 
 def without_date(root: Path) -> None:
@@ -94,12 +111,39 @@ KNOWN_ON_THE_DAY: dict[Callable[[Path], None], str] = {
     one_url_that_is_none: "no https:// address for Issues$",
     without_contact: r"SECURITY.md: no line `Contact: `",
     without_code: "CITATION.cff: no line `repository-code: `",
+    with_another_home: "pyproject.toml, CITATION.cff, README.md, table.ipynb: not as home",
     without_date: "CHANGELOG.md: .* has `unreleased` where its date belongs",
 }
 NEVER: dict[Callable[[Path], None], str] = {
     raised: r"CHANGELOG.md: no heading `## \[7.0.0\]",
     cited_otherwise: f"CITATION.cff: version 7.0.0, and pyproject.toml has {VERSION}",
 }
+
+
+def test_one_line_makes_all_addresses(ready: Path) -> None:
+    """The index's links, how to cite, badges under the title, and a cell for Colab; none of it, and no byte else, while
+    there is no address, which is how the checkout is."""
+    urls = tomllib.loads((ready / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+    assert {name: address.partition(HOME)[2] for name, address in urls.items()} == {
+        "Source": "", "Documentation": "/tree/main/docs", "Issues": "/issues", "Changelog": "/blob/main/CHANGELOG.md"
+    }  # fmt: skip
+    assert f'\nrepository-code: "{HOME}"\n' in (ready / "CITATION.cff").read_text("utf-8")
+    title, badges, _ = (ready / "README.md").read_text("utf-8").split("\n\n", 2)
+    assert (title, badges.count("\n[![")) == ("# rawpack", 4)
+    cells = json.loads((ready / NOTEBOOK).read_text("utf-8"))["cells"]
+    assert f"{HOME.replace('https://github.com', 'github')}/blob/main/{NOTEBOOK})" in "".join(cells[0]["source"])
+    assert "%pip install --quiet rawpack" in "".join(cells[1]["source"])
+    stored = json.loads((ROOT / NOTEBOOK).read_text("utf-8"))["cells"]
+    assert cells[2:] == stored[-len(cells[2:]) :]
+    before = {path: path.read_text("utf-8") for path, _, _ in make_addresses.written(ready)}
+    live_at(ready, "")
+    if not make_addresses.home_of(ROOT):
+        for name in ("CITATION.cff", "README.md", "pyproject.toml", NOTEBOOK):
+            assert (ready / name).read_bytes() == (ROOT / name).read_bytes()
+    live_at(ready, f"{HOME}/")
+    live_at(ready, HOME)
+    assert {path: path.read_text("utf-8") for path in before} == before
+    assert [path for path, old, new in make_addresses.written(ROOT) if old != new] == [], "scripts/make_addresses.py"
 
 
 @pytest.mark.parametrize("spoil", [*KNOWN_ON_THE_DAY, *NEVER])

@@ -144,7 +144,7 @@ def test_a_dtype_may_follow_the_word(tmp_path: Path) -> None:
         assert (field.dtype, field.array) == (dtype, True)
     rawpack_packer.export(listing, tmp_path / "out", workers=0)
     words = ("pack", "--size", "keep", "--key-column", "key", "--field", "other:array:float32[24,32]")
-    ran = run_here(*words, "--workers", 0, tmp_path / "out" / "listing.jsonl", tmp_path / "again")
+    ran = run_here(*words, "--workers", 0, tmp_path / "out" / "metadata.jsonl", tmp_path / "again")
     assert ran.code == 0, ran
     assert Reader(tmp_path / "again").fields["other"] == Reader(listing).fields["other"]
 

@@ -46,7 +46,7 @@ def export(*args: object) -> Ran:
 
 
 def listing_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "listing.jsonl").read_text("utf-8").splitlines()]
+    return [json.loads(line) for line in (folder / "metadata.jsonl").read_text("utf-8").splitlines()]
 
 
 def packed_again(folder: Path, destination: Path, store: Path) -> tuple[int, str]:
@@ -65,7 +65,7 @@ def packed_again(folder: Path, destination: Path, store: Path) -> tuple[int, str
         kind = f"xyxy[{field.shape[1]}]" if field.boxes else kind
         named = name == "label" and any(isinstance(line["label"], str) for line in listing_of(folder))
         options += [] if name in ("image", "key") or named else ["--field", f"{name}:{kind}"]
-    ran = run_here("pack", "-q", "--workers", 0, *options, folder / "listing.jsonl", destination)
+    ran = run_here("pack", "-q", "--workers", 0, *options, folder / "metadata.jsonl", destination)
     return ran.code, ran.err
 
 
@@ -102,8 +102,10 @@ def test_jpeg_files_come_back_as_they_were(tmp_path: Path) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     out, before = files_of(tmp_path / "out"), files_of(tmp_path / "in")
     assert {name: out[name] for name in before} == before
-    assert out.keys() - before.keys() == {"listing.jsonl", "export.json", "classes.txt"}
-    assert [(one["path"], one["key"]) for one in listing_of(tmp_path / "out")] == [(key, key) for key in sorted(before)]
+    assert out.keys() - before.keys() == {"metadata.jsonl", "export.json", "classes.txt"}
+    assert [(one["file_name"], one["key"]) for one in listing_of(tmp_path / "out")] == [
+        (key, key) for key in sorted(before)
+    ]
     assert (tmp_path / "out" / "classes.txt").read_text() == "a\nb\ndeep\n"
 
 
@@ -119,16 +121,16 @@ def test_pixels_become_png(tmp_path: Path) -> None:
         store = packed(tmp_path / f"{number}", given, fields={"depth": "mask"}, keys=keys, format="hdf5")
         assert export(store, tmp_path / f"out {number}").code == 0
         for i, line in enumerate(listing_of(tmp_path / f"out {number}")):
-            assert (line["path"], line["depth"]) == (f"{i}.png", f"masks/depth/{i}.png")
-            read = cv2.imread(str(tmp_path / f"out {number}" / line["path"]), cv2.IMREAD_UNCHANGED)
+            assert (line["file_name"], line["depth_file_name"]) == (f"{i}.png", f"masks/depth/{i}.png")
+            read = cv2.imread(str(tmp_path / f"out {number}" / line["file_name"]), cv2.IMREAD_UNCHANGED)
             assert read is not None
             found = read[..., ::-1] if channels == 3 else read[..., None]
             assert found.dtype == dtype
             np.testing.assert_array_equal(found, images[i])
             if dtype == "uint8":
-                pillow = np.asarray(Image.open(tmp_path / f"out {number}" / line["path"]))
+                pillow = np.asarray(Image.open(tmp_path / f"out {number}" / line["file_name"]))
                 np.testing.assert_array_equal(pillow.reshape(images[i].shape), images[i])
-            mask = cv2.imread(str(tmp_path / f"out {number}" / line["depth"]), cv2.IMREAD_UNCHANGED)
+            mask = cv2.imread(str(tmp_path / f"out {number}" / line["depth_file_name"]), cv2.IMREAD_UNCHANGED)
             np.testing.assert_array_equal(mask, depth[i])
 
 
@@ -137,8 +139,8 @@ def test_arrays_become_npy(tmp_path: Path) -> None:
     images = np.random.default_rng(0).random((4, 2, 3, 5, 2)).astype(np.float16)
     assert export(packed(tmp_path / "store", images), tmp_path / "out").code == 0
     for i, line in enumerate(listing_of(tmp_path / "out")):
-        assert line["path"] == f"0000000{i}.npy"
-        found = np.load(tmp_path / "out" / line["path"])
+        assert line["file_name"] == f"0000000{i}.npy"
+        found = np.load(tmp_path / "out" / line["file_name"])
         assert found.dtype == np.float16
         np.testing.assert_array_equal(found, images[i])
 
@@ -168,8 +170,18 @@ def test_the_listing_has_every_field(tmp_path: Path) -> None:
     assert export(store, tmp_path / "out").code == 0
     for i, line in enumerate(listing_of(tmp_path / "out")):
         one = ALL[i]
-        assert list(line) == ["path", "key", "label", "number", "yes", "vector", "boxes", "words", "mask"]
-        assert line["path"] == f"some/{i}.png"
+        assert list(line) == [
+            "file_name",
+            "key",
+            "label",
+            "number",
+            "yes",
+            "vector",
+            "boxes",
+            "words",
+            "mask_file_name",
+        ]
+        assert line["file_name"] == f"some/{i}.png"
         assert line["label"] == (["z", "b", "a"][one["label"]] if one["label"] >= 0 else None)
         for name in ("number", "yes", "words"):
             assert line[name] == one[name]
@@ -245,12 +257,12 @@ def test_names_by_number_and_by_kind(tmp_path: Path) -> None:
     keys = ["a.jpg", "b.PNG", "c", "d.tar.gz", "e.webp", "v1.5", ".hidden"]
     store = packed(tmp_path / "store", [picture(8, 8, i) for i in range(7)], keys=keys)
     assert export(store, tmp_path / "out").code == 0
-    names = [line["path"] for line in listing_of(tmp_path / "out")]
+    names = [line["file_name"] for line in listing_of(tmp_path / "out")]
     assert names == ["a.png", "b.PNG", "c.png", "d.tar.gz.png", "e.png", "v1.5.png", ".hidden.png"]
     assert export("--numbered", store, tmp_path / "numbers").code == 0
     lines = listing_of(tmp_path / "numbers")
-    assert [(line["path"], line["key"]) for line in lines] == [(f"{i:08d}.png", key) for i, key in enumerate(keys)]
-    assert all((tmp_path / "numbers" / line["path"]).is_file() for line in lines)
+    assert [(line["file_name"], line["key"]) for line in lines] == [(f"{i:08d}.png", key) for i, key in enumerate(keys)]
+    assert all((tmp_path / "numbers" / line["file_name"]).is_file() for line in lines)
 
 
 def test_odd_names_that_are_fine_are_kept(images: Path, packed_images: Path, tmp_path: Path) -> None:
@@ -260,10 +272,10 @@ def test_odd_names_that_are_fine_are_kept(images: Path, packed_images: Path, tmp
     lines, reader = listing_of(tmp_path / "out"), Reader(packed_images)
     assert [one["key"] for one in lines] == [reader[i]["key"] for i in range(len(reader))]
     for i, line in enumerate(lines):
-        assert Path(unquote(line["path"])).parent == Path(line["key"]).parent
+        assert Path(unquote(line["file_name"])).parent == Path(line["key"]).parent
         assert (images / line["key"]).is_file()
         assert line["label"] == (line["key"].split("/")[0] if "/" in line["key"] else None)
-        found = cv2.imdecode(np.fromfile(tmp_path / "out" / line["path"], np.uint8), cv2.IMREAD_COLOR)
+        found = cv2.imdecode(np.fromfile(tmp_path / "out" / line["file_name"], np.uint8), cv2.IMREAD_COLOR)
         np.testing.assert_array_equal(found[..., ::-1], reader[i]["image"])
     assert not (tmp_path / "out" / "classes.txt").exists()
 
@@ -274,18 +286,31 @@ def packed_images(images: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_field_that_has_the_other_name_keeps_its_values(tmp_path: Path) -> None:
-    """Beside fields `path` and `path_`, in whatever case, each stands in the listing once, with its own values."""
-    given = [{"image": picture(8, 8, i), "path": f"x{i}", "Path_": i, "path__": -i} for i in range(2)]
-    assert export(packed(tmp_path / "store", given), tmp_path / "out").code == 0
-    line = {"path": "00000001.png", "key": "00000001", "path___": "x1", "Path_": 1, "path__": -1}
+def test_a_field_that_is_called_as_a_column_of_files_keeps_its_values(tmp_path: Path) -> None:
+    """Texts whose names would make them files, in whatever case, stand in the listing as texts, each once; packed
+    again, they have their names, except one called as the column of images."""
+    given = [
+        {
+            "image": picture(8, 8, i), "seg": np.full((8, 8), i, np.uint8), "path": f"x{i}", "Seg_File_Name": f"y{i}",
+            "file_name_": -i, "file_names": f"z{i}", "file_name": f"v{i}.png",
+        }
+        for i in range(2)
+    ]  # fmt: skip
+    store = packed(tmp_path / "store", given, fields={"seg": "mask"})
+    assert export(store, tmp_path / "out").code == 0
+    line = {
+        "file_name": "00000001.png", "key": "00000001", "seg_file_name_file_name": "masks/seg/00000001.png",
+        "path": "x1", "Seg_File_Name_": "y1", "file_name_": -1, "file_names_": "z1", "file_name__": "v1.png",
+    }  # fmt: skip
     assert listing_of(tmp_path / "out")[1] == line
-    words = ("--size", "keep", "--key-column", "key", "--field", "path___:str", "--field", "Path_:int64")
-    out = tmp_path / "out" / "listing.jsonl"
-    again = run_here("pack", "-q", "--workers", 0, *words, "--field", "path__:int64", out, tmp_path / "again")
-    assert (again.code, again.err) == (0, "")
-    sample = Reader(tmp_path / "again")[1]
-    assert (sample["path___"], sample["Path_"], sample["path__"]) == ("x1", 1, -1)
+    for source in (tmp_path / "out", tmp_path / "out" / "metadata.jsonl"):
+        again = tmp_path / f"again {source.name}"
+        ran = run_here("pack", "-q", "--workers", 0, "--size", "keep", source, again)
+        assert (ran.code, ran.err) == (0, "")
+        sample = Reader(again)[1]
+        names = ("path", "Seg_File_Name", "file_names", "file_name_", "file_name__")
+        assert [sample[name] for name in names] == ["x1", "y1", "z1", -1, "v1.png"]
+        np.testing.assert_array_equal(sample["seg"], Reader(store)[1]["seg"])
 
 
 # ---------------------------------------------------------------------------------------------- strange keys
@@ -313,15 +338,15 @@ def test_a_key_that_no_file_can_have_is_escaped(tmp_path: Path, key: str, name: 
     store = packed(tmp_path / "store", [picture(8, 8, 0), picture(8, 8, 1)], keys=["fine.png", key])
     assert export(store, tmp_path / "in" / ".." / "out").code == 0
     line = listing_of(tmp_path / "out")[1]
-    assert line == {"path": f"{name}.png", "key": key}
-    assert (tmp_path / "out" / line["path"]).is_file()
+    assert line == {"file_name": f"{name}.png", "key": key}
+    assert (tmp_path / "out" / line["file_name"]).is_file()
     assert {path.name for path in tmp_path.iterdir()} <= {"store", "in", "out"}
 
 
 HOSTILE = {
     "": "is empty",
     "x" * 300: "too long",
-    "listing.jsonl/x": "the same as another file or folder",
+    "metadata.jsonl/x": "the same as another file or folder",
     ".RawPack/x": "the same as another file or folder",
 }
 
@@ -423,7 +448,7 @@ def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
     after = states_of(tmp_path / "out")
     assert after.keys() == before.keys()
     assert {name for name in before if after[name] != before[name]} == {
-        "00000017.jpg", "listing.jsonl", "export.json"
+        "00000017.jpg", "metadata.jsonl", "export.json"
     }  # fmt: skip
 
 

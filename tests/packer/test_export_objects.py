@@ -88,7 +88,7 @@ def test_what_follows_boxes_leaves_with_them_after_an_export(store: Path, to: st
     assert run_here("export", "-q", "--to", to, store, out).code == 0
     for word in TYPES if typed else [one.partition(":")[0] for one in TYPES] if to == "webdataset" else ():
         options += ["--field", f"json.{word}" if to == "webdataset" else word]
-    source = out / "listing.jsonl" if to == "files" else out
+    source = out / "metadata.jsonl" if to == "files" else out
     whole = pack(source, store.parent / "again", "--size", "keep", *options)
     assert found_in(whole) == found_in(store) == wanted(crop=False)
     cut = pack(source, store.parent / "cut", "--size", "keep", "--crop", ",".join(map(str, CROP)), *options)
@@ -163,12 +163,12 @@ def test_a_listing_of_an_export_may_be_edited(store: Path) -> None:
     is none of the export's classes is a class."""
     out = store.parent / "out"
     assert run_here("export", "-q", store, out).code == 0
-    lines = [json.loads(line) for line in (out / "listing.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (out / "metadata.jsonl").read_text().splitlines()]
     for line in lines:
         del line["boxes"], line["polygons"], line["crowds"]
         line["label"] = "cow"
-    (out / "listing.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    reader = Reader(pack(out / "listing.jsonl", store.parent / "again", "--size", "keep"))
+    (out / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    reader = Reader(pack(out / "metadata.jsonl", store.parent / "again", "--size", "keep"))
     assert reader.classes == ("cow",)
     assert [one["area"].tolist() for one in reader] == [one["area"] for one in wanted(crop=False).values()]
 
@@ -209,7 +209,7 @@ def test_masks_and_images_of_an_export_are_what_they_were(tmp_path: Path) -> Non
     fields = {"seg": "mask", "depth": "image"}
     rawpack_packer.pack(data, tmp_path / "store", fields=fields, workers=0)
     assert run_here("export", "-q", tmp_path / "store", tmp_path / "out").code == 0
-    reader = Reader(pack(tmp_path / "out/listing.jsonl", tmp_path / "again", "--size", "keep"))
+    reader = Reader(pack(tmp_path / "out/metadata.jsonl", tmp_path / "again", "--size", "keep"))
     for i in range(3):
         assert np.array_equal(reader[i]["seg"][..., 0], data["seg"][i])
         assert np.array_equal(reader[i]["depth"], data["depth"][i])
@@ -225,7 +225,7 @@ def test_a_list_that_happens_to_be_as_long_stays_as_it_was(target: str, tmp_path
     ]
     rawpack_packer.pack(data, tmp_path / "a", fields={"boxes": "xyxy", "points": "float32[?,2]"}, workers=0)
     rawpack_packer.export(tmp_path / "a", tmp_path / "out", to=target, workers=0)  # type: ignore[arg-type]
-    source = tmp_path / "out" / "listing.jsonl" if target == "files" else tmp_path / "out"
+    source = tmp_path / "out" / "metadata.jsonl" if target == "files" else tmp_path / "out"
     rawpack_packer.pack(source, tmp_path / "b", size="keep", workers=0)
     reader = Reader(tmp_path / "b")
     batch = next(iter(reader.batches(6, fields=["image", "points"], transform=[CenterCrop(8)], workers=0)))

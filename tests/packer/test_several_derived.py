@@ -213,19 +213,20 @@ def test_exported_files_pack_to_the_same_images(stored: Stored, tmp_path: Path, 
     done = rawpack_packer.export(store, out, workers=2)
     names = [name for name in SUFFIXES if layout != "lmdb" or name != "heat"]
     assert done.files == COUNT * len(names)
-    for i, line in enumerate(json.loads(text) for text in (out / "listing.jsonl").read_text().splitlines()):
+    for i, line in enumerate(json.loads(text) for text in (out / "metadata.jsonl").read_text().splitlines()):
         suffixes = {name: suffix_of(name, layout) for name in names}
         paths = {name: f"{'masks' if name == 'seg' else 'images'}/{name}/{i:08d}{suffixes[name]}" for name in names[1:]}
-        assert {name: line[name] for name in paths} == paths
-        paths["image"] = line["path"]
-        assert line["path"] == f"{i:08d}{suffixes['image']}"
+        columns = {name: name if path.endswith(".npy") else f"{name}_file_name" for name, path in paths.items()}
+        assert {name: line[column] for name, column in columns.items()} == paths
+        paths["image"] = line["file_name"]
+        assert line["file_name"] == f"{i:08d}{suffixes['image']}"
         sample = {name: array_in((out / path).read_bytes(), path) for name, path in paths.items()}
         assert check(sample | {"number": line["number"]}, layout, one_size=one_size) == i
     words = [f"--field={name}:{PACKED_AGAIN[name]}" for name in names[1:]]
     ran = run_here(
         "pack", "-q", "--workers", 0, "--size", "keep", "--key-column", "key", "--format", LAYOUTS[layout]["format"],
         *(["--quality", "keep"] if layout == "lmdb" else []), *words, "--field", "boxes:xyxy",
-        "--classes", out / "classes.txt", out / "listing.jsonl", tmp_path / "again",
+        "--classes", out / "classes.txt", out / "metadata.jsonl", tmp_path / "again",
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, ""), ran.err
     again, before = Reader(tmp_path / "again"), Reader(store)

@@ -81,7 +81,7 @@ def test_what_is_done_to_a_store_keeps_all_texts(tmp_path: Path) -> None:
     assert captions_of(tmp_path / "both") == every * 2
     for to in ("files", "webdataset", "parquet"):
         rawpack.export(store, tmp_path / to, to=to, workers=0)
-    rawpack.pack(tmp_path / "files/listing.jsonl", tmp_path / "from_files", key_column="key", size="keep", workers=0)
+    rawpack.pack(tmp_path / "files/metadata.jsonl", tmp_path / "from_files", key_column="key", size="keep", workers=0)
     fields = {"json.captions": "str[?]"}
     rawpack.pack(tmp_path / "webdataset", tmp_path / "from_webdataset", fields=fields, size="keep", workers=0)
     rawpack.pack(tmp_path / "parquet", tmp_path / "from_parquet", size="keep", workers=0)
@@ -95,7 +95,7 @@ def test_exports_have_lists_as_other_programs_read_them(tmp_path: Path) -> None:
     store = packed(tmp_path)
     for to in ("files", "webdataset", "parquet"):
         rawpack.export(store, tmp_path / to, to=to, workers=0)
-    lines = map(json.loads, (tmp_path / "files/listing.jsonl").read_text().splitlines())
+    lines = map(json.loads, (tmp_path / "files/metadata.jsonl").read_text().splitlines())
     assert [line["captions"] for line in lines] == CAPTIONS
     with tarfile.open(next((tmp_path / "webdataset").rglob("*.tar"))) as tar:
         members = [json.load(tar.extractfile(one)) for one in tar if one.name.endswith(".json")]  # type: ignore[arg-type]

@@ -230,14 +230,14 @@ def relabel(
     type=click.Choice(list(TARGETS)),
     default="files",
     show_default=True,
-    help="files: a file for each image, and a listing. webdataset: tar files. parquet: tables of images, as Hugging "
-    "Face datasets has them; needs rawpack[parquet].",
+    help="files: a file for each image, and a metadata.jsonl, as ImageFolder of Hugging Face reads them. webdataset: "
+    "tar files. parquet: tables of images with a data card, as Hugging Face datasets has them; needs rawpack[parquet].",
 )
 @option(
     "--numbered",
     is_flag=True,
     short="Name files by row, such as 00000000.jpg",
-    help="Name files by row, such as 00000000.jpg; listing.jsonl or .json has the keys.",
+    help="Name files by row, such as 00000000.jpg; metadata.jsonl or .json has the keys.",
 )
 @option(
     "--shard-size",
@@ -250,8 +250,8 @@ def relabel(
     "--split",
     metavar="NAME",
     short="What tar files and tables are named after",
-    help="What tar files and tables are named after: train-000000.tar. [default: the name of the split that STORE is, "
-    "else train]",
+    help="What tar files and tables are named after: train-000000.tar. For one store, not for a set of splits. "
+    "[default: the name of the split that STORE is, else train]",
 )
 @workers_option("Threads. [default: one per CPU]", least=1)
 @max_rejects_option
@@ -271,23 +271,24 @@ def export(
     """Write the samples of STORE into FOLDER: each as a file named by its key, or many in a tar file or table.
 
     JPEG files are written byte for byte as stored; raw pixels become PNG, arrays that PNG cannot store become .npy.
-    Each sample is checked against its checksum. The same command resumes where an earlier run was stopped.
+    Each sample is checked against its checksum. If STORE is a set of splits, each split is written into the folder of
+    its name in FOLDER. The same command resumes where an earlier run was stopped.
 
     \b
     files        Further images are in images/FIELD/, masks in masks/FIELD/.
-                 listing.jsonl has all fields; `rawpack pack listing.jsonl DST`
+                 metadata.jsonl has all fields; `rawpack pack FOLDER DST`
                  packs it again.
     webdataset   KEY.jpg, KEY.cls with the label, KEY.json with all other
                  fields, KEY.FIELD.jpg and .png for further images and masks.
     parquet      Columns image, key, and one for each field, with the names of
-                 the classes.
+                 the classes; README.md, the data card that the Hub reads.
 
     \b
     Examples:
       rawpack export store/ photos/
       rawpack export --numbered store/ photos/           00000000.jpg, ...
       rawpack export --to webdataset store/ shards/      train-000000.tar, ...
-      rawpack export --to parquet set/val hub/val        val-00000-of-...
+      rawpack export --to parquet set/ hub/              hub/train/, hub/val/, a card
     """
     out = Output(quiet, as_json)
     with scanning(quiet=quiet) as scan:

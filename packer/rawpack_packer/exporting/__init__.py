@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rawpack_packer.exporting.run import TARGETS, Export, Exported
+from rawpack_packer.exporting.run import TARGETS, Export, Exported, SplitsExport
 
-__all__ = ["TARGETS", "Export", "Exported"]
+__all__ = ["TARGETS", "Export", "Exported", "SplitsExport"]

@@ -1,10 +1,15 @@
-"""The target "files": an image file for each sample, named by its key, its masks, and a listing of all fields."""
+"""The target "files": an image file for each sample, named by its key, its masks, and a listing of all fields.
+
+The listing is a `metadata.jsonl` as Hugging Face's ImageFolder reads it: `file_name` is the image, and a column whose
+name ends in `_file_name` is a further one.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Container, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,6 +32,7 @@ from rawpack_packer.exporting.target import (
 )
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY, LABEL
+from rawpack_packer.sources.exported import FILE_NAME
 from rawpack_packer.sources.store import store_rows
 from rawpack_packer.sources.table.table import Table
 
@@ -36,7 +42,8 @@ _SYNCED = 1024
 """Files that are synced together before they get their names."""
 _DISK_BLOCK = 4096
 _LINE_BYTES = 200
-PATH = "path"
+_FILE_NAMES = re.compile(r"(\A|_)file_names?\Z", re.IGNORECASE)
+"""What ImageFolder takes for columns of files."""
 
 
 class FileTarget(Target):
@@ -48,10 +55,7 @@ class FileTarget(Target):
         super().__init__(source, folder, options)
         masks = {name for name, field in store_rows(source).stores[0].fields.items() if field.kind == "mask"}
         self._names, self._made = Names(self.suffixes, options.numbered, masks), {folder}
-        self._columns = columns_of(source.info.fields)
-
-    def column(self, name: str) -> str:
-        return self._columns.get(name, name)
+        self._columns = columns_of(source.info.fields, {name for name, end in self.suffixes.items() if end != ".npy"})
 
     def check(self) -> None:
         check_names(self._names, store_rows(self._source).all_keys, self._folder)
@@ -73,6 +77,10 @@ class FileTarget(Target):
                     file.write(line.encode() + b"\n")
         files.commit(temporary, self._folder / LISTING)
 
+    def said(self) -> dict[str, Any]:
+        renamed = {column: name for name, column in self._columns.items() if column != name}
+        return super().said() | {"columns": {FILE_NAME: IMAGE, **renamed}}
+
     def _line(self, row: int) -> dict[str, Any]:
         """The line of a sample."""
         key = self._source.key(row)
@@ -81,7 +89,7 @@ class FileTarget(Target):
             store_rows(self._source).column_values(row),
             self._source.info.classes,
         )
-        line: dict[str, Any] = {PATH: paths[IMAGE], KEY: key}
+        line: dict[str, Any] = {FILE_NAME: paths[IMAGE], KEY: key}
         for name, column in self._columns.items():
             line[column] = paths[name] if name in paths else plain_value(small[name])
         if LABEL in line and classes is not None:
@@ -140,10 +148,15 @@ class FileTarget(Target):
         unnamed.clear()
 
 
-def columns_of(fields: Iterable[str]) -> dict[str, str]:
-    """Each field -> its name in the listing, where "path" is the column of files."""
+def columns_of(fields: Iterable[str], files: Container[str]) -> dict[str, str]:
+    """Each field -> its name in the listing. files: the fields that are image files there. Others do not get the name
+    of a column of files."""
     names = list(fields)
-    free = f"{PATH}_"
-    while free in {name.lower() for name in names}:
-        free += "_"
-    return {name: free if name == PATH else name for name in names}
+    columns, taken = dict[str, str](), {FILE_NAME, *(name.lower() for name in names)}
+    for name in names:
+        column = f"{name}_{FILE_NAME}" if name in files else name
+        while (column != name and column.lower() in taken) or (name not in files and _FILE_NAMES.search(column)):
+            column += f"_{FILE_NAME}" if name in files else "_"
+        columns[name] = column
+        taken.add(column.lower())
+    return columns

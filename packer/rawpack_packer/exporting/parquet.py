@@ -20,6 +20,7 @@ from rawpack.disk.manifest import Field
 from rawpack.errors import UsageError
 from rawpack.system import writing
 from rawpack_packer.errors import need
+from rawpack_packer.exporting.card import Card
 from rawpack_packer.exporting.shards import ShardTarget
 from rawpack_packer.exporting.target import contents, extension_for, split_key
 from rawpack_packer.options import opt
@@ -64,11 +65,15 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
         return {IMAGE: fields.pop(IMAGE), KEY: fields.pop(KEY, Field(kind="text", dtype="str")), **fields}
 
     @cached_property
+    def _features(self) -> dict[str, dict[str, Any]]:
+        """What each column is, in the words of Hugging Face datasets."""
+        return {name: self._feature(name, field) for name, field in self._fields.items()}
+
+    @cached_property
     def _schema(self) -> pa.Schema:
         import pyarrow as pa
 
-        features = {name: self._feature(name, field) for name, field in self._fields.items()}
-        about = {"huggingface": json.dumps({"info": {"features": features}}), OF_TABLES: json.dumps(self.said())}
+        about = {"huggingface": json.dumps({"info": {"features": self._features}}), OF_TABLES: json.dumps(self.said())}
         return pa.schema([(name, _arrow_type(field)) for name, field in self._fields.items()], about)
 
     def _feature(self, name: str, field: Field) -> dict[str, Any]:
@@ -81,6 +86,10 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
         for length in reversed(field.shape):
             feature = {"feature": feature, **({} if length is None else {"length": length}), "_type": "Sequence"}
         return feature
+
+    def card(self, folder: str = "") -> Card:
+        samples, size, memory_bytes = np.array([*map(_sizes, self._paths)]).sum(axis=0).tolist()
+        return Card(self.split, folder, samples, size, memory_bytes, self._features, self._source.info.classes or ())
 
     def _prepare(self, row: int, item: Item) -> dict[str, Any]:
         values: dict[str, Any] = {KEY: item.key, **item.fields}
@@ -123,6 +132,16 @@ class ParquetTarget(ShardTarget[dict[str, Any]]):
             yield add
             if rows:
                 flush()
+
+
+def _sizes(path: Path) -> tuple[int, int, int]:
+    """Rows of a table, bytes of its file, and of its columns before compression."""
+    import pyarrow.parquet as pq
+
+    with path.open("rb") as file:
+        about = pq.read_metadata(file)
+    groups = map(about.row_group, range(about.num_row_groups))
+    return about.num_rows, path.stat().st_size, sum(group.total_byte_size for group in groups)
 
 
 def _arrow_type(field: Field) -> pa.DataType:

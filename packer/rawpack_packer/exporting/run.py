@@ -24,6 +24,7 @@ from rawpack_packer.destination import files
 from rawpack_packer.destination import folder as destinations
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.lock import LOCKS, Lock
+from rawpack_packer.exporting.card import CARD, write_card
 from rawpack_packer.exporting.files import FileTarget
 from rawpack_packer.exporting.parquet import ParquetTarget
 from rawpack_packer.exporting.target import ExportOptions, Target, Written, contents
@@ -40,6 +41,7 @@ from rawpack_packer.text import again, listed, plain
 _BEGUN = "export"
 """In WORK: says which store is being exported, and how its files are named."""
 _NEW = f"{_BEGUN}.tmp"
+_NEW_CARD = f"{CARD}.tmp"
 _TRIED = 24
 _MAX_NOTE = 1 << 20
 
@@ -73,6 +75,8 @@ class Exported(text.Shown):
     rejects: Mapping[str, int]
     """Reason -> samples that are damaged in the store, and have no file."""
     seconds: float
+    splits: tuple[str, ...] = ()
+    """Of a set: the folders in `folder`, each with the files of one."""
 
     def __repr__(self) -> str:
         rejects = f", {text.count(sum(self.rejects.values()), 'reject')}" if self.rejects else ""
@@ -91,7 +95,9 @@ class Exported(text.Shown):
         now = "" if self.written_now == self.files else f", {self.written_now:,} of them written now"
         size = f", {text.size(self.bytes_written)}" if self.written_now == self.files else ""
         rows = [("samples", f"{self.samples:,}"), ("files", f"{self.files:,}{now}")]
-        rows += rejected_rows(self.rejects, f"{self.folder}/rejects.jsonl")
+        where = f"{self.folder}/SPLIT" if self.splits else self.folder
+        rows = [("splits", ", ".join(map(plain, self.splits))), *rows] if self.splits else rows
+        rows += rejected_rows(self.rejects, f"{where}/rejects.jsonl")
         rows.append(("time", text.duration(self.seconds)))
         rows.append(("stored in", f"{plain(self.folder)}: {text.count(self.files, 'file')}{size}"))
         return text.Block("Nothing to do." if self.already else "Exported.", rows)
@@ -117,12 +123,15 @@ class DryExport(text.Shown):
 class Export:
     """One store, and the folder that it is exported to."""
 
-    def __init__(self, source: Table, folder: Path, to: str, run_options: RunOptions, **options: Any) -> None:
-        """options: those of `ExportOptions`. Raises UsageError with nothing written."""
-        self.source, self.folder, self._options = source, folder, run_options
-        self._target = make_target(to, source, folder, ExportOptions(**options))
-        self._begun = self._check_folder()
-        self._target.check()
+    def __init__(
+        self, source: Table, folder: Path, to: str, run_options: RunOptions, *, of_set: bool = False, **options: Any
+    ) -> None:
+        """of_set: whether the store is a split, and the folder that of its set has the data card. options: those of
+        `ExportOptions`. Raises UsageError with nothing written."""
+        self.source, self.folder, self._options, self._of_set = source, folder, run_options, of_set
+        self.target = make_target(to, source, folder, ExportOptions(**options))
+        self.begun = self._check_folder()
+        self.target.check()
 
     def estimate(self) -> DryExport:
         return DryExport(len(self.source), self.need_bytes(), destinations.free_bytes(self.folder))
@@ -133,21 +142,16 @@ class Export:
         sizes = []
         for row in tried:
             try:
-                made = [len(data) for _, data in contents(self.source[row], self._target.suffixes)]
+                made = [len(data) for _, data in contents(self.source[row], self.target.suffixes)]
             except DecodeError:
                 continue
-            sizes.append(self._target.need_bytes(made))
-        return int(len(self.source) * float(np.mean(sizes or [self._target.need_bytes([])])))
+            sizes.append(self.target.need_bytes(made))
+        return int(len(self.source) * float(np.mean(sizes or [self.target.need_bytes([])])))
 
     def run(self) -> Exported:
         began, run = time.monotonic(), self._options
-        if not self._begun:
-            need, free = self.need_bytes(), destinations.free_bytes(self.folder)
-            if need > free:
-                raise UsageError(
-                    f"the files need about {text.size(need)}, and {self.folder} has {text.size(free)} free: free some "
-                    "space, or name a folder on another disk"
-                )
+        if not self.begun:
+            check_space(self.folder, self.need_bytes())
         try:
             with files.refusals_named(self.folder):
                 destinations.make(self.folder)
@@ -158,7 +162,7 @@ class Export:
         reasons = Counter(reject.reason for reject in done.rejects)
         samples = len(self.source) - len(done.rejects)
         return Exported(
-            str(self.folder), samples, self._target.files(samples), done.files, done.bytes, dict(reasons),
+            str(self.folder), samples, self.target.files(samples), done.files, done.bytes, dict(reasons),
             time.monotonic() - began,
         )  # fmt: skip
 
@@ -166,9 +170,9 @@ class Export:
         work = self.folder / WORK
         for left in work.glob("*.tmp"):
             left.unlink()
-        files.write_whole(work / _BEGUN, msgspec.json.encode(self._target.identity), work / _NEW)
+        files.write_whole(work / _BEGUN, msgspec.json.encode(self.target.identity), work / _NEW)
         run.progress.begin(len(self.source), 0)
-        done = self._target.write(run)
+        done = self.target.write(run)
         run.progress.commit()
         lines = b"".join(msgspec.json.encode(reject) + b"\n" for reject in done.rejects)
         allowed = run.allowed(len(self.source))
@@ -186,8 +190,10 @@ class Export:
             (self.folder / REJECTS).unlink(missing_ok=True)
             if done.rejects:
                 files.write_whole(self.folder / REJECTS, lines, work / f"{REJECTS}.tmp")
-            self._target.finish(done.rejects)
-            noted = msgspec.json.format(msgspec.json.encode(self._target.note(done.rejects)), indent=1)
+            self.target.finish(done.rejects)
+            if not self._of_set and (card := self.target.card()) is not None:
+                write_card(self.folder, [card], work / f"{CARD}.tmp")
+            noted = msgspec.json.format(msgspec.json.encode(self.target.note(done.rejects)), indent=1)
             files.write_whole(self.folder / NOTE, noted + b"\n", work / f"{NOTE}.tmp")
         shutil.rmtree(work)
         files.sync_folder(self.folder)
@@ -205,13 +211,62 @@ class Export:
             return False
         if before is None or (folder / WORK).is_symlink():
             raise UsageError(f"{folder} contains other files ({listed(names, 3)}); name an empty or a new folder")
-        same = {"to": None, **self._target.identity}
+        same = {"to": None, **self.target.identity}
         if {name: before.get(name) for name in same} != same:
             raise UsageError(
                 f"{folder} contains the files of another store, or files exported with other options ({NOTE} describes "
                 "them); name another folder"
             )
         return True
+
+
+class SplitsExport:
+    """A set of splits, each exported to the folder of its name in `folder`."""
+
+    def __init__(self, exports: Mapping[str, Export], folder: Path) -> None:
+        """Raises UsageError where the folder contains anything else."""
+        self._exports, self._folder = exports, folder
+        names = sorted(path.name for path in folder.iterdir()) if destinations.check_folder(folder) else []
+        if others := [name for name in names if name not in (*exports, CARD, _NEW_CARD)]:
+            raise UsageError(f"{folder} contains other files ({listed(others, 3)}); name an empty or a new folder")
+        if CARD in names and not any(export.begun for export in exports.values()):
+            raise UsageError(f"{folder} contains a {CARD} of another set; name an empty or a new folder")
+
+    def estimate(self) -> DryExport:
+        about = [export.estimate() for export in self._exports.values()]
+        total = sum(one.files_bytes for one in about)
+        return DryExport(sum(one.samples for one in about), total, destinations.free_bytes(self._folder))
+
+    def run(self) -> Exported:
+        """Export the splits one after another. Raises UsageError with nothing written where there is too little space
+        for all."""
+        check_space(self._folder, sum(export.need_bytes() for export in self._exports.values() if not export.begun))
+        done = [export.run() for export in self._exports.values()]
+        written = sum(one.written_now for one in done)
+        cards = [card for name, export in self._exports.items() if (card := export.target.card(name)) is not None]
+        if cards and (written or not (self._folder / CARD).exists()):
+            with files.refusals_named(self._folder):
+                write_card(self._folder, cards, self._folder / _NEW_CARD)
+        return Exported(
+            str(self._folder),
+            sum(one.samples for one in done),
+            sum(one.files for one in done),
+            written,
+            sum(one.bytes_written for one in done),
+            dict(sum((Counter(one.rejects) for one in done), Counter())),
+            sum(one.seconds for one in done),
+            tuple(self._exports),
+        )
+
+
+def check_space(folder: Path, need: int) -> None:
+    """Raise UsageError where files of this many bytes do not fit."""
+    free = destinations.free_bytes(folder)
+    if need > free:
+        raise UsageError(
+            f"the files need about {text.size(need)}, and {folder} has {text.size(free)} free: free some space, or "
+            "name a folder on another disk"
+        )
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:

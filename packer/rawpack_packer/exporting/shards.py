@@ -56,6 +56,7 @@ class ShardTarget(Target, Generic[Prepared]):
         self.identity = {
             "store": store.digest, "to": self.to, "numbered": options.numbered, "split": split, "shard_bytes": limit,
         }  # fmt: skip
+        self.split = split
         self._ends = np.cumsum(_stored_bytes(store) + self.need_bytes([]))
         self._shards = list(divided(range(len(source)), self._ends, limit))
         self._paths = [

@@ -32,6 +32,7 @@ from rawpack.system import machine
 from rawpack_packer.destination import files
 from rawpack_packer.destination.files import WORK
 from rawpack_packer.destination.journal import Reject
+from rawpack_packer.exporting.card import Card
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import parse_bytes
@@ -39,14 +40,14 @@ from rawpack_packer.provenance import REJECTS
 from rawpack_packer.sources import Item
 from rawpack_packer.sources.base import numbered
 from rawpack_packer.sources.compatible_stores import IMAGE, KEY
-from rawpack_packer.sources.exported import NOTE, said_of
+from rawpack_packer.sources.exported import CLASSES, NOTE, said_of
 from rawpack_packer.sources.fields import Boxes
 from rawpack_packer.sources.folder import EXTENSIONS
 from rawpack_packer.sources.store import store_rows
 from rawpack_packer.sources.table.table import Table
 from rawpack_packer.text import count, listed, plain
 
-LISTING, CLASSES = "listing.jsonl", "classes.txt"
+LISTING = "metadata.jsonl"
 _SPLIT = "train"
 _AHEAD = 4
 """Blocks per worker that are submitted at a time."""
@@ -138,14 +139,15 @@ class Target(ABC):
         counts = {"samples": len(self._source) - len(rejects), "rejected": len(rejects)}
         return {**self.said(), **self.identity, **counts}
 
+    def card(self, folder: str = "") -> Card | None:
+        """What a data card says of the files, which are on the disk; None where they need no card. folder: where they
+        are, below that of the card."""
+        return None
+
     def said(self) -> dict[str, Any]:
         """What files alone do not tell, see `sources.exported`."""
-        fields = {self.column(name): field for name, field in store_rows(self._source).stores[0].fields.items()}
+        fields = store_rows(self._source).stores[0].fields
         return said_of({name: fields[name] for name in fields if name not in (IMAGE, KEY)}, self._source.info.classes)
-
-    def column(self, name: str) -> str:
-        """What a field is called in the files."""
-        return name
 
 
 # ---------------------------------------------------------------------------------------------- the files of a sample

@@ -81,7 +81,7 @@ def split_column(source: Table, options: Mapping[str, Any]) -> tuple[str, list[s
     is none, and where the user names the column. options: of the source."""
     if source.info.kind == "store" or not len(source):
         return None
-    named = {*_named(options.get("fields")), *_named(options.get("columns"))}
+    named = {*_named(options.get("fields")), *_named(options.get("columns")), *source.exported}
     texts = [name for name, kind in source.info.fields.items() if kind.dtype == "str" and not kind.shape]
     for name in [*texts, *source.apart]:
         if name in named:

@@ -17,9 +17,15 @@ from rawpack_packer.text import plain
 
 NOTE = "export.json"
 """Next to a listing or shards."""
+CLASSES = "classes.txt"
+BESIDE = (NOTE, CLASSES)
+"""What is in the folder of an export besides samples and the listing."""
 OF_TABLES = b"rawpack"
 """The same in the metadata of a Parquet file."""
 MARK = "rawpack_export"
+FILE_NAME = "file_name"
+"""The column of images in an exported listing."""
+IMAGE = "image"
 _MOST = 1 << 28
 _BOXES, _LABEL_KIND = "boxes", FieldKind("int64")
 
@@ -29,10 +35,25 @@ class ExportNote:
     """What files are that were exported."""
 
     kinds: Mapping[str, FieldKind] = field(default_factory=dict)
-    """By the names of their columns."""
+    """By the names of their fields."""
     classes: tuple[str, ...] | None = None
     key: str | None = None
     """The column of keys."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Column -> the field, or the image, that has another name."""
+
+    @property
+    def image(self) -> str | None:
+        """The column of images; None where it has the usual name."""
+        return next((column for column, name in self.columns.items() if name == IMAGE), None)
+
+    def names_of(self, columns: Sequence[str]) -> list[str]:
+        """What the fields in these columns are called, except where a column has that name."""
+        names = [self.columns.get(name, name) for name in columns]
+        return [
+            column if name == IMAGE or (name != column and name in columns) else name
+            for column, name in zip(columns, names, strict=True)
+        ]
 
     @property
     def apart(self) -> frozenset[str]:
@@ -86,6 +107,7 @@ def exported(data: bytes | None, where: str) -> ExportNote:
         fields = msgspec.convert(found.get("fields", {}), dict[str, Field])
         classes = msgspec.convert(found.get("classes"), tuple[str, ...] | None)
         kinds = {name: FieldKind.of(one) for name, one in fields.items()}
+        columns = msgspec.convert(found.get("columns", {}), dict[str, str])
     except (ValueError, UsageError) as error:
         raise UsageError(
             f"{where}: what it says of an export cannot be read: {error}; update rawpack, or take it away and declare "
@@ -95,4 +117,4 @@ def exported(data: bytes | None, where: str) -> ExportNote:
         if kind.is_pixels:  # files, which say how large they are
             kinds[name] = replace(kind, shape=(None, None, *kind.shape[2:]))
     others = {name: kind for name, kind in kinds.items() if (name, kind) != ("label", _LABEL_KIND)}
-    return ExportNote(others, classes, "key")
+    return ExportNote(others, classes, "key", columns)

@@ -121,6 +121,7 @@ _ROWS = (
         "with a metadata.csv; a folder of .parquet; img2dataset's folders of files",
         options=("fields", "path_column", "label_column", "key_column", "images", "classes", "key_pattern", *_VIDEO),
         signs=[
+            Signs(strength=Strength.CONTENT, contains=("export.json",), decides="listing.metadata:is_export"),
             Signs(strength=Strength.TABLE, file=r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet)$"),
             Signs(
                 strength=Strength.TABLE, holds=r"\.parquet$", inside=True, decides="listing.metadata:lists_images",

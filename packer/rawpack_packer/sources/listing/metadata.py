@@ -26,6 +26,7 @@ from rawpack_packer.options import opt
 from rawpack_packer.sources import parquet
 from rawpack_packer.sources.base import NO_FILE, NOT_LISTED, Scanning, SourceInfo, unseen
 from rawpack_packer.sources.beside import only_container
+from rawpack_packer.sources.exported import BESIDE, FILE_NAME, ExportNote, exported_beside
 from rawpack_packer.sources.fields import DeclaredKind, are_pixels
 from rawpack_packer.sources.files import text_of
 from rawpack_packer.sources.folder import EXTENSIONS, check_folder, splits_in, wanted_images
@@ -43,7 +44,6 @@ from rawpack_packer.sources.video import names_video
 from rawpack_packer.text import composed, count, listed, plain
 
 _NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-_FILE_NAME = "file_name"
 _ENDS = tuple(EXTENSIONS)
 
 
@@ -83,6 +83,18 @@ def has_metadata(folder: Listing) -> bool:
         return True
 
 
+def is_export(folder: Listing) -> bool:
+    """Whether a folder is one of image files that were exported."""
+    metadata = metadata_of(folder)
+    return metadata is not None and not metadata.below and _exported(metadata) is not None
+
+
+def _exported(metadata: Metadata) -> ExportNote | None:
+    """What an export says of the images that a table lists; None where it is none of an export."""
+    note = exported_beside(metadata.file)
+    return note if note.image in metadata.columns else None
+
+
 def lists_images(listing: Listing) -> bool:
     """Whether a folder has a table, or several, that list its images; or a path names a split of such tables."""
     return bool(tables_of_files(listing)) or has_metadata(listing) or parquet.lists_paths(listing)
@@ -91,7 +103,7 @@ def lists_images(listing: Listing) -> bool:
 def splits_of(listing: Listing) -> list[str]:
     """The names of the splits that such a folder is divided into; empty where it is not."""
     if has_metadata(listing):
-        return splits_in(listing)
+        return [] if is_export(listing) else splits_in(listing)
     return parquet.splits_of(listing) if parquet.lists_paths(listing) else []
 
 
@@ -129,13 +141,13 @@ def open_metadata(
     table, columns = plain(os.fsencode(metadata.file)), metadata.columns
     if images is not None:
         raise UsageError(f"{where}: {opt.images} applies to a listing that is given itself: give {table}")
-    if path_column is None and _FILE_NAME not in columns and len(columns) > 1:
+    if path_column is None and FILE_NAME not in columns and len(columns) > 1:
         raise UsageError(
             f"{table} has several columns of files, {', '.join(map(plain, columns))}: name that of the images, such as "
             f"{opt.path_column(plain(columns[0]))}; the others become texts, images by "
             f"{opt.fields(f'{plain(columns[1])}:image')}, or masks by {plain(columns[1])}:mask"
         )
-    column = path_column or (_FILE_NAME if _FILE_NAME in columns else columns[0])
+    column = path_column or (FILE_NAME if FILE_NAME in columns else columns[0])
     root = os.fspath(Path(path).absolute())
     check_folder(path, where)
     scan = FolderScan(root, wanted_images(), progress, folder)
@@ -153,7 +165,7 @@ def open_metadata(
         files.check(where)
         raise
     listing.table.info = files.with_counts(listing.table.info, listing.of_videos)
-    return replace(listing, table=_with_labels(listing.table, scan))
+    return listing if _exported(metadata) else replace(listing, table=_with_labels(listing.table, scan))
 
 
 def open_downloads(
@@ -290,9 +302,11 @@ class _ListedFiles:
         """What is known of the listing, and of the folder's files. videos: whether the table lists videos."""
         files, counts, skipped = self.scan.files(), dict(self.scan.counts), dict(self.scan.beside.suffixes)
         table, problems = self.metadata.file, list[str]()
-        if not self.metadata.below and skipped.get(table.suffix):
-            counts["other_files"] -= 1
-            skipped[table.suffix] -= 1
+        own = [table, *(table.with_name(name) for name in BESIDE if _exported(self.metadata))]
+        for file in own if not self.metadata.below else ():
+            if file.is_file() and skipped.get(file.suffix):
+                counts["other_files"] -= 1
+                skipped[file.suffix] -= 1
         hashes = np.array([_hashed(files.path(i)) for i in range(len(files))], np.uint64)
         others = np.flatnonzero(~np.isin(hashes, np.array(self.hashes, np.uint64))).tolist()
         not_listed = len(others)
@@ -343,7 +357,7 @@ def _file_columns(file: Listing) -> tuple[str, ...]:
         with opened:
             names = rows_of(suffix, opened, "", "", ()).names
     except (UsageError, MissingExtraError):
-        return (_FILE_NAME,)  # whoever opens it says what is wrong
+        return (FILE_NAME,)  # whoever opens it says what is wrong
     except (OSError, ValueError, NotImplementedError):
         return ()
-    return tuple(name for name in names if name == _FILE_NAME or name.endswith(f"_{_FILE_NAME}"))
+    return tuple(name for name in names if name == FILE_NAME or name.endswith(f"_{FILE_NAME}"))

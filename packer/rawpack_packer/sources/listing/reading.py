@@ -180,6 +180,7 @@ def open_list(
         objects=objects,
         follow=[name for name in _followers(columns, objects) if name not in listing.exported.apart],
         lines=listing.rows.lines * (place.unit == "line"),
+        exported=[*listing.exported.kinds],
     )
     if table.info.classes is None:  # numbers without names may be measurements
         table.labels = None
@@ -287,10 +288,11 @@ def _read(
     where, exported = file.name or plain(os.fsencode(file.path)), exported_beside(file.path)
     with reading(where), file.path.open("rb") as opened, long_cells():
         rows = file.rows(opened, where, file.root, wanted.declared)
+        rows = replace(rows, names=exported.names_of(rows.names))
         key = wanted.key or (exported.key if exported.key in rows.names else None)
-        declared = exported.declared(rows.names, wanted.declared, (wanted.image, wanted.label, key))
+        declared = exported.declared(rows.names, wanted.declared, (exported.image, wanted.image, wanted.label, key))
         words = repr((sorted(declared.items()), names, *([wanted.image] if wanted.image else [])))
-        path, rows = _path(rows, file.root)
+        path, rows = (exported.image, rows) if exported.image in rows.names else _path(rows, file.root)
         wanted = replace(wanted, key=key, declared=declared)
         boxes = None
         if not key:

@@ -245,7 +245,7 @@ def _checkout(listing: Listing) -> Splits:
     found: Splits = {}
     for file in sorted(files, key=lambda file: natural(file.path.name)):
         found.setdefault(_split(file.path, folder) or file.path.stem, []).append(file)
-    if not any(map(is_split, found)):
+    if not any(map(is_split, found)) and not all(_in_own_folder(file.path, folder) for file in files):
         return {"": sorted(files, key=lambda file: natural(str(file.path)))} if files else {}
     return {name: found[name] for name in sorted(found, key=split_order)}
 
@@ -291,7 +291,14 @@ def _split(file: Path, root: Path) -> str:
 def _configuration(file: Path, root: Path) -> str:
     """The folders that a file is in, without those that stand for all of a checkout, or for a split."""
     folders = file.parent.relative_to(root).parts
+    folders = folders[:-1] if _in_own_folder(file, root) else folders
     return "/".join(name for name in folders if name != "data" and not is_split(name))
+
+
+def _in_own_folder(file: Path, root: Path) -> bool:
+    """Whether a file is in a folder that is called as its split, as an export of a set of splits writes it."""
+    shard = _SHARD.fullmatch(file.stem)
+    return shard is not None and file.parent != root and file.parent.name == shard["split"]
 
 
 def _read(file: Path, kind: type[T]) -> T:

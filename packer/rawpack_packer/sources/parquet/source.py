@@ -198,6 +198,7 @@ def open_parquet(
         objects=objects,
         follow=[name for name in scan.boxes.lists if name not in scan.apart],
         find_column=partial(_alone, columns),
+        exported=scan.exported,
     )
 
 
@@ -249,6 +250,8 @@ class _Scan:
         self.boxes = BoxScan({}, {})
         self.apart = frozenset[str]()
         """Fields that follow no boxes, as an export says."""
+        self.exported: list[str] = []
+        """Fields of which an export says what they hold."""
         self.notes: list[str] = []
         """What the summary says about keys."""
         self._starts: dict[int, int] = {}
@@ -294,7 +297,7 @@ class _Scan:
             names = schema.names if self.wanted.fields is None else [*self.wanted.fields]
             roles = (self.wanted.image, self.wanted.label, self.wanted.key)
             self.wanted = replace(self.wanted, declared=note.declared(names, self.wanted.declared, roles))
-            self.apart = note.apart
+            self.apart, self.exported = note.apart, [*note.kinds]
             if self._classes is None and BOXES in note.kinds:
                 self._classes = note.classes
         every = tables.column_infos(schema, features, self.wanted.declared, where, table if is_first else None)

@@ -6,7 +6,7 @@ open only while a sample is read, except for a video, which stays open from one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -144,6 +144,8 @@ class Table:
     """Gives the values of a field, where these are known otherwise than by reading its column row by row."""
     apart: Sequence[str] = ()
     """Columns that `find_column` gives too, and that are not packed."""
+    exported: Collection[str] = ()
+    """Fields of which an export says what they hold."""
     beside: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """In an archive: the folders next to the one that is packed, each with the folders in it."""
     probed: Literal["", "first", "spread"] = ""
