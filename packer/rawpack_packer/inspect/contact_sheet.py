@@ -16,7 +16,7 @@ from rawpack.errors import PackError, UsageError
 from rawpack.pixels.visible import visible
 from rawpack.system.writing import write_output
 from rawpack_packer.inspect.describe import NO_CLASS
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 Pixels = NDArray[np.uint8]
 _CELL, _TEXT, _GAP, _HEAD, _BETWEEN = 160, 34, 8, 20, 2
@@ -38,14 +38,14 @@ def draw_contact_sheet(store: str | os.PathLike[str], path: Path) -> int:
     reader = Reader(store)
     names = image_names(reader)
     columns, across = max(1, _COLUMNS // len(names)), len(names) * (_CELL + _BETWEEN) - _BETWEEN
-    count = min(_ROWS * columns, len(reader))
-    rows = -(-count // columns)
-    columns = min(columns, count)
-    chosen = np.sort(np.random.default_rng(_SEED).choice(len(reader), count, replace=False))
+    drawn = min(_ROWS * columns, len(reader))
+    rows = -(-drawn // columns)
+    columns = min(columns, drawn)
+    chosen = np.sort(np.random.default_rng(_SEED).choice(len(reader), drawn, replace=False))
     height, width = rows * (_CELL + _TEXT + _GAP) + _GAP + _HEAD, columns * (across + _GAP) + _GAP
     sheet = np.full((height, width, 3), _BACKGROUND, np.uint8)
     where = plain(os.fspath(store).rstrip("/").rpartition("/")[2] or os.fspath(store))
-    title = f"{where}: {count:,} of {len(reader):,} samples, by seed {_SEED}"
+    title = f"{where}: {drawn:,} of {count(len(reader), 'sample')}, by seed {_SEED}"
     title += f"; each: {', '.join(names)}" if len(names) > 1 else ""
     _write(sheet[:, _GAP:-_GAP], title, _HEAD - 4, (20, 20, 20))
     for k, row in enumerate(chosen.tolist()):
@@ -56,7 +56,7 @@ def draw_contact_sheet(store: str | os.PathLike[str], path: Path) -> int:
     if not done:
         raise PackError(f"{path}: OpenCV cannot write the contact sheet")
     write_output(path, encoded.tobytes())
-    return count
+    return drawn
 
 
 def image_names(reader: Reader) -> list[str]:
