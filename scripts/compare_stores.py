@@ -81,7 +81,8 @@ def compare(asked: argparse.Namespace) -> None:
             first_s, rate = in_a_process_of_its_own(way, folder, asked, augment=augment)
             base = base or rate
             speed = "1 time" if rate == base else f"{rate / base:.{0 if rate > 9.5 * base else 1}f} times"
-            show((name, f"{total_bytes(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed), widths)
+            row = (name, f"{total_bytes(folder) / 1e6:,.1f} MB", f"{rate:,.0f}", f"{first_s:.2f} s", speed)
+            show(row, widths, colored=augment and folder == asked.stores[0])
     print(
         f"\n  Read by {workers()} workers in shuffled batches of {BATCH}, all files in memory. The first\n"
         "  rows decode and resize the image files with OpenCV in plain worker processes;\n"
@@ -89,8 +90,11 @@ def compare(asked: argparse.Namespace) -> None:
     )
 
 
-def show(row: tuple[str, ...], widths: list[int]) -> None:
+def show(row: tuple[str, ...], widths: list[int], *, colored: bool = False) -> None:
+    """Print a row; at a terminal, with its last cell in green if `colored`."""
     cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+    if colored and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        cells[-1] = cells[-1].replace(row[-1], f"\033[1;32m{row[-1]}\033[0m")
     print("  " + "   ".join(cells).rstrip(), flush=True)
 
 

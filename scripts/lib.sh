@@ -49,6 +49,7 @@ if sys.version_info >= (3, 11) and sys.version_info[3] == "final" and not syscon
 pip_install() {
   local venv=$1 log=$1/pip.log pid began=$SECONDS
   shift
+  : >"$log"  # read below, perhaps before the process in the background has opened it
   "$venv/bin/python" -m pip install --disable-pip-version-check "$@" >"$log" 2>&1 &
   pid=$!
   while [ -t 1 ] && kill -0 "$pid" 2>/dev/null; do

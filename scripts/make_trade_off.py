@@ -5,8 +5,8 @@
 
 `rawpack plan` measures the stores; scripts/compare_stores.py reads the folder itself, by plain workers and by torch's
 DataLoader. --torch names the folder that torch is in, if another Python has it. Run it on an idle machine. Replaced is
-what is between the markers `gain` and `size` of README.md, and `trade-off` of docs/explanation/performance.md; the
-picture is docs/frontier.svg. Then draw README's chart again, with scripts/make_chart.py.
+what is between the markers `size` of README.md, and `trade-off` of docs/explanation/performance.md; the picture is
+docs/frontier.svg.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ def main() -> None:
         sys.exit("the plan could not measure everything: use an idle machine, or a longer --budget")
     file_bytes = total_bytes(asked.photos)
     name = asked.name or f"{plan['samples']:,} photographs"
-    replace(README, "gain", gain(plan, files, file_bytes))
     replace(README, "size", short_table(plan, files, file_bytes))
     replace(PERFORMANCE, "trade-off", table(plan, files, file_bytes, name, options))
     draw(plan, files, file_bytes)
@@ -89,45 +88,30 @@ def read_files(photos: Path, torch: str | None) -> dict[str, tuple[float, float]
     }
 
 
-def gain(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int) -> str:
-    """What one gains with the default store and with the smallest one, in a sentence."""
-    default = best_rate(plan["candidates"][0])
-    smallest = min(plan["candidates"], key=lambda one: float(one["store_bytes"]))
-    against = f"**{rounded(default / files['pool'][1])} times** as fast as worker processes can decode the JPEGs"
-    if "torch" in files:
-        against += f", and {rounded(default / files['torch'][1])} times as fast as torch's `DataLoader`"
-    loader = "torch, augmented" if "torch" in files else "pool, augmented"
-    augmented = rounded(files["store, augmented"][1] / files[loader][1])
-    small = rounded(best_rate(smallest) / files["pool"][1])
-    larger = f"{plan['candidates'][0]['store_bytes'] / file_bytes:.1f}"
-    sentence = (
-        f"On {plan['machine']['cpus']} CPU cores, with all files in memory, rawpack serves raw pixels {against}. "
-        f"With random crops, flips and normalizing, which cost the same either way, it is **{augmented} times** as "
-        f"fast. Raw pixels take {larger} times the space of the files. The smallest store (`{smallest['name']}`, "
-        f"{smallest['psnr_db']:.1f} dB) takes {smallest['store_bytes'] / file_bytes:.0%} of it, and is {small} times "
-        "as fast as those processes."
-    )
-    return textwrap.fill(sentence, 120, break_long_words=False, break_on_hyphens=False)
-
-
 def short_table(plan: dict[str, Any], files: dict[str, tuple[float, float]], file_bytes: int) -> str:
-    """Three stores, and the files."""
+    """Three stores and the files, without transforms, and how many cores that decode one core that copies replaces."""
     found = {one["name"]: one for one in plan["candidates"]}
     rows = []
     for name, contains in _SHORT.items():
         one = found[name]
         loss = "none" if one["psnr_db"] is None else f"{one['psnr_db']:.1f} dB"
-        rates = rounded(best_rate(one)), median(one["augmented"]["images_per_s"])
+        rates = rounded(best_rate(one)), median(one["reading"]["images_per_core_s"])
         rows.append((f"`{name}`", contains, f"{one['store_bytes'] / 1e6:,.1f} MB", *rates, loss))
     way = "torch" if "torch" in files else "pool"
-    told = (
-        f"Augmented: with random crops and flips. The {plan['samples']:,} files: {file_bytes / 1e6:,.1f} MB, "
-        f"{rounded(files[way][1])} images/s by {'a `DataLoader`' if way == 'torch' else 'plain workers'}, "
-        f"{rounded(files[f'{way}, augmented'][1])} augmented ([all "
+    decoding = files[way][1] / compare_stores.workers()
+    replaced = float(found["memmap 256"]["reading"]["images_per_core_s"]["median"]) / decoding
+    machine = plan["machine"]
+    about = (
+        f"Read without transforms on {machine['cpus']} CPU cores ({machine['cpu']}). The {plan['samples']:,} files: "
+        f"{file_bytes / 1e6:,.1f} MB, {rounded(files[way][1])} images/s by "
+        f"{'a `DataLoader`' if way == 'torch' else 'plain workers'}, {rounded(decoding)} a core. So a core that copies "
+        f"raw pixels replaces {rounded(replaced)} that decode ([all "
         "stores](docs/explanation/performance.md#size-against-speed))."
     )
-    shown = markdown(("store", "contains", "whole set", "images/s", "augmented", "loss of the resized image"), rows)
-    return f"{shown}\n\n{textwrap.fill(told, 120, break_long_words=False, break_on_hyphens=False)}"
+    shown = markdown(
+        ("store", "contains", "whole set", "images/s", "images/s a core", "loss of the resized image"), rows
+    )
+    return f"{shown}\n\n{textwrap.fill(about, 120, break_long_words=False, break_on_hyphens=False)}"
 
 
 def table(

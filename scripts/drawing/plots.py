@@ -10,6 +10,7 @@ from drawing.figures import KINDS, Result, Row, is_own, middle, ordered
 
 _INK = "#7a7b7c"
 """Readable on a light page and on a dark one."""
+_QUIET = "#b4b7ba"
 _COLORS = (
     "#1d6fb7", "#0f8a5e", "#b06a00", "#c2453c", "#7a4fb5", "#2aa1b3", "#8a8a00",
     "#d0679d", "#5b7083", "#9a5b2e", "#4f9a3c", "#a03070", "#6f6fd0", "#c07a50", "#3d7a7a", "#808080",
@@ -17,7 +18,8 @@ _COLORS = (
 
 
 def draw_cores(result: Result, path: Path) -> None:
-    """Cores in use at each sustained rate; a line ends where the system can deliver no more."""
+    """Cores in use at each sustained rate; a line ends where the system can deliver no more. Those of others are gray:
+    a page with a dozen colors shows nothing, and the tables have their figures."""
     rows = [row for row in result["rows"] if row["measure"] == "pace" and "paced" in row]
     if not rows:
         return
@@ -25,11 +27,15 @@ def draw_cores(result: Result, path: Path) -> None:
     with style() as figure_of:
         figure = figure_of((10.5, 6.2))
         for axes, (kind, called) in zip(figure.subplots(1, 2, sharey=True), KINDS.items(), strict=True):
-            for row in (row for row in rows if row["kind"] == kind):
-                own = is_own(row)
+            shown = sorted((row for row in rows if row["kind"] == kind), key=is_own)  # ours above the others
+            for k, row in enumerate(shown):
                 points = sorted((point["images_per_s"], point["cores"]) for point in row["paced"])
                 x, y = zip(*points, strict=True)
-                axes.plot(x, y, "o-", ms=3, lw=2.4 if own else 1.1, color=colors[row["system"]], label=row["system"])
+                if is_own(row):
+                    look = {"lw": 2.4, "color": colors[row["system"]], "label": row["system"]}
+                else:
+                    look = {"lw": 0.9, "color": _QUIET, "label": "" if k else "other systems, see the tables"}
+                axes.plot(x, y, "o-", ms=3, **look)
             axes.set(xscale="log", xlabel=f"images/s delivered to the step, {called}")
             round_numbers(axes.xaxis)
             if axes.lines:

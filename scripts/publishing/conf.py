@@ -31,6 +31,7 @@ toc_object_entries_show_parents = "hide"
 html_theme = "furo"
 html_static_path = [str(_HERE / "static")]
 templates_path = [str(_HERE / "templates")]
+html_favicon = str(_HERE / "static" / "favicon.svg")
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_show_sphinx = False

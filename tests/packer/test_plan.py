@@ -319,6 +319,9 @@ def test_transforms_are_parsed_and_never_executed() -> None:
     ("text", "words"),
     [
         ("Foo()", "there is no step Foo; there are CenterCrop, "),
+        ("ToTensor()", "there is no step ToTensor: use ConvertImageDtype() and ToCHW()"),
+        ("transforms.ToTensor()", "there is no step ToTensor: use ConvertImageDtype() and ToCHW()"),
+        ("transforms.Compose([ToCHW()])", "steps stand in a row, without Compose"),
         ("[ToCHW()", "a step such as"),
         ("MixUp(0.2)", "too many positional arguments"),
         ("RandomResizedCrop", "missing a required argument: 'size'"),

@@ -215,17 +215,39 @@ def test_layers_and_several_images(opened: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(shown(page, "figure:nth-of-type(2) .stage img"), Scenes()[1]["right"])
 
 
-def test_classes_of_boxes_are_legible_on_small_tiles(opened: Any, tmp_path: Path) -> None:
-    """However large the images are: at least 9 pixels on the screen."""
+def test_classes_of_boxes_have_colors_and_legible_names(opened: Any, tmp_path: Path) -> None:
+    """A color for each class. Names are there from tiles of 200 pixels on, and then at
+    least 9 pixels high, however large the images are."""
     save(tmp_path / "in" / "images" / "a.png", picture(600, 900, 1))
     (tmp_path / "in" / "labels").mkdir()
-    (tmp_path / "in" / "labels" / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
-    (tmp_path / "in" / "data.yaml").write_text("names: [dog]\ntrain: images\n")
-    page = opened(pack(tmp_path / "in", tmp_path / "store", "--source", "yolo", "--size", "keep"))
+    lines = ["0 0.5 0.5 0.5 0.5", "1 0.3 0.3 0.1 0.1", "0 0.7 0.7 0.1 0.1", "2 0.2 0.8 0.1 0.1"]
+    (tmp_path / "in" / "labels" / "a.txt").write_text("\n".join(lines))
+    (tmp_path / "in" / "data.yaml").write_text("names: [dog, cat, owl]\ntrain: images\n")
+    store = pack(tmp_path / "in", tmp_path / "store", "--source", "yolo", "--size", "keep")
+    page = opened(store)
+    page.wait_for_selector(".tile svg rect")
+    colors = page.eval_on_selector_all(".tile svg rect", "all => all.map(one => getComputedStyle(one).stroke)")
+    assert colors[0] == colors[2]
+    assert len({*colors}) == 3
+    assert page.locator(".tile svg text").count() == 0
+    page = opened(store, state="side=208")
     page.wait_for_selector(".tile svg text")
+    assert page.locator(".tile svg text").count() == 4
     name = page.locator(".tile svg text").first
     assert name.text_content() == "dog"
     assert name.bounding_box()["height"] >= 9
+
+
+def test_a_sample_fills_the_window(opened: Any, tmp_path: Path) -> None:
+    """One that is smaller than it, too, in its proportions."""
+    save(tmp_path / "in" / "a.png", picture(60, 90, 1))
+    page = opened(pack(tmp_path / "in", tmp_path / "store", "--size", "keep"), state="screen=sample&row=0")
+    page.wait_for_selector(".stage img")
+    image = page.locator(".stage img").bounding_box()
+    assert image["width"] / image["height"] == pytest.approx(1.5, rel=0.01)
+    window = page.viewport_size
+    assert image["height"] > 0.6 * window["height"] or image["width"] > 0.8 * window["width"]
+    assert image["width"] <= window["width"]
 
 
 def test_masks_are_over_an_image_of_their_size_that_can_be_chosen(opened: Any, tmp_path: Path) -> None:
@@ -572,7 +594,7 @@ def test_tiny_images_are_squares(opened: Any, tmp_path: Path) -> None:
     page.wait_for_selector(".tile img.small")
     assert page.eval_on_selector(".tile img", "one => getComputedStyle(one).imageRendering") == "pixelated"
     page.click(".tile")
-    assert page.locator(".stage img").bounding_box()["width"] == 256
+    assert page.locator(".stage img").bounding_box()["width"] >= 256
 
 
 def test_marks_are_downloaded_for_subset_and_relabel(opened: Any, many: Path, tmp_path: Path) -> None:

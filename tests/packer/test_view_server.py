@@ -679,7 +679,7 @@ def test_polygons_and_keypoints(tmp_path: Path, view: View) -> None:
     one = {"id": 1, "image_id": 1, "category_id": 7, "bbox": [5, 5, 25, 15], "iscrowd": 0, "area": 100}
     coco = {
         "images": [{"id": 1, "file_name": "0.png", "height": 40, "width": 60}],
-        "categories": [{"id": 7, "name": "cat", "keypoints": ["nose", "tail"]}],
+        "categories": [{"id": 3, "name": "ant"}, {"id": 7, "name": "cat", "keypoints": ["nose", "tail"]}],
         "annotations": [one | {"segmentation": [outline], "keypoints": points, "num_keypoints": 1}],
     }
     (tmp_path / "instances.json").write_text(json.dumps(coco))
@@ -687,6 +687,7 @@ def test_polygons_and_keypoints(tmp_path: Path, view: View) -> None:
     store = pack(tmp_path / "instances.json", tmp_path / "store", "--size", "keep", *options)
     layers = {one["name"]: one for one in view(store).json("/api/sample", row=0)["layers"]}
     assert layers["boxes"]["labels"] == ["cat"]
+    assert layers["boxes"]["classes"] == layers["polygons"]["classes"] == [1]
     assert layers["polygons"]["items"] == [[[5, 5], [30, 5], [30, 20]]]
     assert layers["keypoints"]["items"] == [[[10, 10, 2], [0, 0, 0]]]
 

@@ -16,45 +16,47 @@ from rawpack.errors import PackError, UsageError
 from rawpack.pixels.visible import visible
 from rawpack.system.writing import write_output
 from rawpack_packer.inspect.describe import NO_CLASS
-from rawpack_packer.text import plain
+from rawpack_packer.text import count, plain
 
 Pixels = NDArray[np.uint8]
 _CELL, _TEXT, _GAP, _HEAD, _BETWEEN = 160, 34, 8, 20, 2
-"""Pixels: the side of an image, the height of the text below it, the space between cells; the height of the line that
-names several images, and the space between those of one sample."""
+"""Pixels: the side of an image, the height of the text below it, the space between cells; the height of the line
+above, and the space between those of one sample."""
 _BACKGROUND = 245
-_ROWS, _COLUMNS = 6, 8
+_ROWS, _COLUMNS, _SEED = 6, 8, 0
 
 
 def draw_contact_sheet(store: str | os.PathLike[str], path: Path) -> int:
     """Write up to 6 x 8 random samples of a store into one PNG file. Returns how many.
 
     Images keep their proportions; their class and the end of their key are below them. Samples with several images have
-    them side by side, and there are the fewer of them; a line above names their fields.
+    them side by side, and there are the fewer of them. A line above names the store, the seed that drew the samples,
+    and the fields of several images.
     """
     if path.suffix.lower() != ".png":
         raise UsageError(f"{path}: a contact sheet is a PNG file; give a name that ends in .png")
     reader = Reader(store)
     names = image_names(reader)
     columns, across = max(1, _COLUMNS // len(names)), len(names) * (_CELL + _BETWEEN) - _BETWEEN
-    top = _HEAD if len(names) > 1 else 0
-    count = min(_ROWS * columns, len(reader))
-    rows = -(-count // columns)
-    columns = min(columns, count)
-    chosen = np.sort(np.random.default_rng(0).choice(len(reader), count, replace=False))
-    height, width = rows * (_CELL + _TEXT + _GAP) + _GAP + top, columns * (across + _GAP) + _GAP
+    drawn = min(_ROWS * columns, len(reader))
+    rows = -(-drawn // columns)
+    columns = min(columns, drawn)
+    chosen = np.sort(np.random.default_rng(_SEED).choice(len(reader), drawn, replace=False))
+    height, width = rows * (_CELL + _TEXT + _GAP) + _GAP + _HEAD, columns * (across + _GAP) + _GAP
     sheet = np.full((height, width, 3), _BACKGROUND, np.uint8)
-    if top:
-        _write(sheet[:, _GAP:-_GAP], f"Each sample: {', '.join(names)}", _HEAD - 4, (20, 20, 20))
+    where = plain(os.fspath(store).rstrip("/").rpartition("/")[2] or os.fspath(store))
+    title = f"{where}: {drawn:,} of {count(len(reader), 'sample')}, by seed {_SEED}"
+    title += f"; each: {', '.join(names)}" if len(names) > 1 else ""
+    _write(sheet[:, _GAP:-_GAP], title, _HEAD - 4, (20, 20, 20))
     for k, row in enumerate(chosen.tolist()):
-        y = top + _GAP + k // columns * (_CELL + _TEXT + _GAP)
+        y = _HEAD + _GAP + k // columns * (_CELL + _TEXT + _GAP)
         x = _GAP + k % columns * (across + _GAP)
         _draw(sheet[y : y + _CELL + _TEXT, x : x + across], reader, row, names)
     done, encoded = cv2.imencode(".png", cv2.cvtColor(sheet, cv2.COLOR_RGB2BGR))
     if not done:
         raise PackError(f"{path}: OpenCV cannot write the contact sheet")
     write_output(path, encoded.tobytes())
-    return count
+    return drawn
 
 
 def image_names(reader: Reader) -> list[str]:

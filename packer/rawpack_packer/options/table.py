@@ -112,7 +112,7 @@ RECIPE: tuple[Option, ...] = (
         name="format", flags=("-f", "--format"), choices=("memmap", "hdf5", "lmdb"),
         meant_by=("backend", "write_mode"),
         short="memmap and hdf5: raw pixels; lmdb: JPEG",
-        help="memmap: raw pixels in .npy files, the fastest to read. hdf5: raw pixels in HDF5. lmdb: JPEG in LMDB, the "
+        help="memmap: raw pixels in .npy files. hdf5: raw pixels in HDF5, as fast to read. lmdb: JPEG in LMDB, the "
         "smallest.",
         default="memmap", tried=("Format", "all"), annotation="str",
         doc='"memmap" (the default of `pack`), "hdf5", "lmdb", or one that an installed package adds.',

@@ -86,7 +86,8 @@ def comparison(
         most = max(max(row.best.high, row.cold.median if row.cold else 0) for row in rows)
         for place, row in enumerate(rows):
             ends = [[row.best.median - row.best.low], [row.best.high - row.best.median]]
-            speed.errorbar(row.best.median, place, xerr=ends, fmt="none", ecolor=_INK, capsize=3, lw=1)
+            if row.best.high > row.best.low:  # of one round there is no range
+                speed.errorbar(row.best.median, place, xerr=ends, fmt="none", ecolor=_INK, capsize=3, lw=1)
             if row.cold is not None:
                 speed.plot(row.cold.median, place, "o", color=_INK, mfc=_PAPER, ms=5)
         what = [f"{noun}s/s {augmentation}".rstrip()]

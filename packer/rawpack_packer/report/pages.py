@@ -88,7 +88,7 @@ def picture(image: NDArray[np.uint8], *, lossless: bool = True) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(data.tobytes()).decode()}"
 
 
-_SIDE, _LARGE = 112, 320
+_SIDE, _LARGE = 112, 240
 """Pixels of the longer side in a contact sheet, and of an image that was clicked on."""
 _CLASSES, _EACH, _WITHOUT = 24, 8, 48
 """Classes shown, samples of each, and samples where there are no classes."""
@@ -139,6 +139,8 @@ def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: 
     where, classes = described["path"], described["classes"] or {}
     bars = [] if describe.is_even(classes) else sorted(classes.items(), key=lambda one: -one[1])
     shown = bars if len(bars) <= _BARS else bars[: _BARS // 2] + bars[-_BARS // 2 :]
+    sheets = list(_sheets(store, reader))
+    named = [(name or describe.NO_CLASS, count) for name, count in classes.items() if count]
     page = filled(
         "store.html.jinja",
         command=_command(),
@@ -149,9 +151,9 @@ def write_html(path: Path, store: Store, described: Mapping[str, Any], verdict: 
         facts=list(_facts(described)),
         nouns=f"{described['noun']}s",
         images=image_names(reader),
-        sheets=list(_sheets(store, reader)),
+        sheets=sheets,
         found=list(_found(store, reader)),
-        classes_left_out=max(0, len(classes) - _CLASSES),
+        classes_left_out=[(name, count) for name, count in named if name not in {sheet.name for sheet in sheets}],
         bars=[(name or describe.NO_CLASS, count, round(100 * count / bars[0][1], 1)) for name, count in shown],
         bars_left_out=len(bars) - len(shown),
         plots=[(title, both(plot, title, f"plot-{k}")) for k, (title, plot) in enumerate(_plots(store, described))],
@@ -320,11 +322,19 @@ def _plan_values(done: Plan) -> dict[str, Any]:
         "why": done.why,
         "facts": [] if taken is None else _figures_of(taken, done.noun),
         "take_command": None if taken is None else done.asked.command(taken),
+        "trades": done.trades,
         "strips": [(one.key, [(crop, picture(crop.pixels)) for crop in one.crops]) for one in done.strips],
-        "tables": [("All figures", "", _head(plan.HEAD, done.noun), list(done.rows()))],
+        "tables": [("All figures", "", _head(plan.HEAD, done.noun), _fastest_first(done))],
         "notes": done.notes(),
         "lost": done.lost(),
     }
+
+
+def _fastest_first(done: Plan) -> list[tuple[str, ...]]:
+    """The rows of its table, in the order of the plot."""
+    speeds = [-one.training.images_per_s.median for one in done.trials]
+    rows = list(done.rows())
+    return [rows[k] for k in sorted(range(len(rows)), key=speeds.__getitem__)]
 
 
 def _bench_values(done: Bench) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from rawpack.checks import size_of
 from rawpack.disk.tables import codec_of
 from rawpack.errors import UsageError
 from rawpack.formats.codecs import zstd
+from rawpack.transforms import instead
 from rawpack.transforms.plan import as_steps
 from rawpack_packer.options import opt
 from rawpack_packer.options.option import FITS, JPEG_TABLES, Names, parse_size
@@ -146,19 +147,24 @@ def _steps(text: str) -> list[Any]:
     steps: list[Any] = []
     for node in _nodes(text):
         call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name == "Compose":
+            raise UsageError(f"{named}: steps stand in a row, without Compose: RandomResizedCrop(224), ToCHW()")
+        if words := instead.renamed(name):
+            raise UsageError(f"{named}: there is no step {name}: {words}")
         if not isinstance(call.func, ast.Name):
             steps.clear()
             break
-        if (name := call.func.id) not in STEPS:
+        if name not in STEPS:
             raise UsageError(f"{named}: there is no step {name}; {there}")
         try:
             positional = [ast.literal_eval(value) for value in call.args]
-            words = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+            options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
         except (ValueError, TypeError, SyntaxError):
             raise UsageError(f"{named}: arguments are plain values, such as (0.08, 1.0)") from None
         try:
-            inspect.signature(STEPS[name]).bind(*positional, **words)  # whose errors name no function of ours
-            steps.append(STEPS[name](*positional, **words))
+            inspect.signature(STEPS[name]).bind(*positional, **options)  # whose errors name no function of ours
+            steps.append(STEPS[name](*positional, **options))
         except UsageError:
             raise
         except (ValueError, TypeError) as error:

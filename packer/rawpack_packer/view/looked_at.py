@@ -275,20 +275,27 @@ class LookedAt:
 
     def layers(self, sample: Mapping[str, Any], most: int = _MOST_DRAWN) -> Iterator[dict[str, Any]]:
         """Boxes, polygons and keypoints of a sample, in pixels of its first image, at most so many of each, and without
-        those that have no place. sample: as the reader gives it, or the values of one sample of a batch."""
+        those that have no place; boxes and polygons with the numbers of their classes, 0 where they have none. sample:
+        as the reader gives it, or the values of one sample of a batch."""
         classes, fields = self.reader.classes or (), self.reader.fields
-        names: list[str] = []
+        boxes = [np.asarray(sample[name]) for name, one in fields.items() if one.is_boxes and name in sample]
+        owners = [int(row[4]) if len(row) > 4 else 0 for row in boxes[0]] if boxes else []  # of polygons
         for name, one in fields.items():
             if name not in sample or not one.moves:
                 continue
             values = np.asarray(sample[name], np.float64)
             values = values[np.isfinite(values).all(axis=tuple(range(1, values.ndim)))][:most]
             if one.is_boxes:
-                named = values.shape[1] > 4
-                names = [plain(class_name(classes, int(row[4]))) if named and classes else "" for row in values]
-                yield {"name": name, "kind": "boxes", "items": values[:, :4].tolist(), "labels": names}
+                numbers = [int(row[4]) for row in values] if values.shape[1] > 4 else [0] * len(values)
+                named = classes and values.shape[1] > 4
+                names = [plain(class_name(classes, number)) if named else "" for number in numbers]
+                shapes = {"items": values[:, :4].tolist(), "labels": names, "classes": numbers}
+                yield {"name": name, "kind": "boxes"} | shapes
             elif one.follows == "polygons":
-                yield {"name": name, "kind": "polygons", "items": list(_outlines(values))}
+                outlines = [*_outlines(values)]
+                numbers = [owners[box] if 0 <= box < len(owners) else 0 for box, _ in outlines]
+                items = [outline for _, outline in outlines]
+                yield {"name": name, "kind": "polygons", "items": items, "classes": numbers}
             elif one.follows == "keypoints":
                 yield {"name": name, "kind": "keypoints", "items": values.tolist()}
 
@@ -356,7 +363,10 @@ class LookedAt:
             return f"{int(array)} ({named})"
         if array.ndim == 0:
             return str(array[()])  # all digits that tell it from others of its type
-        words = np.array2string(array, threshold=_MOST_VALUES, floatmode="unique", separator=", ")
+        # Places in an image are read as pixels; of other numbers, all digits that tell them from others are shown.
+        places: Any = {"float_kind": lambda number: f"{number:.2f}".rstrip("0").rstrip(".")}
+        form = {"formatter": places} if name in self.reader.fields and self.reader.fields[name].moves else {}
+        words = np.array2string(array, threshold=_MOST_VALUES, floatmode="unique", separator=", ", **form)
         return f"{array.dtype} {array.shape}\n{words}"
 
 
@@ -369,10 +379,10 @@ def _written(path: str) -> tuple[int, ...] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _outlines(points: NDArray[np.float64]) -> Iterator[list[list[float]]]:
-    """The outlines of polygons (n, 4): x, y, box, part."""
+def _outlines(points: NDArray[np.float64]) -> Iterator[tuple[int, list[list[float]]]]:
+    """The outlines of polygons (n, 4): x, y, box, part; each after the number of its box."""
     if not len(points):
         return
     cuts = np.flatnonzero((np.diff(points[:, 2]) != 0) | (np.diff(points[:, 3]) != 0)) + 1
-    for outline in np.split(points[:, :2], cuts):
-        yield outline.tolist()
+    for outline in np.split(points[:, :3], cuts):
+        yield int(outline[0, 2]), outline[:, :2].tolist()

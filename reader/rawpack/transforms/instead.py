@@ -37,6 +37,11 @@ def of_name(name: str) -> str | None:
         return "a transform is a plain list of steps, such as transform=[RandomResizedCrop(224), ToCHW()]"
     if name in _NONE:
         return f"torchvision's has no counterpart: {_OWN}"
+    return renamed(name)
+
+
+def renamed(name: str) -> str | None:
+    """The steps to write instead of a name of torchvision's; None where there are none, and for other names."""
     if name in _STEPS:
         return f"use {' and '.join(_STEPS[name])}" if _STEPS[name] else "leave it out: arrays and boxes need none"
     return None

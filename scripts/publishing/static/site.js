@@ -1,4 +1,4 @@
-// The versions next to this one, and images that open at their full size.
+// The versions next to this one, images that open at their full size, and buttons that copy code.
 "use strict";
 
 addEventListener("DOMContentLoaded", async () => {
@@ -9,6 +9,22 @@ addEventListener("DOMContentLoaded", async () => {
     link.className = "opens";
     image.replaceWith(link);
     link.append(image);
+  }
+
+  for (const block of document.querySelectorAll("article div.highlight")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copies";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      // Of a terminal: what is typed, without prompts and answers.
+      const lines = block.querySelector("pre").textContent.trimEnd().split("\n");
+      const typed = lines.filter((line) => line.startsWith("$ ")).map((line) => line.slice(2));
+      await navigator.clipboard.writeText((block.closest(".highlight-console") ? typed : lines).join("\n"));
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    block.append(button);
   }
 
   const root = new URL(document.documentElement.dataset.content_root || "./", location.href);

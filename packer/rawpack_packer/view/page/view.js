@@ -222,7 +222,8 @@ function tile(one, open, words = {}) {
   button.append(make("span", {className: "picture"}, stack));
   if (one.label !== null && one.label !== undefined) button.append(make("span", {className: "label"}, one.label));
   if (one.value) button.append(make("span", {className: "label"}, one.value));
-  button.append(make("span", {className: "name"}, make("bdi", {}, plain(one.key || one.row))));
+  // The end of a key tells samples apart; all of it is the title.
+  button.append(make("span", {className: "name"}, make("bdi", {}, plain(String(one.key || one.row).split("/").pop()))));
   button.addEventListener("click", () => open(one.row));
   return button;
 }
@@ -264,9 +265,9 @@ async function showGrid(main) {
     field("where", "Filter", "text", state.where || "", {placeholder: example()}),
     about.keys ? field("key", "Key", "text", state.key || "", {placeholder: "part of a key"}) : null,
     choice("sort", "Sort", orders, state.sort || ""),
-    field("descending", "descending", "checkbox", "1", {checked: state.descending === "1"}),
+    field("descending", "Descending", "checkbox", "1", {checked: state.descending === "1"}),
     state.sort === "random" ? field("seed", "Seed", "number", state.seed || 0, {min: 0}) : null,
-    about.boxes.length ? field("boxes", "boxes", "checkbox", "1", {checked: state.boxes !== "0"}) : null,
+    about.boxes.length ? field("boxes", "Boxes", "checkbox", "1", {checked: state.boxes !== "0"}) : null,
     field("side", "Size", "range", number("side", 160), {min: 64, max: 512, step: 16}),
   );
   const grid = make("div", {className: "grid"});
@@ -312,7 +313,10 @@ async function showGrid(main) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Boxes, polygons and points over an image. side: its longer side on the screen, where that is small. */
+/** The color of a class, by its number: neighbors differ much in hue. */
+const colorOf = (number) => `hsl(${(48 + 137.5 * number) % 360} 100% ${number % 2 ? 68 : 58}%)`;
+
+/** Boxes, polygons and points over an image. side: its longer side on the screen; names are written from 200 pixels on. */
 function drawing(layers, width, height, side = 512) {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -328,12 +332,18 @@ function drawing(layers, width, height, side = 512) {
     layer.items.forEach((item, k) => {
       if (layer.kind === "boxes") {
         const [left, top, right, bottom] = item;
-        add("rect", {class: "shape", x: left, y: top, width: Math.max(0, right - left), height: Math.max(0, bottom - top)}, group);
-        const size = Math.max(8, Math.min(width, height) / 22, 11 * Math.max(width, height) / Math.max(side, 96));
+        add("rect", {
+          class: "shape", x: left, y: top, width: Math.max(0, right - left), height: Math.max(0, bottom - top), stroke: colorOf(layer.classes[k] ?? 0),
+        }, group);
+        if (side < 200) return;
+        const size = 12 * Math.max(width, height) / side;
         const text = add("text", {x: left + 2, y: Math.max(size, top - 3), "font-size": size}, group);
         text.textContent = layer.labels[k] || "";
       } else if (layer.kind === "polygons") {
-        add("polygon", {class: "shape polygon", points: item.map((point) => point.join(",")).join(" ")}, group);
+        const color = colorOf(layer.classes[k] ?? 0);
+        add("polygon", {
+          class: "shape polygon", points: item.map((point) => point.join(",")).join(" "), stroke: color, fill: color,
+        }, group);
       } else {
         for (const [x, y, visible] of item) {
           if (visible) add("circle", {class: "point", cx: x, cy: y, r: Math.max(2, width / 160)}, group);
@@ -344,10 +354,10 @@ function drawing(layers, width, height, side = 512) {
   return svg;
 }
 
-/** An image at a zoom, with its layers. zoom: 0 fits it into the window. */
-function stage(source, alt, width, height, layers, masks, zoom, off) {
-  const fit = Math.min(1, (innerWidth - 80) / width, innerHeight * 0.72 / height) || 1;
-  const scale = zoom || Math.max(fit, Math.min(256, innerWidth - 80) / Math.max(width, height));
+/** An image at a zoom, with its layers. zoom: 0 fills the window, which it shares with `together - 1` others. */
+function stage(source, alt, width, height, layers, masks, zoom, off, together = 1) {
+  const room = Math.max(256, ($("main").clientWidth - 48) / together - 13);
+  const scale = zoom || Math.min(Math.min(room, innerWidth - 48) / width, innerHeight * 0.7 / height) || 1;
   const stack = make("div", {className: "stack"});
   stack.style.width = `${width * scale}px`;
   stack.style.height = `${height * scale}px`;
@@ -361,7 +371,7 @@ function stage(source, alt, width, height, layers, masks, zoom, off) {
     layer.className = "layer";
     stack.append(layer);
   }
-  stack.append(drawing(layers.filter((layer) => !off.has(layer.name)), width, height));
+  stack.append(drawing(layers.filter((layer) => !off.has(layer.name)), width, height, Math.max(width, height) * scale));
   return make("div", {className: "stage", tabIndex: 0, "aria-label": alt}, stack);
 }
 
@@ -415,7 +425,7 @@ async function showSample(main) {
     }));
     pictures.append(make("figure", {},
       stage(imageOf(row, {field: image.name}), `${image.name} of ${plain(sample.key || row)}`, image.width, image.height,
-        k ? [] : sample.layers, masks, zoom, off),
+        k ? [] : sample.layers, masks, zoom, off, sample.images.length),
       make("figcaption", {}, `${image.name}, ${image.width} x ${image.height}`)));
   });
   sample.images.forEach((image, k) => { pictures.children[k].querySelector("img").dataset.field = image.name; });
@@ -436,7 +446,8 @@ async function showSample(main) {
   const damaged = sample.damaged.length
     ? failed(new Error(`This sample does not match its checksum: ${sample.damaged.join(", ")} was changed after packing.`)) : "";
   const table = make("table", {}, ...linesOf(sample));
-  main.replaceChildren(sampleControls(sample), damaged, layers, pictures, table);
+  main.replaceChildren(sampleControls(sample), damaged, layers,
+    make("div", {className: "beside"}, pictures, make("div", {}, table)));
   if (frames) {
     main.insertBefore(scrubber(frames, row, async (there) => {
       for (const image of pictures.querySelectorAll("img:not(.layer)")) image.src = imageOf(there, {field: image.dataset.field});
@@ -449,7 +460,8 @@ async function showSample(main) {
       const [first] = sample.images;
       if (first) {
         pictures.querySelector("svg").replaceWith(
-          drawing(sample.layers.filter((layer) => !off.has(layer.name)), first.width, first.height));
+          drawing(sample.layers.filter((layer) => !off.has(layer.name)), first.width, first.height,
+            Math.max(...["width", "height"].map((name) => pictures.querySelector("svg").getBoundingClientRect()[name]))));
       }
       if ($("mark")) $("mark").textContent = marks.has(sample.key) ? "Unmark" : "Mark";
     }), layers);
@@ -461,7 +473,8 @@ function linesOf(sample) {
   const line = (name, cell) => make("tr", {}, make("th", {scope: "row"}, name), make("td", {}, cell));
   return [
     line("row", sample.row.toLocaleString("en")),
-    ...Object.entries(sample.values).map(([name, value]) => line(name, make("pre", {}, value))),
+    ...Object.entries(sample.values).sort(([, one], [, other]) => one.includes("\n") - other.includes("\n"))
+      .map(([name, value]) => line(name, make("pre", {}, value))),
     ...Object.entries(sample.stored).map(([name, place]) => line(`${name} is in`,
       `${place.file}, ${count(place.bytes, "byte")} at ${place.offset.toLocaleString("en")}`)),
   ];
@@ -484,7 +497,7 @@ function sampleControls(sample) {
   if (at().keys) {
     const mark = button(marks.has(sample.key) ? "Unmark" : "Mark", () => {
       mark.textContent = marks.toggle(sample.key, sample.label) ? "Unmark" : "Mark";
-    }, "m");
+    }, "m: to download the keys of all marked samples, for subset, or with a new label, for relabel");
     mark.id = "mark";
     controls.append(mark);
   }
@@ -573,12 +586,12 @@ async function showTraining(main) {
   });
   const controls = form(
     (found) => change({...loop, ...found}, true),
-    make("label", {className: "wide line"}, "transform", steps),
-    field("size", "image size", "text", loop.size, {placeholder: "224 or 224x160", size: 14}),
-    field("batch", "batch size", "number", loop.batch, {min: 1, max: 4096}),
-    field("shuffle", "shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
-    ...["seed", "epoch", "number"].map((name) => field(name, name === "number" ? "batch" : name, "number", loop[name], {min: 0})),
-    make("span", {className: "together"}, field("rank", "rank", "number", loop.rank, {min: 0}),
+    make("label", {className: "wide line"}, "Transform", steps),
+    field("size", "Image size", "text", loop.size, {placeholder: "224 or 224x160", size: 14}),
+    field("batch", "Batch size", "number", loop.batch, {min: 1, max: 4096}),
+    field("shuffle", "Shuffle", "checkbox", "1", {checked: loop.shuffle === "1"}),
+    ...[["seed", "Seed"], ["epoch", "Epoch"], ["number", "Batch"]].map(([name, label]) => field(name, label, "number", loop[name], {min: 0})),
+    make("span", {className: "together"}, field("rank", "Rank", "number", loop.rank, {min: 0}),
       field("world", "of ranks", "number", loop.world, {min: 1})),
   );
   controls.querySelector("[name=size]").parentElement.className = "";
@@ -602,6 +615,7 @@ async function showTraining(main) {
     controls.elements.number.max = last;
     if (batch.beyond) throw new Error(batch.beyond);
     const grid = make("div", {className: "grid", id: "batch"});
+    grid.style.setProperty("--side", `${number("side", 160)}px`);
     batch.samples.forEach((one, k) => {
       const source = (name) => `/batch-image?${query({...words, k, field: name, v: at().version})}`;
       const made = tile(one, openSample, {source: source(at().images[0])});
@@ -634,11 +648,11 @@ async function showClips(main) {
     ([name, value]) => [name, state[`c-${name}`] || value]));
   const controls = form(
     (found) => go(Object.fromEntries(Object.entries(found).map(([name, value]) => [`c-${name}`, value])), true),
-    field("frames", "frames", "number", clip.frames, {min: 1, max: 512}),
-    field("stride", "stride", "number", clip.stride, {min: 1}),
-    field("step", "step", "number", clip.step, {min: 1, placeholder: clip.frames * clip.stride || ""}),
-    field("per_video", "per video", "number", clip.per_video, {min: 1, placeholder: "all"}),
-    choice("short", "short", [["", "drop"], ["repeat_last", "repeat_last"], ["wrap", "wrap"]], clip.short),
+    field("frames", "Frames", "number", clip.frames, {min: 1, max: 512}),
+    field("stride", "Stride", "number", clip.stride, {min: 1}),
+    field("step", "Step", "number", clip.step, {min: 1, placeholder: clip.frames * clip.stride || ""}),
+    field("per_video", "Per video", "number", clip.per_video, {min: 1, placeholder: "all"}),
+    choice("short", "Short", [["", "drop"], ["repeat_last", "repeat_last"], ["wrap", "wrap"]], clip.short),
   );
   const place = make("div", {});
   main.replaceChildren(controls, place);
@@ -693,9 +707,9 @@ async function showCompare(main) {
       controls.elements.row.classList.toggle("wrong", !there);
       if (there) go(found, true);
     },
-    choice("other", "with", others, other),
-    field("row", "row", "number", row, {min: 0, max: at().samples - 1, "aria-describedby": "wrong-row"}), wrong,
-    field("gain", "difference times", "number", gain, {min: 1, max: 255}),
+    choice("other", "With", others, other),
+    field("row", "Row", "number", row, {min: 0, max: at().samples - 1, "aria-describedby": "wrong-row"}), wrong,
+    field("gain", "Difference times", "number", gain, {min: 1, max: 255}),
   );
   controls.noValidate = true;
   const place = make("div", {}, make("p", {className: "muted"}, "reading…"));
@@ -710,7 +724,8 @@ async function showCompare(main) {
     }
     const there = stores[Number(other)];
     const shownAt = (source, words, k) => make("figure", {},
-      stage(source, words, pair.sizes[k][1], pair.sizes[k][0], [], [], 0, new Set()), make("figcaption", {}, words));
+      stage(source, words, pair.sizes[k][1], pair.sizes[k][0], [], [], 0, new Set(), pair.compared ? 3 : 2),
+      make("figcaption", {}, words));
     const facts = (store, k) => `${store.name}, ${pair.sizes[k][1]} x ${pair.sizes[k][0]}, ${count(pair.bytes[k], "byte")}`;
     const quality = !pair.alike ? "the images differ in shape, so there is no difference to show" : pair.equal ? "equal in every pixel"
       : !pair.compared ? "they differ; only uint8 images are compared" : `PSNR ${pair.psnr.toFixed(2)} dB`;
@@ -860,6 +875,7 @@ function showAround() {
     if (changed && about === at()) warn([remote, changed].filter(Boolean).join("\n"));
   }, () => {});
   const classes = about.classes.filter(([, n]) => n !== null);
+  document.documentElement.style.setProperty("--head", `${document.querySelector("header").offsetHeight}px`);
   const side = $("side");
   side.hidden = !classes.length || !["grid", "sample"].includes(state.screen || "grid");
   $("layout").classList.toggle("alone", side.hidden);
@@ -867,7 +883,9 @@ function showAround() {
     side.dataset.store = about.digest;
     side.replaceChildren(...[["all", about.samples, undefined], ...classes.map(([name, n], k) => (
       [name || "without class", n, name ? k : -1]))].map(([name, n, k]) => {
-      const button = make("button", {type: "button"}, make("span", {}, name), make("span", {}, n.toLocaleString("en")));
+      const swatch = about.boxes.length && k >= 0 ? make("i", {className: "swatch"}) : null;
+      if (swatch) swatch.style.background = colorOf(k);
+      const button = make("button", {type: "button"}, make("span", {}, swatch, name), make("span", {}, n.toLocaleString("en")));
       button.dataset.class = k === undefined ? "" : k;
       button.addEventListener("click", () => go({class: button.dataset.class, screen: "", row: "", from: "", home: ""}));
       return button;
