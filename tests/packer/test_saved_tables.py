@@ -201,10 +201,10 @@ def plant(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
     note = msgspec.json.decode(path.read_bytes())
     change(note)
     path.write_bytes(msgspec.json.encode(note))
-    job = store / ".rawpack" / "job"
-    noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
     digest = saved_tables.xxhash.xxh3_128_hexdigest(path.read_bytes())
-    job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
+    for job in store.rglob("job"):
+        noted = msgspec.msgpack.decode(job.read_bytes(), type=journal.JobNote)
+        job.write_bytes(msgspec.msgpack.encode(msgspec.structs.replace(noted, table=digest)))
 
 
 def _first(note: dict[str, Any], name: str) -> Any:

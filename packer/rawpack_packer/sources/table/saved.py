@@ -1,15 +1,18 @@
 """Tables as one array of bytes and a description of plain values, from which another process makes the same tables.
 
 What is loaded is foreign input: whoever may write into a destination can plant it. It names classes and functions of a
-closed list, and nothing in it is run. A path is the number of a folder, among those that the command names, and what
-follows below that folder; a URL has no user, query or fragment, which the command has. Types, bounds and lengths are
-checked before a table is used.
+closed list, and nothing in it is run. A path is the number of a folder or file, among those that the command names,
+and what follows below that folder; none is in the destination. A URL has no user, query or fragment, which the command
+has. Types, bounds and lengths are checked before a table is used, by no more memory and time than its bytes account
+for.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from fractions import Fraction
 from functools import partial
@@ -21,10 +24,12 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from rawpack.disk.manifest import DTYPES, FIELD_NAME
 from rawpack.errors import DecodeError
 from rawpack_packer.sources.base import Column
 from rawpack_packer.sources.files import LocalPath
-from rawpack_packer.sources.table.columns import Texts
+from rawpack_packer.sources.folder_files import FolderFiles
+from rawpack_packer.sources.table.columns import Files, Texts
 from rawpack_packer.sources.table.named_files import NamedFiles
 from rawpack_packer.sources.table.process_file import StoredBytes, stored
 from rawpack_packer.sources.table.remote_files import RemoteArchive, Spool
@@ -76,6 +81,10 @@ _FUNCTIONS = {
 _NUMBERS = "biufcSU"
 """Kinds of dtypes that their arrays have."""
 _ALIGNED = 16
+_LOOKS = 256
+"""How often what a table consists of may be looked at on average: hundreds of columns may share the order of rows."""
+_MOST_ROWS = 1 << 40
+_FRACTION = re.compile(r"-?[0-9]{1,20}(/[0-9]{1,20})?")
 _LEFT_OUT = ("find_videos", "find_column", "apart", "beside", "details")
 """Members of a table that are asked for only before a job begins."""
 
@@ -90,6 +99,10 @@ class Places:
 
     folders: Sequence[str] = ()
     """Absolute."""
+    files: Sequence[str] = ()
+    """The same, of files that are read alone, whatever else is in their folders."""
+    apart: str = ""
+    """The destination, absolute: where others may put links, and no source is; "" for none."""
     spool: Spool | None = None
     """What fetches files behind URLs."""
     whole_url: Callable[[str], str] = str
@@ -131,7 +144,10 @@ class Saving:
             case tuple() | list():
                 return {type(value).__name__: [self._plain(part) for part in value]}
             case Mapping():
-                return {"map": [[self._plain(key), self._plain(part)] for key, part in value.items()]}
+                try:
+                    return {"map": [[_key(self._plain(key)), self._plain(part)] for key, part in value.items()]}
+                except ValueError as error:
+                    raise NotSavedError(str(error)) from error
             case range():
                 return {"range": [value.start, value.stop, value.step]}
             case Fraction():
@@ -183,11 +199,12 @@ class Saving:
             return None
         if isinstance(path, tuple):
             return {"tuple": [self._path(one) for one in path]}
-        for number, folder in enumerate(self._places.folders):
-            if path == folder:
+        folders, files = self._places.folders, self._places.files
+        for number, named in enumerate((*folders, *files)):
+            if path == named:
                 return {"path": [number, ""]}
-            root = folder.rstrip(os.sep) + os.sep
-            if path.startswith(root) and is_below(path[len(root) :]):
+            root = named.rstrip(os.sep) + os.sep
+            if number < len(folders) and path.startswith(root) and is_below(path[len(root) :]):
                 return {"path": [number, path[len(root) :]]}
         raise NotSavedError("a path outside of the source")
 
@@ -202,8 +219,12 @@ class Loading:
     def __init__(self, nodes: Sequence[Any], data: NDArray[np.uint8], places: Places) -> None:
         """data: the bytes of all arrays."""
         self._data, self._places, self._made = data, places, list[Any]()
+        self._costs, self._written, self._spent, self._copied = list[int](), 0, 0, 0
         for node in nodes:
+            before = self._spent
             self._made.append(self._value(node))
+            # Others see only the class of an object, and all of what is plain.
+            self._costs.append(1 if isinstance(node, dict) and "is" in node else self._spent - before)
 
     def table(self, number: int) -> Table:
         """The table of a node."""
@@ -212,7 +233,15 @@ class Loading:
             raise ValueError("no table")
         return table if videos is None else table.but(find_videos=lambda: videos)
 
+    def _spend(self, size: int) -> None:
+        """Raise ValueError where values of this size in bytes, about, have been looked at too often."""
+        self._spent += size
+        if self._spent > _LOOKS * (len(self._data) + self._written):
+            raise ValueError("values that are repeated without an end")
+
     def _value(self, plain: Any) -> Any:
+        self._written += 1
+        self._spend(1)
         if not isinstance(plain, dict):
             if isinstance(plain, list):
                 raise ValueError("a list without a name")
@@ -222,16 +251,19 @@ class Loading:
         ((name, held),) = plain.items()
         match name:
             case "node":
-                return self._made[_natural(held)]
+                self._spend(self._costs[_natural(held)])
+                return self._made[held]
             case "tuple":
                 return tuple(map(self._value, held))
             case "list":
                 return [*map(self._value, held)]
             case "map":
-                return {self._value(key): self._value(part) for key, part in held}
+                return {_key(key): self._value(part) for key, part in held}
             case "range":
                 return range(*held)
             case "fraction":
+                if not _FRACTION.fullmatch(held):
+                    raise ValueError("no fraction")
                 return Fraction(held)
             case "error":
                 return DecodeError(*map(str, held))
@@ -240,11 +272,15 @@ class Loading:
             case "path":
                 return self._path(*held)
             case "bytes":
-                return self._bytes(*held).tobytes()
+                data = self._bytes(*held)
+                self._copy(len(data))
+                return data.tobytes()
             case "array":
                 return self._array(*held)
             case "stored":
-                return stored([self._value(held)])
+                data = self._value(held)
+                self._copy(len(data))
+                return stored([data])
             case "remote":
                 return self._remote(*held)
             case "function":
@@ -259,19 +295,53 @@ class Loading:
     def _bytes(self, at: int, size: int) -> NDArray[np.uint8]:
         if not 0 <= _natural(at) <= _natural(at) + _natural(size) <= len(self._data):
             raise ValueError("bytes outside of the file")
+        self._spend(size)
         return self._data[at : at + size]
+
+    def _copy(self, size: int) -> None:
+        """Raise ValueError where more bytes are copied than are saved: once into memory, or from there into a file."""
+        self._copied += size
+        if self._copied > 2 * len(self._data):
+            raise ValueError("bytes that are copied without an end")
 
     def _array(self, name: str, shape: Sequence[int], at: int) -> NDArray[Any]:
         dtype, count = _dtype(name), 1
         for length in shape:
             count *= _natural(length)
+        if not count and shape[0]:
+            raise ValueError("rows without a value")
         return self._bytes(at, count * dtype.itemsize).view(dtype).reshape(shape)
 
     def _path(self, number: int, below: str) -> _Path:
-        folder = self._places.folders[_natural(number)]
-        if not is_below(below):
+        folders, files = self._places.folders, self._places.files
+        named = (*folders, *files)[_natural(number)]
+        if not is_below(below) or (below and number >= len(folders)):
             raise ValueError("a path that leads out of the source")
-        return _Path(os.path.join(folder, below) if below else folder)  # noqa: PTH118 - as it was saved
+        path = os.path.join(named, below) if below else named  # noqa: PTH118 - as it was saved
+        if self._is_apart(path):
+            raise ValueError("a path in the destination")
+        return _Path(path)
+
+    def _is_apart(self, path: str) -> bool:
+        """Whether a path is in the destination."""
+        folder = os.path.normpath(self._places.apart).lower()
+        return bool(self._places.apart) and f"{os.path.normpath(path).lower()}{os.sep}".startswith(folder + os.sep)
+
+    def _check_apart(self, files: Files | FolderFiles) -> None:
+        """Raise ValueError where a path below the root of files is in the destination: with few looks."""
+        apart = os.path.normpath(self._places.apart)
+        above = "" if files.root is None else os.path.normpath(files.root).lower().rstrip(os.sep) + os.sep
+        if not (self._places.apart and above and apart.lower().startswith(above)):
+            return
+        if isinstance(files, FolderFiles):
+            below: Iterable[bytes] = files.folders
+        else:
+            texts, name = files.paths, re.escape(os.fsencode(os.path.basename(apart)))  # noqa: PTH119
+            starts = np.array([match.start() for match in re.finditer(name, texts.data, re.IGNORECASE)], np.int64)
+            rows = np.unique(np.searchsorted(texts.ends, starts, "right") - 1)
+            below = map(texts.raw, rows.tolist())
+        if any(self._is_apart(os.path.join(str(files.root), os.fsdecode(path))) for path in below):  # noqa: PTH118
+            raise ValueError("a path in the destination")
 
     def _remote(self, files: Sequence[tuple[str, int, str]], states: Any, indexes: Any) -> NamedFiles:
         spool = self._places.spool
@@ -296,6 +366,8 @@ class Loading:
                 raise ValueError(f"{name}.{member} is not {hint}")
         made = kind(**{member: _without_mark(value) for member, value in values.items()})
         _check(made, {})
+        if isinstance(made, Files | FolderFiles):
+            self._check_apart(made)
         return made
 
 
@@ -317,6 +389,14 @@ def _check(value: Any, hints: Mapping[str, Any]) -> None:
             raise ValueError(f"{type(value).__name__}.{member} is not {hint}")
     if not is_sound(value):
         raise ValueError(f"{type(value).__name__} is not sound")
+
+
+def _key(value: Any) -> str | int:
+    """What objects by name or number are saved by. Raises ValueError."""
+    if type(value) not in (str, int):
+        raise ValueError("neither a name nor a number")
+    key: str | int = value
+    return key
 
 
 def _natural(number: Any) -> int:
@@ -369,7 +449,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is Any:
         return True
     if hint in (Column, ImageColumn, KeyColumn):
-        return type(value).__name__ in _CLASSES and hasattr(value, "pick")
+        return _is_column(value)
     if origin is Annotated:
         return isinstance(value, _Path)
     if origin in (Union, UnionType):
@@ -405,6 +485,10 @@ def fits(value: Any, hint: Any) -> bool:
 # ---------------------------------------------------------------------------------------------- bounds
 
 
+def _is_column(value: Any) -> bool:
+    return type(value).__name__ in _CLASSES and hasattr(value, "pick") and hasattr(value, "value")
+
+
 def is_below(path: str) -> bool:
     """Whether a relative path stays below the folder that it starts from."""
     parts = path.replace("\\", "/").split("/") if os.name == "nt" else path.split("/")
@@ -414,7 +498,10 @@ def is_below(path: str) -> bool:
 def is_sound(value: Any) -> bool:
     """Whether the numbers in an object are within what they count."""
     check = _CHECKS.get(type(value).__name__)
-    return check is None or bool(check(value))
+    try:
+        return check is None or bool(check(value))
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return False
 
 
 def _are_ends(ends: NDArray[Any], size: int) -> bool:
@@ -458,7 +545,9 @@ def _folder_files(files: Any) -> bool:
     if files.members is not None:
         inside = len(files.members) == count and files.root is None
     else:
-        below = all(is_below(os.fsdecode(folder)) for folder in folders) and b"/" not in files.names
+        below = b"/" not in files.names and all(
+            is_below(os.fsdecode(folder)) and folder[-1:] in (b"", b"/") for folder in folders
+        )
         inside = below and _stay_below(names) and files.root is not None
     return inside and _are_within(files.folder_of, len(folders))
 
@@ -482,7 +571,7 @@ def _table(table: Any) -> bool:
         *(column for column in (table.groups, rows.keys) if column is not None),
     ]
     return (
-        all(held.shape == (count,) for held in each) and _are_within(table.unread, count)
+        count <= _MOST_ROWS and all(held.shape == (count,) for held in each) and _are_within(table.unread, count)
         and (table.row_states is None or _are_states(table.row_states, count)) and table.file_states.shape[1:] == (2,)
         and all(_has_rows(column, count) for column in columns) and rows.columns.keys() <= {*table.info.fields}
     )  # fmt: skip
@@ -495,14 +584,38 @@ def _index(index: Any) -> bool:
     )
 
 
+def _mapped(mapped: Any) -> bool:
+    held = _dtype(mapped.dtype)
+    within = len(mapped.shape) > 0 and min(mapped.shape) >= 0 and _are_within(mapped.rows, mapped.shape[0])
+    size = held.itemsize * math.prod(mapped.shape)
+    return within and mapped.offset >= 0 and mapped.offset + size <= mapped.file.state[0]
+
+
+def _repeated(column: Any) -> bool:
+    if not (_is_column(column.column) and _are_within(column.at, 1 << 62)):
+        return False
+    if len(column.at):
+        column.column.pick(np.array([column.at.max()]))  # raises IndexError
+    return True
+
+
+def _are_utf8(texts: Texts) -> bool:
+    if texts.data.isascii():
+        return True
+    texts.data.decode()
+    data, starts = np.frombuffer(texts.data, np.uint8), texts.ends[:-1]
+    return bool((data[starts[starts < len(data)]] & 0xC0 != 0x80).all())
+
+
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "ArrowRows": lambda rows: len(rows.starts) == len(rows.files) and _are_within(rows.rows, 1 << 62),
     "ExampleImages": _spans,
     "Files": lambda files: _are_states(files.states, len(files.paths)) and _stay_below(files.paths),
+    "FieldKind": lambda kind: kind.dtype == "str" or kind.dtype in DTYPES,
     "FolderFiles": _folder_files,
     "LmdbImages": _spans,
     "Frames": lambda frames: len(frames.videos) + 1 == len(frames.ends),
-    "Mapped": lambda mapped: len(mapped.shape) > 0 and _are_within(mapped.rows, mapped.shape[0]) and mapped.offset >= 0,
+    "Mapped": _mapped,
     "NamedFiles": lambda files: _are_states(files.states, len(files.paths)),
     "PaintedColumn": lambda column: len(column.paints.values) == len(column.segmentations),
     "Packets": lambda packets: len(packets.pts) == len(packets.size) == len(packets.flags),
@@ -511,17 +624,13 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
         and (column.sizes is None or _are_states(column.sizes, len(column.ends) - 1))
     ),
     "RecordImages": _spans,
-    "Repeated": lambda column: _are_within(column.at, 1 << 62) and _has_rows_at(column),
+    "Repeated": _repeated,
     "ShardSpans": _spans,
+    "SourceInfo": lambda info: all(map(FIELD_NAME.fullmatch, info.fields)),
     "Spans": _spans,
     "Table": _table,
+    "TablePart": lambda part: _is_column(part.images),
     "TakenFrames": lambda taken: isinstance(taken.found, DecodeError) or len(taken.found) == len(taken.numbers),
-    "Texts": lambda texts: _are_ends(texts.ends, len(texts.data)),
+    "Texts": lambda texts: _are_ends(texts.ends, len(texts.data)) and _are_utf8(texts),
     "VideoIndex": _index,
 }  # fmt: skip
-
-
-def _has_rows_at(column: Any) -> bool:
-    if len(column.at):
-        column.column.pick(np.array([column.at.max()]))  # raises IndexError
-    return True
