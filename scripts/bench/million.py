@@ -115,7 +115,7 @@ def _run(tree: Path, source: Path, store: Path, workers: int, stop: Callable[[Pa
 
 def _parts(work: Path) -> set[str]:
     """The names of parts in a work folder, begun or done."""
-    names = os.listdir(work) if work.is_dir() else []
+    names = [path.name for path in work.iterdir()] if work.is_dir() else []
     return {name.removesuffix(".tmp") for name in names if name.startswith(("shard-", "part-"))}
 
 

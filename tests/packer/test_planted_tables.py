@@ -162,8 +162,9 @@ def test_names_of_fields_are_such(sources: Path, tmp_path: Path, name: str) -> N
     """They become names of files."""
 
     def change(nodes: list[Any]) -> None:
-        fields = of(nodes, "SourceInfo")["fields"]["map"]
-        fields[0][0] = name
+        kinds, columns = of(nodes, "SourceInfo")["fields"]["map"], of(nodes, "TablePart")["columns"]["map"]
+        kind = next(kind for kind in kinds if kind[0] == columns[0][0])
+        kind[0] = columns[0][0] = name
 
     Saved(sources / "list.csv", tmp_path / "store").refuses(change)
 
