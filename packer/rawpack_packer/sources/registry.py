@@ -242,9 +242,8 @@ def open_source(
 ) -> Table:
     """The samples at `path`. kind: one of `KINDS` or of the plugins; None finds it from what `path` is.
 
-    spool: what fetches files behind URLs, and where an earlier run kept what it found in archives; without one, URLs
-        are refused. progress: called now and then with
-        the number of entries of the source that were looked at.
+    spool: what fetches files behind URLs; without one, URLs are refused.
+    progress: called now and then with the number of entries of the source that were looked at.
     divided: whether the user says what the splits are, so that nobody asks.
     options: of that kind; None, False and () are as if left out.
     Raises UsageError, one line that names the path and the cure, for what is not a source, and for another kind's
