@@ -36,7 +36,7 @@ from rawpack_packer.destination.files import TABLE, WORK
 from rawpack_packer.job.options import RunOptions
 from rawpack_packer.sources import Table, names_others
 from rawpack_packer.sources.archives.source import split_path
-from rawpack_packer.sources.table.named_files import expanded
+from rawpack_packer.sources.table.named_files import expanded, is_pattern
 from rawpack_packer.sources.table.remote_files import Spool, folder_of
 from rawpack_packer.sources.table.saved import Loading, NotSavedError, Places, Saving, bare, is_below
 
@@ -180,6 +180,8 @@ class SavedTables:
                 folders[place] = None
                 if os.path.basename(place) in _PART_OF_A_SET:  # noqa: PTH119
                     folders[os.path.dirname(place)] = None  # noqa: PTH120
+        if is_pattern(self._source):  # which nothing is read by, either
+            files += [os.path.abspath(part) for part in self._source.split("::") if not is_url(part)]  # noqa: PTH100
         return Places([*folders], files, os.path.abspath(self.place), self._spool, self._whole_url)  # noqa: PTH100
 
     @cached_property

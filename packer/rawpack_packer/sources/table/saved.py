@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rawpack.disk.manifest import DTYPES, FIELD_NAME
 from rawpack.errors import DecodeError
-from rawpack_packer.sources.base import Column
+from rawpack_packer.sources.base import Column, SourceInfo
 from rawpack_packer.sources.files import LocalPath
 from rawpack_packer.sources.folder_files import FolderFiles
 from rawpack_packer.sources.table.columns import Files, Texts
@@ -185,6 +185,8 @@ class Saving:
         members = {}
         for name, hint in members_of(kind).items():
             held = getattr(value, name)
+            if kind is SourceInfo and name == "paths":  # no file is read by them
+                held = tuple(part for path in held for part in self._files_in(path) or (path,))
             members[name] = self._path(held) if LocalPath in (hint, *get_args(hint)) else self._plain(held)
         return {"is": kind.__name__, "of": members}
 
@@ -193,6 +195,11 @@ class Saving:
         self.blocks += [data, memoryview(bytes(padding))]
         self.size += len(data) + padding
         return at
+
+    def _files_in(self, folder: str) -> list[str]:
+        """The files that the command names in a folder that it does not name."""
+        files = [path for path in self._places.files if os.path.dirname(path) == folder]  # noqa: PTH120
+        return [] if folder in self._places.folders else files
 
     def _path(self, path: Any) -> Any:
         if path is None:
